@@ -1,0 +1,62 @@
+# Halcyon. `make` alone shows the targets; each does its own set-up.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PY := .venv/bin/python
+CLUSTER ?= halcyon
+
+.PHONY: help bootstrap demo demo-down test lint format unit integration e2e cluster-up cluster-down images crds docs lock clean
+
+help: ## show the targets
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+bootstrap: ## make the Python environment in .venv
+	@scripts/bootstrap
+
+demo: bootstrap ## the main job: a cluster, Halcyon, a model, load, scaling (CLUSTER=existing: use KUBECONFIG)
+	@$(PY) -m e2e.demo up --cluster $(CLUSTER)
+
+demo-down: bootstrap ## end what the demo has started
+	@$(PY) -m e2e.demo down --cluster $(CLUSTER)
+
+test: lint unit integration e2e ## everything: lint, unit, integration, e2e
+
+lint: bootstrap ## ruff, mypy, import layers, generated files
+	@scripts/lint
+
+format: bootstrap ## format the code
+	@.venv/bin/ruff format -q . && .venv/bin/ruff check -q --fix .
+
+unit: bootstrap ## pure tests, under 30 s
+	@$(PY) -m pytest tests/unit -q -n 2 --cov=halcyon --cov-report=term:skip-covered --cov-report=json:build/coverage.json
+
+integration: bootstrap ## tests against a real API server (KWOK nodes and pods)
+	@$(PY) -m pytest tests/integration -q
+
+e2e: bootstrap ## tests with real pods: the demo's path as assertions
+	@$(PY) -m pytest e2e/scenarios -q
+
+cluster-up: bootstrap ## start the embedded Kubernetes (and build it, the first time)
+	@$(PY) -m e2e.cluster up --name $(CLUSTER)
+
+cluster-down: bootstrap ## end it
+	@$(PY) -m e2e.cluster down --name $(CLUSTER)
+
+images: bootstrap ## build the images; `make images push REGISTRY=...` pushes them and writes build/images-values.yaml
+	@$(PY) -m e2e.images build
+
+.PHONY: push
+push: images
+	@test -n "$(REGISTRY)" || { echo "push: REGISTRY is not set; for example: make images push REGISTRY=127.0.0.1:5000/halcyon" >&2; exit 2; }
+	@$(PY) -m e2e.images push --registry $(REGISTRY) --values build/images-values.yaml
+
+crds: bootstrap ## generate the CRD from the models
+	@scripts/generate crds
+
+docs: bootstrap ## generate the reference pages
+	@scripts/generate docs
+
+lock: bootstrap ## resolve the dependencies anew into requirements/
+	@scripts/lock
+
+clean: ## remove what was built in the tree (the caches outside stay)
+	@rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage

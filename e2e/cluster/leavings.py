@@ -1,0 +1,116 @@
+"""Removing all that a cluster made, whatever state it is in.
+
+There is one way down: processes are killed, then mounts, namespace, cgroups and files go. A healthy cluster, one whose
+`up` failed and one whose `up` was killed half-way are treated alike; so the hard case is tested each time, and it is
+quick. Nothing is lost: a cluster's data ends with it.
+"""
+
+import re
+import shutil
+import time
+from pathlib import Path
+
+from e2e.cluster import cgroups, network
+from e2e.cluster.errors import ClusterError
+from e2e.cluster.places import Place
+from e2e.cluster.processes import is_marked, kill, running
+from e2e.cluster.system import command
+
+_LIMIT_S = 20
+_CNI_RESULTS = Path("/var/lib/cni/results")
+_LOG_LINKS = Path("/var/log/containers")
+_MOUNT_ESCAPE = re.compile(r"\\([0-7]{3})")
+
+
+def remove_all(place: Place, *, interface: str | None, node: bool, keep_logs: bool = False) -> None:
+    """End the cluster. NODE: it may have pods, mounts and a namespace, to remove which we must be root.
+
+    Raises:
+        ClusterError: something resists; the message names it, and calling again goes on from there.
+    """
+    end_processes(place)
+    if node:
+        _remove_shim_sockets(place)
+        _unmount(place)
+        _remove_cni_results(place)
+        _remove_log_links(place)
+        network.remove(place.namespace, interface)
+        cgroups.remove(place.cgroup)
+        shutil.rmtree(place.run, ignore_errors=True)  # it tells whose cluster this is: after all else
+    _remove_state(place, keep_logs=keep_logs)
+
+
+def end_processes(place: Place) -> None:
+    """Kill the cluster's processes and those in its pods, until none is left.
+
+    Raises:
+        ClusterError: one survives SIGKILL for 20 s.
+    """
+    deadline = time.monotonic() + _LIMIT_S
+    while pids := alive(place):
+        kill(pids, still=lambda pid: is_marked(place, pid) or pid in cgroups.processes(place.cgroup))
+        if time.monotonic() > deadline:
+            raise ClusterError(f"cluster {place.name}: the processes {sorted(pids)} survive SIGKILL")
+        time.sleep(0.02)
+
+
+def alive(place: Place) -> set[int]:
+    """Return the cluster's processes, those in pods included."""
+    return {process.pid for process in running(place)} | cgroups.processes(place.cgroup)
+
+
+def mounts(place: Place) -> list[str]:
+    """Return the mount points in the cluster's directories, the innermost first."""
+    tops = tuple(f"{directory}/" for directory in (place.state, place.run))
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    points = [_MOUNT_ESCAPE.sub(lambda code: chr(int(code[1], 8)), line.split()[4]) for line in lines]
+    return [point for point in reversed(points) if point.startswith(tops)]
+
+
+def _unmount(place: Place) -> None:
+    for point in mounts(place):
+        command(["umount", "--lazy", point], check=False)
+    left = mounts(place)
+    if left:
+        # the files below could be a volume's: removing the directory would remove them
+        raise ClusterError(f"cluster {place.name}: {left[0]} can't be unmounted; its directory is left as it is")
+
+
+def _remove_shim_sockets(place: Place) -> None:
+    """Remove the sockets that containerd's shims keep in a directory all containerds share."""
+    for address in (place.run / "containerd").glob("io.containerd.runtime.v2.task/*/*/address"):
+        Path(address.read_text().strip().removeprefix("unix://")).unlink(missing_ok=True)
+
+
+def _remove_cni_results(place: Place) -> None:
+    """Remove the results that the CNI library keeps, by container, in a directory that all networks share."""
+    ours = re.compile(rf"{re.escape(place.namespace)}-([0-9a-f]{{64}})-eth0")
+    for result in _CNI_RESULTS.glob(f"{place.namespace}-*"):
+        match = ours.fullmatch(result.name)
+        if match:
+            result.unlink(missing_ok=True)
+            (_CNI_RESULTS / f"cni-loopback-{match[1]}-lo").unlink(missing_ok=True)
+
+
+def _remove_log_links(place: Place) -> None:
+    """Remove the links to containers' logs that the kubelet makes in a directory that all kubelets share."""
+    for link in _LOG_LINKS.glob("*.log"):
+        if link.is_symlink() and link.readlink().is_relative_to(place.state):
+            link.unlink(missing_ok=True)
+
+
+def _remove_state(place: Place, *, keep_logs: bool) -> None:
+    if not place.state.is_dir():
+        return
+    # The record goes last: without it, a `down` that was cut off would not know what to do.
+    last = [place.record, *([place.log] if keep_logs else [])]
+    for entry in place.state.iterdir():
+        if entry in last:
+            continue
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+    place.record.unlink(missing_ok=True)
+    if not keep_logs:
+        shutil.rmtree(place.state)

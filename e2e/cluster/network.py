@@ -1,0 +1,160 @@
+"""Addresses of a cluster, and the network namespace that a cluster with a node lives in.
+
+A node's cluster gets 10.X.0.0/16, X from 200 up, whose addresses nothing on the machine uses:
+
+    10.X.0.0/24    the veth pair: .1 is the host, .2 the node and its API server
+    10.X.64.0/18   Services (kube-proxy, in the namespace)
+    10.X.128.0/17  pods
+
+The host has routes to all three, so pods and Services answer from the host's shell. No rule of the host's firewall is
+touched, and the host doesn't forward: pods reach the host and each other, nothing else.
+A control plane without a node has no namespace: loopback and free ports.
+"""
+
+import ipaddress
+import json
+import random
+import socket
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from e2e.cluster.errors import ClusterError
+from e2e.cluster.places import RUN, Place
+from e2e.cluster.system import command
+
+_BLOCKS = range(200, 240)
+LOCK = RUN / ".network.lock"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    """Where a cluster's parts listen and what addresses it hands out."""
+
+    namespace: str | None
+    interface: str | None
+    host_address: str
+    node_address: str
+    api_port: int
+    etcd_port: int
+    pod_cidr: str
+    service_cidr: str
+
+    @property
+    def api_url(self) -> str:
+        """The API server, from the host and from the namespace alike."""
+        return f"https://{self.node_address}:{self.api_port}"
+
+    @property
+    def enter(self) -> list[str]:
+        """The prefix that runs a command in the cluster's network.
+
+        `ip netns exec` would also mount /sys anew and hide the cgroups from the kubelet.
+        """
+        return [] if self.namespace is None else ["nsenter", f"--net=/run/netns/{self.namespace}"]
+
+
+def loopback() -> Network:
+    """Plan a control plane on loopback. Pods and Services have addresses that nothing answers at."""
+    api_port, etcd_port = _free_ports(2)
+    return Network(
+        namespace=None,
+        interface=None,
+        host_address="127.0.0.1",
+        node_address="127.0.0.1",
+        api_port=api_port,
+        etcd_port=etcd_port,
+        pod_cidr="10.201.128.0/17",
+        service_cidr="10.201.64.0/18",
+    )
+
+
+def plan(place: Place) -> Network:
+    """Choose a free block for a cluster with a node; nothing is made yet. Call and `make` it under LOCK.
+
+    Raises:
+        ClusterError: no block is free.
+    """
+    used = _used_networks()
+    for block in _BLOCKS:
+        whole = ipaddress.ip_network(f"10.{block}.0.0/16")
+        if not any(whole.overlaps(network) for network in used):
+            return Network(
+                namespace=place.namespace,
+                interface=f"halcyon{block}",
+                host_address=f"10.{block}.0.1",
+                node_address=f"10.{block}.0.2",
+                api_port=6443,
+                etcd_port=2379,
+                pod_cidr=f"10.{block}.128.0/17",
+                service_cidr=f"10.{block}.64.0/18",
+            )
+    raise ClusterError(
+        f"no network is free from 10.{_BLOCKS[0]}.0.0/16 to 10.{_BLOCKS[-1]}.0.0/16: the machine's routes use each; "
+        "end another cluster, e.g. python -m e2e.cluster down --name NAME"
+    )
+
+
+def make(network: Network) -> None:
+    """Make the namespace, the veth pair and the host's routes."""
+    if network.namespace is None or network.interface is None:
+        return
+    command(["ip", "netns", "add", network.namespace])
+    command(
+        ["ip", "link", "add", network.interface, "type", "veth", "peer", "name", "eth0", "netns", network.namespace]
+    )
+    command(["ip", "addr", "add", f"{network.host_address}/24", "dev", network.interface])
+    command(["ip", "link", "set", network.interface, "up"])
+    for line in (
+        "link set lo up",
+        f"addr add {network.node_address}/24 dev eth0",
+        "link set eth0 up",
+        f"route add default via {network.host_address}",
+    ):
+        command(["ip", "-netns", network.namespace, *line.split()])
+    for cidr in (network.pod_cidr, network.service_cidr):
+        command(["ip", "route", "add", cidr, "via", network.node_address, "dev", network.interface])
+    command([*network.enter, "sysctl", "-qw", "net.ipv4.ip_forward=1"])
+    # Without it kube-proxy misses packets between pods of one bridge; kernels without the module don't know the key.
+    command([*network.enter, "sysctl", "-qw", "net.bridge.bridge-nf-call-iptables=1"], check=False)
+
+
+def remove(namespace: str, interface: str | None) -> None:
+    """Remove the veth pair (the host's routes go with it) and the namespace, as far as they exist."""
+    if interface is not None:
+        command(["ip", "link", "del", interface], check=False)
+    if namespace in namespaces():
+        command(["ip", "netns", "del", namespace])
+
+
+def namespaces() -> list[str]:
+    """Return the names of the machine's network namespaces."""
+    return [line.split()[0] for line in command(["ip", "netns", "list"], check=False).splitlines() if line.strip()]
+
+
+def _used_networks() -> list[ipaddress.IPv4Network]:
+    used = []
+    for route in _json(["ip", "-json", "-4", "route", "show", "table", "all"]):
+        destination = str(route.get("dst", "default"))
+        if destination != "default" and "/0" not in destination:
+            used.append(ipaddress.IPv4Network(destination, strict=False))
+    return used
+
+
+def _json(arguments: Iterable[str]) -> list[dict[str, object]]:
+    answer = json.loads(command(arguments) or "[]")
+    return [entry for entry in answer if isinstance(entry, dict)]
+
+
+def _free_ports(count: int) -> list[int]:
+    """Return ports below the range that the kernel gives to outgoing connections, so none takes them meanwhile."""
+    found: list[int] = []
+    for port in random.sample(range(20000, 30000), 200):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        found.append(port)
+        if len(found) == count:
+            return found
+    raise ClusterError("no free TCP port from 20000 to 29999 on 127.0.0.1")

@@ -1,0 +1,251 @@
+"""The node: containerd, the kubelet, kube-proxy and CoreDNS, and the images it is given.
+
+Everything runs in the cluster's network namespace and keeps its files in the cluster's directories, so that two nodes
+on one machine don't meet. Where a program insists on a shared directory, `leavings` knows.
+"""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from e2e.cluster.api import Api
+from e2e.cluster.errors import ClusterError
+from e2e.cluster.network import Network
+from e2e.cluster.places import Place
+from e2e.cluster.processes import Started, start
+from e2e.cluster.progress import say
+from e2e.cluster.system import CNI_PLUGINS, command
+
+NODE = "node"
+GPU = "nvidia.com/gpu"
+PAUSE_IMAGE = "localhost/pause:3.10"
+_GRPC_MESSAGE_LIMIT_BYTES = 16 << 20
+
+
+def start_containerd(place: Place, network: Network) -> Started:
+    """Start the container runtime with its data and its socket in the cluster's directories."""
+    place.run.mkdir(parents=True, exist_ok=True)
+    config = place.state / "containerd.toml"
+    config.write_text(_containerd(place))
+    cni = place.state / "cni" / "10-pods.conflist"
+    cni.parent.mkdir(exist_ok=True)
+    cni.write_text(json.dumps(_cni(place, network)))
+    return start(place, "containerd", ["containerd", "--config", config], enter=network.enter)
+
+
+def start_kubelet(place: Place, bin_: Path, network: Network) -> Started:
+    """Start the kubelet; it registers the node by itself."""
+    config = place.state / "kubelet.yaml"
+    config.write_text(yaml.safe_dump(_kubelet(place, network)))
+    return start(
+        place,
+        "kubelet",
+        [
+            bin_ / "kubelet",
+            f"--config={config}",
+            f"--kubeconfig={place.state / 'kubelet.conf'}",
+            f"--hostname-override={NODE}",
+            f"--node-ip={network.node_address}",
+            f"--root-dir={place.state / 'kubelet'}",
+            f"--cert-dir={place.state / 'kubelet-pki'}",
+        ],
+        enter=network.enter,
+    )
+
+
+def start_kube_proxy(place: Place, bin_: Path, network: Network) -> Started:
+    """Start kube-proxy; its rules stay in the namespace."""
+    config = place.state / "kube-proxy.yaml"
+    config.write_text(
+        yaml.safe_dump(
+            {
+                "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+                "kind": "KubeProxyConfiguration",
+                "mode": "iptables",
+                "clusterCIDR": network.pod_cidr,
+                "clientConnection": {"kubeconfig": str(place.state / "super-admin.conf")},
+                "hostnameOverride": NODE,
+                # the connection table's size belongs to the whole machine: leave it alone
+                "conntrack": {"maxPerCore": 0, "min": 0},
+                # without it, endpoints follow one another at most once a second
+                "iptables": {"minSyncPeriod": "0s"},
+            }
+        )
+    )
+    return start(place, "kube-proxy", [bin_ / "kube-proxy", f"--config={config}"], enter=network.enter)
+
+
+def start_coredns(place: Place, bin_: Path, network: Network) -> Started:
+    """Start cluster DNS on the node's address. It knows the cluster's names and no others."""
+    config = place.state / "Corefile"
+    config.write_text(
+        f"""\
+.:53 {{
+  bind {network.node_address}
+  errors
+  kubernetes cluster.local in-addr.arpa ip6.arpa {{
+    kubeconfig {place.state / "super-admin.conf"}
+    pods insecure
+    ttl 5
+  }}
+  cache 5
+}}
+"""
+    )
+    return start(place, "coredns", [bin_ / "coredns", "-conf", config], enter=network.enter)
+
+
+def load_image(place: Place, archive: Path) -> list[str]:
+    """Import an image archive (OCI or docker) into the node, and return the names of its images.
+
+    Raises:
+        ClusterError: it isn't there, or containerd refuses it.
+    """
+    if not archive.is_file():
+        raise ClusterError(f"image archive {archive}: no such file; `make images` writes them")
+    done = subprocess.run(
+        [*_ctr(place), "images", "import", "--all-platforms", str(archive)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise ClusterError(f"image archive {archive}: {(done.stderr or done.stdout).strip()[-500:]}")
+    return [line.split()[1] for line in done.stdout.splitlines() if line.startswith("unpacking ")]
+
+
+def load_images(place: Place, directory: Path) -> None:
+    """Import every archive DIRECTORY/*.tar; the pause image has to be among them.
+
+    Raises:
+        ClusterError: as `load_image`, or the pause image is missing.
+    """
+    for archive in sorted(directory.glob("*.tar")):
+        say(f"loaded {', '.join(load_image(place, archive)) or archive.name}")
+    if PAUSE_IMAGE not in command([*_ctr(place), "images", "ls", "-q"]).split():
+        raise ClusterError(
+            f"image {PAUSE_IMAGE} is in no archive of {directory}, and no pod starts without it; "
+            "make it with `make images`, or name another directory with --image-dir"
+        )
+
+
+def containerd_answers(place: Place) -> bool:
+    """Tell whether containerd takes requests."""
+    done = subprocess.run([*_ctr(place), "version"], capture_output=True, check=False)
+    return done.returncode == 0
+
+
+def advertise_gpus(api: Api, *, gpus: int) -> None:
+    """Give the node GPUS units of nvidia.com/gpu, as a device plugin would; scheduler and kubelet enforce them."""
+    amount = {GPU: str(gpus)}
+    api.merge(f"/api/v1/nodes/{NODE}/status", {"status": {"capacity": amount, "allocatable": amount}})
+
+
+def has_gpus(api: Api, *, gpus: int) -> bool:
+    """Tell whether the node offers exactly GPUS of them."""
+    node = api.call("GET", f"/api/v1/nodes/{NODE}").body or {}
+    return str(node.get("status", {}).get("allocatable", {}).get(GPU, "0")) == str(gpus)
+
+
+def _ctr(place: Place) -> list[str]:
+    return ["ctr", "--address", str(place.containerd_socket), "--namespace", "k8s.io"]
+
+
+def _containerd(place: Place) -> str:
+    def quoted(value: Path | str) -> str:
+        return json.dumps(str(value))  # a TOML basic string has JSON's rules
+
+    return f"""\
+version = 2
+root = {quoted(place.state / "containerd")}
+state = {quoted(place.run / "containerd")}
+disabled_plugins = [
+  "io.containerd.snapshotter.v1.aufs",
+  "io.containerd.snapshotter.v1.btrfs",
+  "io.containerd.snapshotter.v1.devmapper",
+  "io.containerd.snapshotter.v1.zfs",
+  "io.containerd.tracing.processor.v1.otlp",
+]
+
+[grpc]
+  address = {quoted(place.containerd_socket)}
+  max_recv_message_size = {_GRPC_MESSAGE_LIMIT_BYTES}
+
+[plugins."io.containerd.internal.v1.opt"]
+  path = {quoted(place.state / "opt")}
+
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = {quoted(PAUSE_IMAGE)}
+  # Pods' namespaces are mounts. In the state directory they can be told from another cluster's.
+  netns_mounts_under_state_dir = true
+  # Without CAP_SYS_RESOURCE runc can't lower oom_score_adj, and no sandbox starts ("can't get final child's PID").
+  restrict_oom_score_adj = true
+
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = {quoted(CNI_PLUGINS)}
+    conf_dir = {quoted(place.state / "cni")}
+
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+      SystemdCgroup = false
+"""
+
+
+def _cni(place: Place, network: Network) -> dict[str, Any]:
+    return {
+        "cniVersion": "1.0.0",
+        "name": place.namespace,
+        "plugins": [
+            {
+                "type": "bridge",
+                "bridge": "cni0",
+                "isGateway": True,
+                # a pod may reach itself through its Service
+                "hairpinMode": True,
+                "ipam": {
+                    "type": "host-local",
+                    "dataDir": str(place.state / "cni-addresses"),
+                    "ranges": [[{"subnet": network.pod_cidr}]],
+                    "routes": [{"dst": "0.0.0.0/0"}],
+                },
+            },
+            {"type": "portmap", "capabilities": {"portMappings": True}},
+        ],
+    }
+
+
+def _kubelet(place: Place, network: Network) -> dict[str, Any]:
+    return {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "containerRuntimeEndpoint": f"unix://{place.containerd_socket}",
+        "cgroupDriver": "cgroupfs",
+        "cgroupRoot": f"/{place.cgroup}",
+        # Kubernetes 1.35 refuses cgroup v1 unless told; where there is v2 this says nothing.
+        "failCgroupV1": False,
+        "failSwapOn": False,
+        "clusterDNS": [network.node_address],
+        "clusterDomain": "cluster.local",
+        "resolvConf": "/dev/null",
+        "authentication": {
+            "anonymous": {"enabled": False},
+            "webhook": {"enabled": True},
+            "x509": {"clientCAFile": str(place.pki / "ca.crt")},
+        },
+        "authorization": {"mode": "Webhook"},
+        "podLogsDir": str(place.state / "pod-logs"),
+        "volumePluginDir": str(place.state / "volume-plugins"),
+        "serializeImagePulls": False,
+        "maxPods": 250,
+        # Images come from archives: one that is collected can't be pulled again, and a full disk evicts no pod.
+        "imageGCHighThresholdPercent": 100,
+        "evictionHard": {"memory.available": "100Mi"},
+        "nodeStatusUpdateFrequency": "5s",
+        "nodeLeaseDurationSeconds": 40,
+        "rotateCertificates": False,
+    }

@@ -1,0 +1,153 @@
+"""Starting, finding and ending a cluster's processes.
+
+Each process carries, in its environment, the cluster's state directory and the component's name, and so do its
+children. That mark is the only record: it exists from the moment of exec, no kill -9 can separate it from the process,
+and a recycled process id doesn't have it. (A file of process ids has a gap between fork and write, and outlives them.)
+Processes in pods have environments of their own; they are found by the cluster's cgroup (see `leavings`).
+"""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from e2e.cluster.errors import ClusterError
+from e2e.cluster.places import Place
+
+_MARK = "HALCYON_CLUSTER_PROCESS"
+_PROC = Path("/proc")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Running:
+    """A live process of a cluster; `component` is that of its nearest marked ancestor."""
+
+    pid: int
+    component: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Started:
+    """A component that this very process started."""
+
+    component: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def check(self) -> None:
+        """Raise ClusterError, with the end of its log, if the component has exited."""
+        code = self.process.poll()
+        if code is not None:
+            raise ClusterError(f"{self.component} exited with {code}; the end of its log:\n{tail(self.log)}")
+
+
+def start(
+    place: Place,
+    component: str,
+    arguments: Sequence[str | Path],
+    *,
+    enter: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+) -> Started:
+    """Start a component in a session of its own, its output in its log. ENTER is put before the command."""
+    place.log.mkdir(parents=True, exist_ok=True)
+    log = place.log / f"{component}.log"
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [*enter, *map(str, arguments)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **(environment or {}), _MARK: _mark(place.state, component)},
+            cwd="/",
+            start_new_session=True,
+        )
+    return Started(component=component, process=process, log=log)
+
+
+def running(place: Place) -> list[Running]:
+    """Return the live processes that carry the cluster's mark, and that we may look into."""
+    prefix = f"{_MARK}={_mark(place.state, '')}".encode()
+    found: list[Running] = []
+    for entry in _PROC.iterdir():
+        if not entry.name.isdecimal():
+            continue
+        found.extend(
+            Running(pid=int(entry.name), component=variable.removeprefix(prefix).decode())
+            for variable in _environment(int(entry.name))
+            if variable.startswith(prefix)
+        )
+    return found
+
+
+def kill(pids: Iterable[int], *, still: Callable[[int], bool]) -> None:
+    """Send SIGKILL to each process for which STILL is true after a handle on it is held: no other can be hit."""
+    for pid in pids:
+        try:
+            handle = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        try:
+            if still(pid):
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        finally:
+            os.close(handle)
+
+
+def is_marked(place: Place, pid: int) -> bool:
+    """Tell whether the process PID carries the cluster's mark now."""
+    prefix = f"{_MARK}={_mark(place.state, '')}".encode()
+    return any(variable.startswith(prefix) for variable in _environment(pid))
+
+
+def memory_mib(pid: int) -> float:
+    """Return the process's share of memory in MiB (PSS: shared pages are split among their users); 0 if it is gone."""
+    try:
+        lines = (_PROC / str(pid) / "smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+
+
+def tail(log: Path, *, lines: int = 6) -> str:
+    """Return the last lines of a log, each shortened."""
+    try:
+        text = log.read_text(errors="replace")
+    except OSError:
+        return f"  ({log} can't be read)"
+    return "\n".join(f"  {line[:400]}" for line in text.splitlines()[-lines:]) or "  (it is empty)"
+
+
+def wait_until(
+    done: Callable[[], bool], *, what: str, limit_s: float, watched: Iterable[Started] = (), every_s: float = 0.05
+) -> None:
+    """Return when DONE is true.
+
+    Raises:
+        ClusterError: a watched component exited, or LIMIT_S seconds went by.
+    """
+    watched = tuple(watched)
+    deadline = time.monotonic() + limit_s
+    while not done():
+        for started in watched:
+            started.check()
+        if time.monotonic() > deadline:
+            logs = "".join(f"\n{started.component}:\n{tail(started.log, lines=3)}" for started in watched)
+            raise ClusterError(f"{what} did not happen within {limit_s:.0f} s{logs}")
+        time.sleep(every_s)
+
+
+def _mark(state: Path, component: str) -> str:
+    return f"{state}:{component}"
+
+
+def _environment(pid: int) -> list[bytes]:
+    try:
+        return (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return []

@@ -1,0 +1,109 @@
+"""What the cluster asks of the machine: Linux, root, Debian's packages, room on disk; one clear error per lack."""
+
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+
+from e2e.cluster.errors import ClusterError
+from e2e.cluster.progress import say
+
+CNI_PLUGINS = Path("/usr/lib/cni")
+_ARCHITECTURES = ("x86_64", "aarch64")
+# A file of each package, and the package.
+_NODE_PACKAGES = {
+    "containerd": "containerd",
+    "runc": "runc",
+    str(CNI_PLUGINS / "bridge"): "containernetworking-plugins",
+    "iptables": "iptables",
+    "ip": "iproute2",
+    "nsenter": "util-linux",
+    "umount": "mount",
+    "sysctl": "procps",
+}
+
+
+def check_platform() -> None:
+    """Raise ClusterError unless this is Linux on a processor that the pinned programs are known to run on."""
+    if platform.system() != "Linux" or platform.machine() not in _ARCHITECTURES:
+        raise ClusterError(
+            f"this is {platform.system()} on {platform.machine()}; the embedded cluster runs on Linux on "
+            f"{' or '.join(_ARCHITECTURES)}, e.g. Debian 12. Elsewhere, use a cluster of your own through KUBECONFIG"
+        )
+
+
+def check_root() -> None:
+    """Raise ClusterError unless we are root."""
+    if os.geteuid() != 0:
+        raise ClusterError(
+            "a node needs root (namespaces, mounts, cgroups): run it with sudo -E; "
+            "`up --control-plane-only` works without root"
+        )
+
+
+def check_room(directory: Path, *, need_gib: float, why: str) -> None:
+    """Raise ClusterError unless the file system of DIRECTORY has NEED_GIB free."""
+    existing = next(parent for parent in (directory, *directory.parents) if parent.exists())
+    free_gib = shutil.disk_usage(existing).free / 2**30
+    if free_gib < need_gib:
+        raise ClusterError(
+            f"{directory} has {free_gib:.1f} GiB free; {why} needs {need_gib:g} GiB. "
+            "Free some, or set HALCYON_CACHE to a directory with room, e.g. /var/cache/halcyon"
+        )
+
+
+def ensure_packages() -> None:
+    """Install what a node needs and the machine lacks.
+
+    Raises:
+        ClusterError: there is no apt-get, or it failed; the message names all that lacks.
+    """
+    missing = _missing(_NODE_PACKAGES)
+    if not missing:
+        return
+    command = f"apt-get install --no-install-recommends {' '.join(missing)}"
+    if shutil.which("apt-get") is None:
+        raise ClusterError(f"missing: {', '.join(missing)}, and there is no apt-get; on Debian: {command}")
+    say(f"installing {', '.join(missing)}")
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    for arguments in (["update", "-qq"], ["install", "-qq", "-y", "--no-install-recommends", *missing]):
+        done = subprocess.run(
+            ["apt-get", *arguments],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+        if done.returncode:
+            raise ClusterError(
+                f"missing: {', '.join(missing)}; `apt-get {arguments[0]}` failed: {done.stderr.strip()[-500:]}\n"
+                f"Install by hand: {command}"
+            )
+    still = _missing(_NODE_PACKAGES)
+    if still:
+        raise ClusterError(f"missing even after {command}: {', '.join(still)}")
+
+
+def _missing(packages: dict[str, str]) -> list[str]:
+    return sorted({package for file, package in packages.items() if not _present(file)})
+
+
+def _present(file: str) -> bool:
+    # sbin is not on every PATH, and that is where root's tools are
+    return shutil.which(file, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin") is not None
+
+
+def command(arguments: Iterable[str | Path], *, check: bool = True, stdin: str | None = None) -> str:
+    """Run a short command and return what it printed.
+
+    Raises:
+        ClusterError: it failed and CHECK is set.
+    """
+    words = [str(word) for word in arguments]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, input=stdin)
+    if done.returncode and check:
+        raise ClusterError(f"`{' '.join(words)[:300]}` failed with {done.returncode}: {done.stderr.strip()[-1000:]}")
+    return done.stdout

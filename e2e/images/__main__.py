@@ -1,0 +1,45 @@
+"""`python -m e2e.images build|push`: the command line of the image builds."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from e2e.images.build import build_images
+from e2e.images.host import ImagesError
+from e2e.images.push import push_images
+from e2e.images.recipes import RECIPES
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m e2e.images", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    build = commands.add_parser("build", help="bring the OCI archives in the cache up to date")
+    build.add_argument(
+        "--only", nargs="+", default=[], metavar="NAME", help=f"only these of: {', '.join(RECIPES)} (default: all)"
+    )
+    build.add_argument(
+        "--fresh", action="store_true", help="build all from new base images, to take in Debian's updates"
+    )
+    push = commands.add_parser("push", help="push to a registry and write Helm values with digests")
+    push.add_argument("--registry", required=True, help="host and path, such as registry.example.com/ml")
+    push.add_argument("--values", type=Path, default=Path("build/images-values.yaml"), help="default: %(default)s")
+    push.add_argument("--plain-http", action="store_true", help="the registry has no TLS (a test's own, on loopback)")
+    return parser
+
+
+def main() -> int:
+    arguments = _parser().parse_args()
+    try:
+        if arguments.command == "build":
+            for path in build_images(arguments.only, fresh=arguments.fresh).values():
+                print(path)
+        else:
+            push_images(registry=arguments.registry, values=arguments.values, plain_http=arguments.plain_http)
+    except ImagesError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

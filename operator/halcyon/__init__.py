@@ -1,0 +1,1 @@
+"""Halcyon: autoscaled model serving on Kubernetes with NVIDIA Triton."""

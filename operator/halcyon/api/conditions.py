@@ -1,0 +1,142 @@
+"""Conditions of a ModelDeployment: their types, their reasons, and how a list of them is kept.
+
+What makes a condition true stands in `halcyon.control.status`, with a truth table above each. The conventions are those
+of the Kubernetes API and of kstatus: `Reconciling` and `Stalled` are there only while they are true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class Type(StrEnum):
+    """Types, in the order in which they are shown."""
+
+    READY = "Ready"
+    ACCEPTED = "Accepted"
+    MODEL_LOADED = "ModelLoaded"
+    SERVERS_READY = "ServersReady"
+    BALANCER_READY = "BalancerReady"
+    SCALING_ACTIVE = "ScalingActive"
+    RECONCILING = "Reconciling"
+    STALLED = "Stalled"
+
+
+class Reason(StrEnum):
+    """Reasons; the text under each is its documentation."""
+
+    ACCEPTED = "Accepted"
+    """The spec is valid and what it names exists."""
+    INVALID = "Invalid"
+    """The spec breaks a rule; what was accepted last keeps serving."""
+    SOURCE_NOT_FOUND = "SourceNotFound"
+    """The ConfigMap, one of its keys, or the claim of the model's source doesn't exist."""
+    CONFLICT = "Conflict"
+    """An object that this ModelDeployment needs exists and belongs to somebody else; it is left untouched."""
+    FORBIDDEN = "Forbidden"
+    """The API server refused one of the operator's writes: its role lacks a permission, or a policy or quota says no."""
+
+    LOADED = "Loaded"
+    """Triton has loaded the model in at least one pod."""
+    LOADING = "Loading"
+    """Pods have started and no result is known yet."""
+    LOAD_FAILED = "LoadFailed"
+    """Triton could not load the model; the message is Triton's own."""
+    MODEL_CONFIG_INVALID = "ModelConfigInvalid"
+    """The model's config.pbtxt is broken or can't be merged with the spec."""
+    MODEL_SOURCE_NOT_FOUND = "ModelSourceNotFound"
+    """The source has no such folder, or no version folder in it."""
+
+    SERVERS_READY = "ServersReady"
+    """As many servers are ready as wanted."""
+    PARTLY_READY = "PartlyReady"
+    """Some of the servers wanted are ready."""
+    NONE_READY = "NoneReady"
+    """No server is ready."""
+    SCALED_TO_ZERO = "ScaledToZero"
+    """The count is 0, as asked."""
+    UNSCHEDULABLE = "Unschedulable"
+    """The scheduler finds no node for a pod; the message is its own."""
+    IMAGE_PULL_FAILED = "ImagePullFailed"
+    """An image can't be pulled."""
+    CONTAINER_FAILED = "ContainerFailed"
+    """A container of a pod ends again and again."""
+    POD_REFUSED = "PodRefused"
+    """Pods can't be created: a quota, a policy or a missing object; the message is the API server's."""
+
+    BALANCER_READY = "BalancerReady"
+    """At least one balancer is ready."""
+    BALANCER_NOT_READY = "BalancerNotReady"
+    """No balancer is ready."""
+
+    SCALING_ACTIVE = "ScalingActive"
+    """The count follows the load."""
+    FIXED = "Fixed"
+    """There is no `scaling`: spec.replicas is the count."""
+    METRICS_MISSING = "MetricsMissing"
+    """A metric is missing or stale; the count holds."""
+    HPA_INACTIVE = "HPAInactive"
+    """The HPA says that it can't scale; the message is its own."""
+    FOREIGN_AUTOSCALER = "ForeignAutoscaler"
+    """Another autoscaler targets this ModelDeployment; Halcyon has stepped back."""
+
+    READY = "Ready"
+    """Requests are answered."""
+    PROGRESSING = "Progressing"
+    """The revision asked for isn't reached yet."""
+    PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
+    """The revision didn't become ready within its startup timeout."""
+    UNKNOWN = "Unknown"
+    """Nothing is known yet."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One condition as decided now; when it changed is the list's business."""
+
+    type: Type
+    status: bool | None
+    """None is Unknown."""
+    reason: Reason
+    message: str
+
+    def status_text(self) -> str:
+        """`True`, `False` or `Unknown`."""
+        return "Unknown" if self.status is None else str(self.status)
+
+
+MESSAGE_LIMIT = 1024
+
+
+def keep(
+    decided: Iterable[Condition], before: Iterable[Mapping[str, Any]], *, generation: int, now: str
+) -> list[dict[str, Any]]:
+    """The list as it goes into the status.
+
+    `lastTransitionTime` stays where the status didn't change; `now` is RFC 3339 in whole seconds. Order is that of
+    `Type`.
+    """
+    earlier = {str(c.get("type")): c for c in before}
+    kept = []
+    for condition in sorted(decided, key=lambda c: list(Type).index(c.type)):
+        old = earlier.get(condition.type)
+        same = old is not None and old.get("status") == condition.status_text()
+        kept.append(
+            {
+                "type": condition.type.value,
+                "status": condition.status_text(),
+                "reason": condition.reason.value,
+                "message": condition.message[:MESSAGE_LIMIT],
+                "observedGeneration": generation,
+                "lastTransitionTime": old.get("lastTransitionTime", now) if same and old else now,
+            }
+        )
+    return kept
+
+
+def find(conditions: Iterable[Condition], wanted: Type) -> Condition | None:
+    """The condition of this type."""
+    return next((c for c in conditions if c.type is wanted), None)

@@ -1,0 +1,267 @@
+"""The overlay: what a ModelDeployment adds to its model's own config.pbtxt, and the document that carries it into a pod.
+
+The operator writes it, the fetcher merges it; what merging means stands in `halcyon.fetch.merge`. Standard library only:
+the fetcher is on the path of every cold start.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal, TypeVar
+
+OVERLAY_KEY = "overlay.json"
+"""Key of the ConfigMap's data that holds the overlay."""
+OVERLAY_VERSION = 1
+
+DATA_TYPES = frozenset(
+    ("BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "BF16", "FP32", "FP64", "STRING")
+)  # fmt: skip
+"""Triton's data types, without their prefix `TYPE_`."""
+
+_MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+_BACKEND = re.compile(r"[a-z][a-z0-9_]{0,62}")
+_INT32 = 2**31 - 1
+
+_T = TypeVar("_T")
+
+
+class OverlayError(ValueError):
+    """The document is not an overlay that this version understands."""
+
+
+@dataclass(frozen=True)
+class DynamicBatching:
+    """Dynamic batching is on. What is not said here stays as the model's own configuration has it."""
+
+    max_queue_delay_us: int | None = None
+    """How long a batch may wait to fill, in microseconds."""
+    preferred_batch_sizes: tuple[int, ...] = ()
+    """In rows. Empty: not said."""
+    preserve_ordering: bool | None = None
+
+
+@dataclass(frozen=True)
+class VersionPolicy:
+    """Which versions are served: exactly one of the three is said."""
+
+    latest: int | None = None
+    """The n highest."""
+    specific: tuple[int, ...] = ()
+    """These version numbers."""
+    all: bool = False
+
+
+@dataclass(frozen=True)
+class WarmupInput:
+    """One input tensor of the warm-up requests."""
+
+    name: str
+    data_type: str
+    """One of DATA_TYPES."""
+    dims: tuple[int, ...]
+    """Shape of one row, without the batch dimension. -1 (a variable dimension) is warmed up as 1."""
+
+
+@dataclass(frozen=True)
+class Warmup:
+    """Requests that Triton runs before the model is ready. They take the place of the model's own warm-up."""
+
+    batch_sizes: tuple[int, ...] = ()
+    """In rows. Empty: 1 and the effective maximum batch size."""
+    iterations: int = 2
+    """How often each batch size runs."""
+    data: Literal["zero", "random"] = "zero"
+    """What the tensors hold."""
+    inputs: tuple[WarmupInput, ...] = ()
+    """Empty: the inputs of the model's own configuration."""
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """What is written over the model's own configuration; None and empty mean "not said"."""
+
+    model_name: str
+    """Name of the model in Triton, and of its folder in the repository."""
+    max_batch_size: int | None = None
+    """Most rows in one batch."""
+    dynamic_batching: DynamicBatching | None = None
+    instances: int | None = None
+    """Model instances per GPU (per pod on CPU)."""
+    version_policy: VersionPolicy | None = None
+    backend: str | None = None
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    warmup: Warmup | None = None
+
+    @property
+    def says_nothing(self) -> bool:
+        """Whether there is nothing in it but the model's name."""
+        return replace(self, parameters=dict(self.parameters)) == Overlay(self.model_name)
+
+    def to_json(self) -> str:
+        """One line, keys sorted, no spaces: equal overlays are equal text."""
+        plain = asdict(replace(self, parameters=dict(self.parameters)))
+        return json.dumps({"version": OVERLAY_VERSION, **plain}, sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Overlay:
+        """The overlay in `text`.
+
+        Raises:
+            OverlayError: where it is none, of another version, or a field has a wrong type or value.
+        """
+        try:
+            raw = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise OverlayError(f"overlay: not JSON: {error}") from error
+        fields = _Fields(raw, "overlay")
+        version = fields.take("version", _whole(0, _INT32))
+        if version != OVERLAY_VERSION:
+            raise OverlayError(f"overlay.version is {version}; this fetcher reads version {OVERLAY_VERSION}")
+        overlay = cls(
+            model_name=fields.take("model_name", _matching(_MODEL_NAME, "digits")),
+            max_batch_size=fields.take("max_batch_size", _whole(1, _INT32), None),
+            dynamic_batching=fields.take("dynamic_batching", _dynamic_batching, None),
+            instances=fields.take("instances", _whole(1, _INT32), None),
+            version_policy=fields.take("version_policy", _version_policy, None),
+            backend=fields.take("backend", _matching(_BACKEND, "onnxruntime"), None),
+            parameters=fields.take("parameters", _parameters, {}),
+            warmup=fields.take("warmup", _warmup, None),
+        )
+        fields.end()
+        return overlay
+
+
+_Check = Callable[[Any, str], _T]
+"""Takes a JSON value and its path; gives the field's value or raises OverlayError."""
+_REQUIRED: Any = object()
+
+
+class _Fields:
+    """A JSON object whose fields are taken out one by one; null counts as absent."""
+
+    def __init__(self, raw: object, where: str) -> None:
+        if not isinstance(raw, dict):
+            raise _wrong(where, raw, 'an object, for example {"version":1,"model_name":"digits"}')
+        self._raw: dict[str, Any] = dict(raw)
+        self._where = where
+
+    def take(self, name: str, check: _Check[_T], default: _T = _REQUIRED) -> _T:
+        value = self._raw.pop(name, None)
+        if value is not None:
+            return check(value, f"{self._where}.{name}")
+        if default is _REQUIRED:
+            raise OverlayError(f"{self._where}.{name} is missing")
+        return default
+
+    def end(self) -> None:
+        if self._raw:
+            raise OverlayError(f"{self._where} has unknown fields: {', '.join(sorted(self._raw))}")
+
+
+def _wrong(where: str, value: object, expected: str) -> OverlayError:
+    shown = json.dumps(value)
+    return OverlayError(f"{where} is {shown if len(shown) <= 80 else shown[:77] + '...'}; it must be {expected}")
+
+
+def _whole(low: int, high: int) -> _Check[int]:
+    def check(value: object, where: str) -> int:
+        if type(value) is not int or not low <= value <= high:  # True and False are ints to isinstance
+            raise _wrong(where, value, f"a whole number from {low} to {high}")
+        return value
+
+    return check
+
+
+def _matching(pattern: re.Pattern[str], good: str) -> _Check[str]:
+    def check(value: object, where: str) -> str:
+        if not isinstance(value, str) or not pattern.fullmatch(value):
+            raise _wrong(where, value, f"text that matches {pattern.pattern}, for example {good}")
+        return value
+
+    return check
+
+
+def _text(value: object, where: str) -> str:
+    if not isinstance(value, str):
+        raise _wrong(where, value, "text")
+    return value
+
+
+def _boolean(value: object, where: str) -> bool:
+    if not isinstance(value, bool):
+        raise _wrong(where, value, "true or false")
+    return value
+
+
+def _list(item: _Check[_T]) -> _Check[tuple[_T, ...]]:
+    def check(value: object, where: str) -> tuple[_T, ...]:
+        if not isinstance(value, list):
+            raise _wrong(where, value, "a list")
+        return tuple(item(entry, f"{where}[{index}]") for index, entry in enumerate(value))
+
+    return check
+
+
+def _one_of(*allowed: str) -> _Check[str]:
+    def check(value: object, where: str) -> str:
+        if value not in allowed:
+            raise _wrong(where, value, f"one of {', '.join(allowed)}")
+        return value
+
+    return check
+
+
+def _dynamic_batching(value: object, where: str) -> DynamicBatching:
+    fields = _Fields(value, where)
+    batching = DynamicBatching(
+        max_queue_delay_us=fields.take("max_queue_delay_us", _whole(0, 2**63 - 1), None),
+        preferred_batch_sizes=fields.take("preferred_batch_sizes", _list(_whole(1, _INT32)), ()),
+        preserve_ordering=fields.take("preserve_ordering", _boolean, None),
+    )
+    fields.end()
+    return batching
+
+
+def _version_policy(value: object, where: str) -> VersionPolicy:
+    fields = _Fields(value, where)
+    policy = VersionPolicy(
+        latest=fields.take("latest", _whole(1, _INT32), None),
+        specific=fields.take("specific", _list(_whole(0, 2**63 - 1)), ()),
+        all=fields.take("all", _boolean, False),
+    )
+    fields.end()
+    if (policy.latest is not None) + bool(policy.specific) + policy.all != 1:
+        raise _wrong(where, value, 'exactly one of latest, specific and all, for example {"latest":1}')
+    return policy
+
+
+def _parameters(value: object, where: str) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise _wrong(where, value, "an object of texts")
+    return {key: _text(entry, f"{where}[{key}]") for key, entry in value.items()}
+
+
+def _warmup(value: object, where: str) -> Warmup:
+    fields = _Fields(value, where)
+    warmup = Warmup(
+        batch_sizes=fields.take("batch_sizes", _list(_whole(1, _INT32)), ()),
+        iterations=fields.take("iterations", _whole(1, _INT32), 2),
+        data="random" if fields.take("data", _one_of("zero", "random"), "zero") == "random" else "zero",
+        inputs=fields.take("inputs", _list(_warmup_input), ()),
+    )
+    fields.end()
+    return warmup
+
+
+def _warmup_input(value: object, where: str) -> WarmupInput:
+    fields = _Fields(value, where)
+    tensor = WarmupInput(
+        name=fields.take("name", _text),
+        data_type=fields.take("data_type", _one_of(*sorted(DATA_TYPES))),
+        dims=fields.take("dims", _list(_whole(-1, 2**63 - 1))),
+    )
+    fields.end()
+    return tensor

@@ -1,0 +1,52 @@
+"""From what the API server stores to a `Spec`, or to sentences that say what is wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from halcyon.api.spec import Spec
+from halcyon.api.types import NAME_MESSAGE, NAME_PATTERN
+
+
+class SpecError(ValueError):
+    """The resource breaks a rule. The text holds one sentence per violation."""
+
+
+def parse(name: str, spec: Mapping[str, Any]) -> Spec:
+    """The spec of the ModelDeployment `name`.
+
+    Strict: a number in quotes is no number, as in the schema. The API server checks the same rules; this holds them where
+    an object was stored before a rule existed.
+
+    Raises:
+        SpecError: naming every field, its value and its limit.
+    """
+    if not re.fullmatch(NAME_PATTERN, name):
+        raise SpecError(NAME_MESSAGE % (name, len(name)))
+    try:
+        return Spec.model_validate_json(json.dumps(spec), strict=True)
+    except ValidationError as error:
+        raise SpecError("; ".join(_sentences(error))) from None
+
+
+def _sentences(error: ValidationError) -> list[str]:
+    sentences = []
+    for problem in error.errors(include_url=False):
+        where = "spec" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"])
+        message = problem["msg"].removeprefix("Value error, ")
+        if problem["type"] == "extra_forbidden":
+            sentences.append(f"{where} is not a field")
+        elif problem["type"] == "missing":
+            sentences.append(f"{where} is missing")
+        elif message.startswith(("spec.", "an entry of spec.")):
+            sentences.append(message)
+        else:
+            value = json.dumps(problem["input"], default=str)
+            shown = value if len(value) <= 80 else value[:77] + "..."
+            sentences.append(f"{where} is {shown}: {message}")
+    return sentences

@@ -1,0 +1,112 @@
+"""The record: what one agent saw of its balancer and of the model's pods, as it travels to every operator replica.
+
+Counters are cumulative since the start of their process and may restart at zero; the reader takes differences.
+None means "not known", which is never zero. Standard library only: the agent's memory is a budget.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+RECORD_VERSION = 1
+
+PodState = Literal["starting", "ready", "draining", "maintenance", "unreachable"]
+"""starting: not ready by its EndpointSlice. ready: takes requests. draining: terminating. maintenance: taken out by the
+agent because its backend is dead. unreachable: ready by its EndpointSlice, but it could not be read."""
+
+AUDIENCE = "halcyon-collector"
+"""Audience of the token that an agent presents."""
+STREAM_PATH = "/collector/v1/stream"
+"""WebSocket on every operator replica; one text message per record, `Authorization: Bearer TOKEN` on the upgrade."""
+
+
+class RecordError(ValueError):
+    """The document is not a record that this version understands."""
+
+
+@dataclass(frozen=True)
+class BalancerSample:
+    """One HAProxy process, both protocols together."""
+
+    queued: int
+    """Requests that wait in it now."""
+    inflight: int
+    """Requests that servers are working on for it now."""
+    requests: int
+    """Counter: requests that reached it for inference, refused ones included."""
+    refused: int
+    """Counter: requests that it refused (queue full, no server, waited too long)."""
+    errors: int
+    """Counter: answers lost on the way (connection to a server failed or broke)."""
+
+
+@dataclass(frozen=True)
+class PodSample:
+    """One Triton pod."""
+
+    name: str
+    state: PodState
+    at: float
+    """When its metrics were read, seconds since the epoch."""
+    pending: int | None = None
+    """Requests in Triton's queue now (`nv_inference_pending_request_count`)."""
+    succeeded: int | None = None
+    """Counter: requests answered."""
+    failed: int | None = None
+    """Counter: requests failed for any reason."""
+    backend_failed: int | None = None
+    """Counter: requests failed in the backend (`reason="BACKEND"`)."""
+    rows: int | None = None
+    """Counter: rows computed (`nv_inference_count`)."""
+    executions: int | None = None
+    """Counter: batches computed (`nv_inference_exec_count`)."""
+    queue_us: int | None = None
+    """Counter: microseconds that requests waited in Triton."""
+    compute_us: int | None = None
+    """Counter: microseconds of computing, summed over requests."""
+    gpu: float | None = None
+    """GPU utilisation, 0 to 1, mean of the pod's GPUs; None where Triton reports none."""
+    load_error: str | None = None
+    """Why the model isn't loaded, in Triton's words."""
+    versions: tuple[str, ...] = ()
+    """Model versions that are ready."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """What one agent saw at one time."""
+
+    namespace: str
+    name: str
+    """The ModelDeployment that it speaks for."""
+    agent: str
+    """Name of the balancer pod."""
+    at: float
+    """Seconds since the epoch, by the agent's clock."""
+    balancer: BalancerSample | None
+    """None where HAProxy does not answer."""
+    pods: tuple[PodSample, ...] = ()
+
+    def to_json(self) -> str:
+        """One line."""
+        return json.dumps({"version": RECORD_VERSION, **asdict(self)}, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Record:
+        """The record in `text`.
+
+        Raises:
+            RecordError: where it is none, or of another version.
+        """
+        try:
+            raw: dict[str, Any] = json.loads(text)
+            version = raw.pop("version")
+            if version != RECORD_VERSION:
+                raise RecordError(f"record has version {version}; this operator reads version {RECORD_VERSION}")
+            balancer = raw.pop("balancer")
+            pods = tuple(PodSample(**{**pod, "versions": tuple(pod["versions"])}) for pod in raw.pop("pods"))
+            return cls(**raw, balancer=BalancerSample(**balancer) if balancer else None, pods=pods)
+        except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+            raise RecordError(f"not a record: {error}") from error

@@ -1,0 +1,209 @@
+"""The building blocks of the resource: base model, cross-field rules, durations, quantities and names.
+
+Not here: any field of the resource (`spec`, `status`), nor how a schema is printed (`crd`).
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic.alias_generators import to_camel
+
+GROUP = "serving.halcyon.dev"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+KIND = "ModelDeployment"
+PLURAL = "modeldeployments"
+
+NAME_PATTERN = r"^[a-z]([-a-z0-9]{0,50}[a-z0-9])?$"
+"""Names of ModelDeployments: short enough (52) for every child's suffix to fit into 63 characters."""
+NAME_MESSAGE = (
+    f"metadata.name is '%s' (%d characters); it must match {NAME_PATTERN} (at most 52 characters, so that the names of its "
+    "children fit); for example resnet50"
+)
+"""What both the API server and `halcyon.api.parse` say; the values are the name and its length."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A condition over several fields, said once and checked twice: by the API server (CEL) and by us.
+
+    `message` is a template: `{minReplicas}` stands for that field's value. The differential test of the CRD holds the
+    two forms against each other.
+    """
+
+    cel: str
+    check: Callable[[Any], bool]
+    message: str
+    static: str = ""
+    """What the API server says where the template can't be evaluated; the template without values by default."""
+    reason: str = "FieldValueInvalid"
+
+    def parts(self) -> list[tuple[str, str]]:
+        """The template as (literal, field path or '') pairs."""
+        return [(text, name or "") for text, name, _, _ in string.Formatter().parse(self.message)]
+
+    def message_cel(self) -> str:
+        """The template as a CEL expression that yields the message with the values.
+
+        By `format`: the API server takes a sum of strings for one of any length, and refuses its cost.
+        """
+        text = "".join(text.replace("%", "%%") + ("%s" if path else "") for text, path in self.parts())
+        values = ", ".join(f"self.{path}" for _, path in self.parts() if path)
+        return f"{cel_string(text)}.format([{values}])"
+
+    def say(self, value: BaseModel) -> str:
+        """The message for this value."""
+        return "".join(text + (str(_walk(value, path)) if path else "") for text, path in self.parts())
+
+
+def cel_string(text: str) -> str:
+    """A string literal of CEL."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _walk(value: Any, path: str) -> Any:  # whatever the path leads to
+    for name in path.split("."):
+        value = getattr(value, _attribute(type(value), name))
+    return value
+
+
+def _attribute(model: type[BaseModel], alias: str) -> str:
+    return next(name for name, info in model.model_fields.items() if (info.alias or name) == alias)
+
+
+class Model(BaseModel):
+    """Base of every part of the resource: immutable, camelCase outside, unknown fields refused."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", alias_generator=to_camel, validate_by_name=True, validate_by_alias=True
+    )
+    rules: ClassVar[tuple[Rule, ...]] = ()
+
+    @model_validator(mode="after")
+    def _obey_rules(self) -> Self:
+        for rule in self.rules:
+            if not rule.check(self):
+                raise ValueError(rule.say(self))
+        return self
+
+    def to_dict(self) -> dict[str, Any]:
+        """As Kubernetes writes it: aliases, absent instead of null."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+@dataclass(frozen=True)
+class ListMap:
+    """Marks a list whose items are told apart by these keys (`x-kubernetes-list-type: map`)."""
+
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ListSet:
+    """Marks a list of distinct scalars (`x-kubernetes-list-type: set`)."""
+
+
+@dataclass(frozen=True)
+class StringRules:
+    """CEL rules for one string field, with the same checks in Python beside it."""
+
+    rules: tuple[Rule, ...] = field(default=())
+
+
+_DURATION = re.compile(r"^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?([0-9]{1,6}ms)?([0-9]{1,6}us)?$")
+_UNIT_US = {"h": 3_600_000_000, "m": 60_000_000, "s": 1_000_000, "ms": 1_000, "us": 1}
+
+
+def duration_us(text: str) -> int:
+    """The length of a duration such as `2ms` or `1m30s`, in microseconds.
+
+    Raises:
+        ValueError: where the text is no duration.
+    """
+    if len(text) < 2 or not _DURATION.match(text):
+        raise ValueError(f"'{text}' is not a duration; write for example 500us, 2ms, 30s, 1m30s or 2h")
+    return sum(int(n) * _UNIT_US[unit] for n, unit in re.findall(r"([0-9]+)(h|ms|us|m|s)", text))
+
+
+def duration_s(text: str) -> float:
+    """The length of a duration in seconds."""
+    return duration_us(text) / 1e6
+
+
+def duration_field(low: str, high: str) -> Any:  # a type expression
+    """The type of a duration field between `low` and `high`, both allowed."""
+    low_us, high_us = duration_us(low), duration_us(high)
+
+    def check(text: str) -> str:
+        if not low_us <= duration_us(text) <= high_us:
+            raise ValueError(f"is {text}; it must lie between {low} and {high}")
+        return text
+
+    rule = Rule(
+        cel=f"duration(self) >= duration('{low}') && duration(self) <= duration('{high}')",
+        check=lambda text: low_us <= duration_us(text) <= high_us,
+        message="",
+        static=f"must lie between {low} and {high}",
+    )
+    return Annotated[
+        str,
+        StringConstraints(pattern=_DURATION.pattern, min_length=2, max_length=32),
+        AfterValidator(check),
+        StringRules((rule,)),
+    ]
+
+
+_QUANTITY = r"^[0-9]{1,12}(\.[0-9]{1,6})?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$"
+_FACTOR = {
+    "": Decimal(1),
+    "m": Decimal("0.001"),
+    **{unit: Decimal(1000) ** n for n, unit in enumerate(("k", "M", "G", "T"), 1)},
+    **{unit: Decimal(1024) ** n for n, unit in enumerate(("Ki", "Mi", "Gi", "Ti"), 1)},
+}
+
+
+def quantity(text: str) -> Decimal:
+    """The value of a Kubernetes quantity such as `500m` or `4Gi`, in its base unit (cores, bytes)."""
+    found = re.match(r"^([0-9.]+)([A-Za-z]*)$", text)
+    if found is None:
+        raise ValueError(f"'{text}' is not a quantity; write for example 500m, 2 or 4Gi")
+    return Decimal(found[1]) * _FACTOR[found[2]]
+
+
+Quantity = Annotated[str, StringConstraints(pattern=_QUANTITY, min_length=1, max_length=24)]
+DnsName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", min_length=1, max_length=253)]
+ModelName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$", min_length=1, max_length=63)]
+Key = Annotated[str, StringConstraints(pattern=r"^[-._a-zA-Z0-9]+$", min_length=1, max_length=253)]
+RelativePath = Annotated[
+    str,
+    StringConstraints(
+        pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*$", min_length=1, max_length=512
+    ),
+]
+"""A path below some root: no leading slash or dot in any segment, so it can't leave the root."""
+Image = Annotated[
+    str,
+    StringConstraints(
+        pattern=r"^[a-z0-9]([a-z0-9._-]*[a-z0-9])?(:[0-9]{1,5})?(/[a-z0-9]([a-z0-9._-]*[a-z0-9])?)*"
+        r"(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[a-f0-9]{64})?$",
+        min_length=1,
+        max_length=512,
+    ),
+]
+LabelValue = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$", max_length=63)]
+LabelKey = Annotated[
+    str,
+    StringConstraints(
+        pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$",
+        min_length=1,
+        max_length=317,
+    ),
+]
+Text = Annotated[str, Field(max_length=4096)]

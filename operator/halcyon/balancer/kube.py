@@ -1,0 +1,234 @@
+"""A thin client of the Kubernetes API for the two things that the agent watches: one ConfigMap and some EndpointSlices.
+
+Not the kubernetes package: its import alone takes 55 MiB, more than the 48 MiB that the whole agent may have. Here is list and
+watch with aiohttp, the pod's own token (it rotates, so it is read for each request), and nothing else. What the objects mean is
+not known here.
+
+    list -> snapshot -> watch from its resourceVersion -> changed snapshot -> ...
+      410, an ERROR event, or a line that can't be read:   list again
+      the stream ends, or is silent for too long:          watch on from the last resourceVersion seen
+      the API server is away:                              try again after 0.5 to 15 s; the last snapshot stays in force
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import aiohttp
+
+from halcyon.balancer.log import log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_T = TypeVar("_T")
+
+WATCH_S = 290
+"""How long the API server is asked to keep a watch open."""
+SILENCE_S = 100.0
+"""Bookmarks come about once a minute; a stream that is silent for longer is dead."""
+REQUEST_S = 10.0
+_FIRST_PAUSE_S = 0.5
+_LONGEST_PAUSE_S = 15.0
+_STEADY_S = 10.0
+_LONGEST_LINE = 4 * 2**20
+
+
+class KubeError(OSError):
+    """The API server is away or refuses; the text names the request and the answer."""
+
+
+class _Gone(Exception):  # noqa: N818 - a turn of the loop, no error
+    """The resourceVersion is too old: list again."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """Where the API server is and how to speak to it."""
+
+    base_url: str
+    token_path: Path | None = None
+    ca_path: Path | None = None
+
+    @classmethod
+    def in_cluster(cls, secrets: Path = Path("/var/run/secrets/kubernetes.io/serviceaccount")) -> Access:
+        """As a pod finds it.
+
+        Raises:
+            KubeError: outside a pod.
+        """
+        try:
+            host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
+        except KeyError as error:
+            raise KubeError(f"{error} is not set: the agent runs in a pod") from error
+        host = f"[{host}]" if ":" in host else host
+        return cls(f"https://{host}:{port}", secrets / "token", secrets / "ca.crt")
+
+    def headers(self) -> dict[str, str]:
+        """Credentials, as they are now."""
+        if self.token_path is None:
+            return {}
+        return {"Authorization": f"Bearer {self.token_path.read_text().strip()}"}
+
+    def tls(self) -> ssl.SSLContext | bool:
+        """The only CA that is trusted."""
+        if self.ca_path is None:
+            return True
+        return ssl.create_default_context(cafile=str(self.ca_path))
+
+
+class Watch(Generic[_T]):
+    """Follows one collection; keeps what `project` makes of each object, not the objects."""
+
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        access: Access,
+        path: str,
+        *,
+        params: Mapping[str, str],
+        project: Callable[[Mapping[str, Any]], _T],
+        on_change: Callable[[Mapping[str, _T]], None],
+        silence_s: float = SILENCE_S,
+    ) -> None:
+        """Nothing runs before `run`.
+
+        Args:
+            session: the caller's; it bounds connections.
+            access: where the API server is.
+            path: of the collection, for example `/api/v1/namespaces/default/configmaps`.
+            params: selectors.
+            project: what to keep of one object. It must not raise.
+            on_change: called with everything that is kept, by name, after the list and after each change.
+            silence_s: after so many seconds without a byte a stream counts as dead.
+        """
+        self._session = session
+        self._access = access
+        self._path = path
+        self._params = dict(params)
+        self._project = project
+        self._on_change = on_change
+        self._silence_s = silence_s
+        self._kept: dict[str, _T] = {}
+        self._tls: tuple[float, ssl.SSLContext | bool] | None = None
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        version: str | None = None
+        pause_s = 0.0
+        while True:
+            try:
+                if version is None:
+                    version = await self._list()
+                began = asyncio.get_running_loop().time()
+                version, some = await self._watch(version)
+                # A watch that ends at once each time must not become a busy loop.
+                steady = some or asyncio.get_running_loop().time() - began > _STEADY_S
+                pause_s = 0.0 if steady else _longer(pause_s)
+            except _Gone:
+                version = None
+                pause_s = _longer(pause_s)
+            except (KubeError, aiohttp.ClientError, OSError) as error:
+                pause_s = _longer(pause_s)
+                log("warning", "the API server does not answer as it should", path=self._path, error=repr(error))
+            if pause_s:
+                await asyncio.sleep(random.uniform(pause_s / 2, pause_s))  # noqa: S311 - spreads load, keeps no secret
+
+    async def _list(self) -> str:
+        timeout = aiohttp.ClientTimeout(total=REQUEST_S)
+        async with self._get(self._params, timeout) as response:
+            await self._check(response)
+            document = _load(await response.read())
+        self._kept = {item["metadata"]["name"]: self._project(item) for item in document.get("items") or ()}
+        self._on_change(self._kept)
+        return str(document["metadata"]["resourceVersion"])
+
+    async def _watch(self, version: str) -> tuple[str, bool]:
+        params = {
+            **self._params,
+            "watch": "1",
+            "resourceVersion": version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(WATCH_S),
+        }
+        some = False
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=REQUEST_S, sock_read=self._silence_s)
+        try:
+            async with self._get(params, timeout) as response:
+                await self._check(response)
+                buffer = bytearray()
+                async for chunk in response.content.iter_any():
+                    buffer += chunk
+                    while (end := buffer.find(b"\n")) >= 0:
+                        line = bytes(buffer[:end])
+                        del buffer[: end + 1]
+                        if line.strip():
+                            version = self._event(_load(line))
+                            some = True
+                    if len(buffer) > _LONGEST_LINE:
+                        raise _Gone
+        except TimeoutError:
+            log("info", "a watch was silent; opened again", path=self._path)
+        except aiohttp.ClientPayloadError:
+            pass  # the server closed it in the middle: watch on
+        return version, some
+
+    def _event(self, event: Mapping[str, Any]) -> str:
+        kind, item = event.get("type"), event.get("object") or {}
+        if kind == "ERROR":
+            if item.get("code") == 410:
+                raise _Gone
+            raise KubeError(f"watch {self._path}: {item.get('message', item)}")
+        meta = item["metadata"]
+        if kind in {"ADDED", "MODIFIED"}:
+            self._kept = {**self._kept, meta["name"]: self._project(item)}
+            self._on_change(self._kept)
+        elif kind == "DELETED":
+            self._kept = {name: kept for name, kept in self._kept.items() if name != meta["name"]}
+            self._on_change(self._kept)
+        return str(meta["resourceVersion"])
+
+    def _get(self, params: Mapping[str, str], timeout: aiohttp.ClientTimeout) -> Any:
+        return self._session.get(
+            self._access.base_url + self._path,
+            params=params,
+            headers=self._access.headers(),
+            ssl=self._context(),
+            timeout=timeout,
+            allow_redirects=False,
+        )
+
+    def _context(self) -> ssl.SSLContext | bool:
+        # The CA file changes about once in ten years, a context takes 10 ms: make it anew when the file is another.
+        changed = self._access.ca_path.stat().st_mtime if self._access.ca_path else 0.0
+        if self._tls is None or self._tls[0] != changed:
+            self._tls = (changed, self._access.tls())
+        return self._tls[1]
+
+    async def _check(self, response: aiohttp.ClientResponse) -> None:
+        if response.status == 410:
+            raise _Gone
+        if response.status != 200:
+            said = (await response.content.read(500)).decode(errors="replace")
+            raise KubeError(f"{self._path} answers {response.status}: {said}")
+
+
+def _longer(pause_s: float) -> float:
+    return min(max(2 * pause_s, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
+
+
+def _load(text: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise _Gone from error
+    if not isinstance(document, dict) or ("items" not in document and "object" not in document):
+        raise KubeError(f"not a list and not an event: {text[:200]!r}")
+    return document

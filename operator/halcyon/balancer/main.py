@@ -1,0 +1,99 @@
+"""`halcyon agent`: the command line of the agent, its signals and its end."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import os
+import signal
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from halcyon.balancer.log import log
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from halcyon.balancer.agent import Settings
+    from halcyon.balancer.kube import Access
+
+LAST_WORK_S = 2.0
+"""From SIGTERM until the end at the latest. A native sidecar gets its SIGTERM after HAProxy has ended."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the agent."""
+    parser.add_argument("--namespace", required=True, help="namespace of the ModelDeployment")
+    parser.add_argument("--plan", required=True, metavar="NAME", help="ConfigMap that holds the accepted plan")
+    parser.add_argument(
+        "--run-dir",
+        type=Path,
+        default=Path("/run/halcyon"),
+        help="directory shared with HAProxy (default: %(default)s)",
+    )
+    parser.add_argument("--port", type=int, default=9100, help="port of the probes (default: %(default)s)")
+
+
+def settings(arguments: argparse.Namespace) -> Settings:
+    """The settings in parsed arguments; the pod's name is in the environment."""
+    from halcyon.balancer.agent import Settings  # noqa: PLC0415 - `halcyon --help` needs no network code
+
+    return Settings(
+        namespace=arguments.namespace,
+        plan=arguments.plan,
+        pod=os.environ.get("POD_NAME") or socket.gethostname(),
+        run_dir=arguments.run_dir,
+        port=arguments.port,
+    )
+
+
+def run_agent(chosen: Settings) -> int:
+    """Run until SIGTERM or SIGINT; returns the exit status."""
+    from halcyon.balancer.kube import Access, KubeError  # noqa: PLC0415 - same as above
+
+    try:
+        access = Access.in_cluster()
+    except KubeError as error:
+        log("error", "the agent can't start", error=str(error))
+        return 1
+    # What is loaded now stays: no collection needs to walk it again.
+    gc.collect()
+    gc.freeze()
+    asyncio.run(_run(chosen, access))
+    return 0
+
+
+async def _run(chosen: Settings, access: Access) -> None:
+    from halcyon.balancer.agent import Agent  # noqa: PLC0415 - same as above
+
+    stop, told = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, told.set)
+    agent = Agent(chosen, access)
+
+    async def end() -> None:
+        await told.wait()
+        try:
+            async with asyncio.timeout(LAST_WORK_S):
+                await agent.haproxy_is_gone()
+        except TimeoutError:
+            pass
+        stop.set()
+
+    ending = asyncio.ensure_future(end())
+    log("info", "the agent works", plan=f"{chosen.namespace}/{chosen.plan}")
+    try:
+        await agent.run(stop)
+    finally:
+        ending.cancel()
+    log("info", "the agent ends")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point of `halcyon agent`."""
+    parser = argparse.ArgumentParser(prog="halcyon agent", description="Drives the HAProxy beside it.")
+    add_arguments(parser)
+    return run_agent(settings(parser.parse_args(argv)))

@@ -1,0 +1,195 @@
+"""Keeps HAProxy at what the plan and the endpoints ask. One turn reads what is, decides by `slots`, and writes what differs.
+
+It takes nothing for granted between turns: a HAProxy that restarted, a reload that failed and an agent that restarted are all
+just differences that the next turn finds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from halcyon.balancer import haproxy_config, slots
+from halcyon.balancer.log import log
+from halcyon.balancer.runtime_socket import HaproxyError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from collections.abc import Set as AbstractSet
+    from pathlib import Path
+
+    from halcyon.api.plan import BalancerPlan
+    from halcyon.balancer.haproxy_config import Listen
+    from halcyon.balancer.runtime_socket import Reading, RuntimeSocket
+    from halcyon.balancer.slots import Endpoint, Line
+
+RETRY_S = 30.0
+"""After a configuration that HAProxy refused."""
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    plan: BalancerPlan
+    digest: str
+
+
+class Pilot:
+    """Drives one HAProxy."""
+
+    def __init__(
+        self,
+        runtime: RuntimeSocket,
+        config_path: Path,
+        listen: Listen,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Nothing is read or written before the first turn.
+
+        Args:
+            runtime: HAProxy's sockets.
+            config_path: haproxy.cfg.
+            listen: ports and socket.
+            clock: seconds; it must not jump.
+        """
+        self._runtime = runtime
+        self._config_path = config_path
+        self._listen = listen
+        self._clock = clock
+        self._wanted: _Wanted | None = None
+        self._serving: _Wanted | None = None
+        self._refused: tuple[str, float] | None = None
+        self._lines: tuple[Line, ...] | None = None
+        self._written = ""
+        self._turn_lock = asyncio.Lock()
+        self._answered_at = float("-inf")
+        self.reading: Reading | None = None
+        """What HAProxy said in the last turn; None where it did not answer."""
+        self.unplaced: tuple[Endpoint, ...] = ()
+        """Ready pods without a line."""
+        self.reloads = 0
+
+    @property
+    def written(self) -> bool:
+        """A configuration is there, so HAProxy may start."""
+        return bool(self._written) or self._config_path.exists()
+
+    @property
+    def in_use(self) -> bool:
+        """Some server line takes requests."""
+        return any(line.state == "ready" for line in self._lines or ())
+
+    def answered_within(self, limit_s: float) -> bool:
+        """HAProxy answered not longer ago than that."""
+        return self._clock() - self._answered_at <= limit_s
+
+    def accept(self, plan: BalancerPlan) -> None:
+        """From the next turn on, this is the plan.
+
+        Raises:
+            ConfigError: where it can't be a configuration. The former one stays.
+        """
+        self._wanted = _Wanted(plan, haproxy_config.digest(plan, listen=self._listen))
+
+    async def turn(self, endpoints: tuple[Endpoint, ...] | None, *, out: AbstractSet[str] = frozenset()) -> None:
+        """One step towards what is wanted.
+
+        Args:
+            endpoints: every pod; None where they are not known yet: nothing is then put in or taken out.
+            out: pods that must take no request.
+        """
+        async with self._turn_lock:
+            wanted = self._wanted
+            if wanted is None:
+                return
+            try:
+                reading = await self._runtime.read()
+                self._answered_at = self._clock()
+            except HaproxyError:
+                reading = None
+            if self._lines is None:
+                self._lines = slots.adopt(reading.lines, now=self._clock()) if reading else ()
+            if reading is None:
+                self._serving = None
+                self._lines = slots.resize(self._lines, _capacities(wanted.plan))
+            elif reading.config != wanted.digest:
+                reading = await self._reload(reading, wanted)
+            else:
+                self._serving = wanted
+            try:
+                await self._place(reading, endpoints, out, wanted)
+            except HaproxyError as error:
+                log("warning", "a change of HAProxy's servers failed; trying again", error=str(error))
+            self.reading = reading
+
+    async def _reload(self, reading: Reading, wanted: _Wanted) -> Reading:
+        now = self._clock()
+        if self._refused and self._refused[0] == wanted.digest and now < self._refused[1]:
+            return reading
+        lines = slots.resize(self._lines or (), _capacities(wanted.plan))
+        before = self._written or self._read_config()
+        self._write(wanted.plan, lines)
+        try:
+            await self._runtime.reload()
+            # The runtime socket is the new worker's from here on.
+            reading = await self._runtime.read()
+        except HaproxyError as error:
+            log("error", "HAProxy refused its new configuration; the former one stays", error=str(error))
+            self._refused = (wanted.digest, now + RETRY_S)
+            self._lines = slots.adopt(reading.lines, now=now)
+            if before:
+                self._store(before)
+            return reading
+        self._lines, self._serving, self._refused = lines, wanted, None
+        self.reloads += 1
+        log("info", "HAProxy runs a new configuration", config=wanted.digest, process=reading.process)
+        return reading
+
+    async def _place(
+        self, reading: Reading | None, endpoints: tuple[Endpoint, ...] | None, out: AbstractSet[str], wanted: _Wanted
+    ) -> None:
+        # Whose configuration the file may hold: what runs, or what will start. None where a former agent left it.
+        owner = self._serving if reading else wanted
+        lines = self._lines or ()
+        if endpoints is None:
+            if owner:
+                self._write(owner.plan, lines)
+            return
+        placement = slots.place(
+            lines,
+            endpoints,
+            reading.lines if reading else {},
+            now=self._clock(),
+            drain_s=(owner or wanted).plan.drain_ms / 1000,
+            out=out,
+        )
+        if placement.unplaced and placement.unplaced != self.unplaced:
+            names = [endpoint.pod for endpoint in placement.unplaced]
+            log("warning", "no free server line for ready pods; the plan's capacity is too small", pods=names)
+        self._lines, self.unplaced = placement.lines, placement.unplaced
+        # The file first: a HAProxy that restarts in between then has the newer state.
+        if owner:
+            self._write(owner.plan, placement.lines)
+        if placement.commands:
+            await self._runtime.apply(placement.commands)
+
+    def _write(self, plan: BalancerPlan, lines: tuple[Line, ...]) -> None:
+        placed = {line.key: line.address for line in lines if line.state == "ready"}
+        text = haproxy_config.render(plan, listen=self._listen, placed=placed)
+        if text != self._written:
+            self._store(text)
+
+    def _store(self, text: str) -> None:
+        aside = self._config_path.with_suffix(".new")
+        aside.write_text(text)
+        aside.replace(self._config_path)
+        self._written = text
+
+    def _read_config(self) -> str:
+        return self._config_path.read_text() if self._config_path.exists() else ""
+
+
+def _capacities(plan: BalancerPlan) -> dict[str, int]:
+    return {slot.name: slot.capacity for slot in plan.slots}

@@ -1,0 +1,192 @@
+"""Carries records to every operator replica, one WebSocket each. The newest wins: nothing piles up, nothing is repeated.
+
+nothing new            at least every 5 s
+something new          at most once a second
+urgent                 at once
+replica away           tries again after 0.2 to 2 s; the others do not notice
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+import ssl
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import aiohttp
+
+from halcyon.api.record import STREAM_PATH
+from halcyon.balancer.log import log
+from halcyon.balancer.sensor import without_times
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+    from halcyon.api.plan import Collector
+    from halcyon.api.record import Record
+
+RESOLVE_S = 5.0
+MOST_REPLICAS = 8
+_CONNECT_S = 5.0
+_HEARTBEAT_S = 10.0
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How often a connection sends, in seconds."""
+
+    least_s: float = 1.0
+    most_s: float = 5.0
+    first_pause_s: float = 0.2
+    longest_pause_s: float = 2.0
+
+
+class _Mailbox:
+    """The newest record, and whether it must not wait."""
+
+    def __init__(self) -> None:
+        self.record: Record | None = None
+        self.urgent = False
+        self.changed = asyncio.Event()
+
+    def put(self, record: Record, *, urgent: bool) -> None:
+        self.record = record
+        self.urgent = self.urgent or urgent
+        self.changed.set()
+
+
+class Uplink:
+    """The connections to all operator replicas behind one name."""
+
+    def __init__(
+        self,
+        collector: Collector,
+        token_path: Path,
+        *,
+        pace: Pace = Pace(),
+        resolve: Callable[[str, int], Awaitable[list[str]]] | None = None,
+    ) -> None:
+        """Nothing is opened before `run`.
+
+        Args:
+            collector: name, port and CA of the operator.
+            token_path: file of the bearer token; it rotates, so it is read at each connection.
+            pace: times.
+            resolve: name and port to addresses; DNS where it is left out.
+        """
+        self._collector = collector
+        self._token_path = token_path
+        self._pace = pace
+        self._resolve = resolve or _lookup
+        self._boxes: dict[str, _Mailbox] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._last: Record | None = None
+        self.connected = 0
+        """Connections that are open now."""
+
+    def offer(self, record: Record, *, urgent: bool = False) -> None:
+        """This is what is true now. Never blocks, never fails."""
+        self._last = record
+        for box in self._boxes.values():
+            box.put(record, urgent=urgent)
+
+    async def run(self) -> None:
+        """Follow the name and keep one connection per address until cancelled."""
+        tls = ssl.create_default_context(cadata=self._collector.ca_pem)
+        connector = aiohttp.TCPConnector(limit=MOST_REPLICAS)
+        async with aiohttp.ClientSession(connector=connector) as session:
+            try:
+                while True:
+                    await self._follow(session, tls)
+                    await asyncio.sleep(RESOLVE_S)
+            finally:
+                for task in self._tasks.values():
+                    task.cancel()
+                await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    async def _follow(self, session: aiohttp.ClientSession, tls: ssl.SSLContext) -> None:
+        try:
+            addresses = (await self._resolve(self._collector.host, self._collector.port))[:MOST_REPLICAS]
+        except OSError as error:
+            log("warning", "the collector's name can't be resolved", host=self._collector.host, error=str(error))
+            return
+        for address in self._boxes.keys() - set(addresses):
+            self._tasks.pop(address).cancel()
+            del self._boxes[address]
+        for address in addresses:
+            if address not in self._boxes:
+                box = self._boxes[address] = _Mailbox()
+                if self._last is not None:
+                    box.put(self._last, urgent=False)
+                self._tasks[address] = asyncio.create_task(self._keep(session, tls, address, box))
+
+    async def _keep(self, session: aiohttp.ClientSession, tls: ssl.SSLContext, address: str, box: _Mailbox) -> None:
+        host = f"[{address}]" if ":" in address else address
+        url = f"wss://{host}:{self._collector.port}{STREAM_PATH}"
+        pause_s = self._pace.first_pause_s
+        told = False
+        while True:
+            try:
+                headers = {"Authorization": f"Bearer {self._token_path.read_text().strip()}"}
+                async with asyncio.timeout(_CONNECT_S):
+                    ws = await session.ws_connect(
+                        url,
+                        headers=headers,
+                        ssl=tls,
+                        server_hostname=self._collector.server_name,
+                        heartbeat=_HEARTBEAT_S,
+                        max_msg_size=65536,
+                    )
+                async with ws:
+                    pause_s, told = self._pace.first_pause_s, False
+                    await self._talk(ws, box)
+            except (aiohttp.ClientError, OSError) as error:
+                if not told:
+                    log("warning", "an operator replica does not take records", url=url, error=repr(error))
+                    told = True
+            await asyncio.sleep(random.uniform(pause_s / 2, pause_s))  # noqa: S311 - spreads load, keeps no secret
+            pause_s = min(2 * pause_s, self._pace.longest_pause_s)
+
+    async def _talk(self, ws: aiohttp.ClientWebSocketResponse, box: _Mailbox) -> None:
+        self.connected += 1
+        sender = asyncio.create_task(self._send(ws, box))
+        try:
+            # Reading is what answers pings and sees the end.
+            async for _ in ws:
+                pass
+        finally:
+            self.connected -= 1
+            sender.cancel()
+            await asyncio.gather(sender, return_exceptions=True)
+
+    async def _send(self, ws: aiohttp.ClientWebSocketResponse, box: _Mailbox) -> None:
+        clock = asyncio.get_running_loop().time
+        sent: Record | None = None
+        sent_at = float("-inf")
+        try:
+            while True:
+                record = box.record
+                waited = clock() - sent_at
+                is_new = record is not None and (sent is None or without_times(record) != without_times(sent))
+                due_s = 0.0 if box.urgent else (self._pace.least_s if is_new else self._pace.most_s) - waited
+                if record is not None and due_s <= 0:
+                    box.urgent = False
+                    await ws.send_str(record.to_json())
+                    sent, sent_at = record, clock()
+                    continue
+                box.changed.clear()
+                try:
+                    async with asyncio.timeout(due_s if record is not None else None):
+                        await box.changed.wait()
+                except TimeoutError:
+                    continue
+        finally:
+            await ws.close()
+
+
+async def _lookup(host: str, port: int) -> list[str]:
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return sorted({str(info[4][0]) for info in found})

@@ -1,0 +1,313 @@
+"""`halcyon operator`: every part of the operator, put together, started in order and stopped in order.
+
+    always                   caches, election, certificates, the TLS site (metrics API, collector), the plain site, kopf
+    only while leading       workers, scaler, who serves the metrics API
+
+The standby has warm caches and the agents' observations, so that it answers the metrics API too and leads at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import resource
+import signal
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client.platform_collector import PlatformCollector
+from prometheus_client.process_collector import ProcessCollector
+
+from halcyon.api.plan import Collector as CollectorAddress
+from halcyon.control import errors, front, logs, metrics_api, settings
+from halcyon.control import web as probes
+from halcyon.control.accepted import Accepted
+from halcyon.control.caches import Caches
+from halcyon.control.client import KubeClient, connect
+from halcyon.control.events import Recorder
+from halcyon.control.identity import CHECK_EVERY_S, Identity
+from halcyon.control.kinds import Key
+from halcyon.control.lease import Elector
+from halcyon.control.queue import Priority, WorkQueue
+from halcyon.control.reconcile import Reconciler
+from halcyon.control.reviews import Reviews
+from halcyon.control.scaler import Scaler
+from halcyon.control.settings import Settings
+from halcyon.control.workers import Workers
+from halcyon.metricsapi.auth import Gate
+from halcyon.metricsapi.server import MetricsApi, build_app, start_site
+from halcyon.render.site import Site
+from halcyon.signals.collector import Collector
+from halcyon.signals.hub import Hub
+
+log = logging.getLogger(__name__)
+
+RESYNC_EVERY_S = 600.0
+LEASE = "halcyon"
+STUCK_S = 120.0
+"""Work is waiting, and no reconcile has ended for this long: the process is taken for stuck."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the operator; returns the exit status: 0 when it was asked to end."""
+    parser = argparse.ArgumentParser(prog="halcyon operator", description="Run the operator.")
+    settings.add_arguments(parser)
+    arguments = parser.parse_args(list(argv))
+    logs.configure(arguments.log_level)
+    status = 0
+    try:
+        asyncio.run(_run(settings.of(arguments)))
+    except* errors.HalcyonError as group:
+        log.error("the operator ends", extra={"error": "; ".join(_messages(group))})  # noqa: TRY400  # it says it all
+        status = 1
+    return status
+
+
+def _messages(group: BaseExceptionGroup[BaseException]) -> list[str]:
+    found: list[str] = []
+    for error in group.exceptions:
+        found += _messages(error) if isinstance(error, BaseExceptionGroup) else [str(error)]
+    return found
+
+
+async def _run(chosen: Settings) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    client = await connect(chosen.kubeconfig)
+    try:
+        await Operator.build(chosen, client).run(stop)
+    finally:
+        await client.close()
+
+
+@dataclass
+class Operator:
+    """The parts."""
+
+    settings: Settings
+    client: KubeClient
+    registry: CollectorRegistry
+    queue: WorkQueue
+    caches: Caches
+    scaler: Scaler
+    identity: Identity
+    gate: Gate
+    collector: Collector
+    metrics: MetricsApi
+    workers: Workers
+    elector: Elector
+
+    @classmethod
+    def build(cls, chosen: Settings, client: KubeClient) -> Operator:
+        """Put the parts together; nothing runs before `run`."""
+        clock = time.monotonic
+        registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        PlatformCollector(registry=registry)
+        queue = WorkQueue(clock)
+        hub = Hub(on_change=lambda namespace, name: queue.add(Key(namespace, name)))
+        caches = Caches(client, enqueue=queue.add, namespace=chosen.watch_namespace)
+        scaler = Scaler(client, caches, hub, Accepted(caches), lambda key: queue.add(key, Priority.RESYNC), clock)
+        caches.signals = scaler.signals
+
+        def everything() -> None:
+            for key in caches.resources.keys():  # noqa: SIM118  # an informer is no dict
+                queue.add(key, Priority.RESYNC)
+
+        host = f"{chosen.service}.{chosen.namespace}.svc"
+        identity = Identity(
+            client,
+            namespace=chosen.namespace,
+            secret=chosen.tls_secret,
+            names=(host, f"{host}.cluster.local", f"{chosen.agents_service}.{chosen.namespace}.svc"),
+            on_change=everything,
+        )
+        reviews = Reviews(client)
+        gate = Gate(front_proxy=None, review_token=reviews.user, review_access=reviews.may_list)
+
+        def site() -> Site:
+            known = identity.certificates
+            return Site(
+                operator_image=chosen.operator_image,
+                balancer_image=chosen.balancer_image,
+                server_image=chosen.server_image,
+                collector=None
+                if known is None
+                else CollectorAddress(
+                    host=f"{chosen.agents_service}.{chosen.namespace}.svc",
+                    port=chosen.port,
+                    server_name=host,
+                    ca_pem=known.bundle_pem,
+                ),
+            )
+
+        def gone(key: Key) -> None:
+            scaler.forget(key)
+            hub.forget(key.namespace, key.name)
+
+        recorder = Recorder(client, instance=chosen.pod_name, clock=clock)
+        reconciler = Reconciler(client, caches, recorder, site, clock, on_plan=scaler.planned, on_gone=gone)
+        elector = Elector(client, chosen.namespace, LEASE, chosen.pod_name, clock)
+        operator = cls(
+            settings=chosen,
+            client=client,
+            registry=registry,
+            queue=queue,
+            caches=caches,
+            scaler=scaler,
+            identity=identity,
+            gate=gate,
+            collector=Collector(hub, reviews.agent, monotonic=clock, registry=registry),
+            metrics=MetricsApi(scaler.reading, gate, monotonic=clock, ready=lambda: caches.synced, registry=registry),
+            workers=Workers(queue, reconciler, registry),
+            elector=elector,
+        )
+        operator._gauges(reconciler)
+        return operator
+
+    def _gauges(self, reconciler: Reconciler) -> None:
+        """Gauges that are read when they are asked for."""
+        read: dict[str, tuple[str, Callable[[], float]]] = {
+            "halcyon_leading": ("Whether this replica leads", lambda: float(self.elector.leading.is_set())),
+            "halcyon_queue_ready": ("Keys that are ready to be worked on", lambda: float(len(self.queue))),
+            "halcyon_queue_waiting": ("Keys that wait for their time", lambda: float(self.queue.waiting)),
+            "halcyon_model_deployments": ("ModelDeployments", lambda: float(len(self.caches.resources.keys()))),
+            "halcyon_api_writes": ("Writes to the API server, Lease and reviews left out", lambda: self.client.writes),
+            "halcyon_objects_written": ("Child objects written", lambda: reconciler.counts.written),
+            "halcyon_objects_skipped": ("Child objects that were as they should be", lambda: reconciler.counts.skipped),
+            "halcyon_statuses_written": ("Statuses written", lambda: reconciler.counts.statuses),
+            "halcyon_peak_memory_bytes": (
+                "Largest resident size so far",
+                lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            ),
+        }
+        for name, (text, value) in read.items():
+            Gauge(name, text, registry=self.registry).set_function(value)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Run until `stop`; whoever leads stops working before it gives the lease back."""
+        released = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            background = [
+                group.create_task(self.caches.run(), name="caches"),
+                group.create_task(self._certificates(), name="certificates"),
+                group.create_task(self._serve(), name="sites"),
+            ]
+            election = group.create_task(self.elector.run(released), name="election")
+            leader = group.create_task(self._lead(), name="leader")
+            handlers = front.registry(self.queue.add, self.settings.kubeconfig)
+            # Last: at its end kopf waits for every task that has begun after it.
+            kopf = group.create_task(
+                front.run(handlers, namespace=self.settings.watch_namespace, stop=stop), name="kopf"
+            )
+            await asyncio.wait({asyncio.ensure_future(stop.wait()), kopf}, return_when=asyncio.FIRST_COMPLETED)
+            log.info("stopping", extra={"asked": stop.is_set()})
+            stop.set()
+            leader.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await leader
+            released.set()
+            await election
+            await self.collector.close()
+            for task in (*background, kopf):
+                task.cancel()
+
+    async def _lead(self) -> None:
+        await self.elector.leading.wait()
+        await self.caches.wait_synced()
+        # Agents are told our certificate with their plan: one write less where it is there before the first plan.
+        await self._until(lambda: self.identity.certificates is not None, within_s=10.0)
+        await self._look()
+        log.info("working", extra={"model_deployments": len(self.caches.resources.keys())})
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.workers.run(self.settings.workers), name="workers")
+            group.create_task(self.scaler.run(), name="scaler")
+            group.create_task(self._every(CHECK_EVERY_S, self._look), name="look")
+            group.create_task(self._resync(), name="resync")
+
+    async def _resync(self) -> None:
+        while True:
+            for key in self.caches.resources.keys():  # noqa: SIM118  # an informer is no dict
+                self.queue.add(key, Priority.RESYNC)
+            await asyncio.sleep(RESYNC_EVERY_S)
+
+    async def _look(self) -> None:
+        """Who serves the metrics API; a change concerns every model with scaling."""
+        found = await metrics_api.look(self.client, namespace=self.settings.namespace, service=self.settings.service)
+        if found.ours and self.identity.certificates is not None:
+            try:
+                await metrics_api.trust(self.client, self.identity.certificates.bundle_pem)
+            except (errors.ApiError, errors.Unreachable) as error:
+                log.warning("cannot write the caBundle", extra={"error": str(error)})
+        if found != self.caches.metrics_api:
+            log.info("metrics API", extra={"ours": found.ours, "why": found.why})
+            self.caches.metrics_api = found
+            for key in self.caches.resources.keys():  # noqa: SIM118  # an informer is no dict
+                self.queue.add(key, Priority.RESYNC)
+
+    async def _certificates(self) -> None:
+        """Keep the certificates; often until there are some, since the sites wait for them."""
+        while True:
+            leading = self.elector.leading.is_set()
+            try:
+                await self.identity.refresh(leading=leading)
+                self.gate.front_proxy = self.identity.front_proxy
+            except (errors.ApiError, errors.Unreachable) as error:
+                log.warning("cannot refresh the certificates", extra={"error": str(error)})
+            waiting = self.identity.tls is None
+            if waiting and not leading:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(0.5):
+                        await self.elector.leading.wait()
+                continue
+            await asyncio.sleep(0.5 if waiting else CHECK_EVERY_S)
+
+    async def _serve(self) -> None:
+        """Both sites, until cancelled."""
+        plain = web.AppRunner(probes.build(self.registry, live={"work": self._stuck}, ready=self._readiness()))
+        await plain.setup()
+        await web.TCPSite(plain, port=self.settings.http_port).start()
+        secure: web.AppRunner | None = None
+        try:
+            await self._until(lambda: self.identity.tls is not None)
+            tls = self.identity.tls
+            if tls is not None:
+                app = build_app(self.metrics, more=self.collector.routes())
+                secure = await start_site(app, tls, port=self.settings.port)
+                log.info("serving", extra={"port": self.settings.port})
+            await asyncio.Event().wait()
+        finally:
+            for runner in (plain, secure):
+                if runner is not None:
+                    await runner.cleanup()
+
+    def _stuck(self) -> str:
+        idle = time.monotonic() - self.workers.moved
+        busy = len(self.queue) > 0 and self.elector.leading.is_set()
+        return f"work waits and none has ended for {idle:.0f} s" if busy and idle > STUCK_S else ""
+
+    def _readiness(self) -> dict[str, Callable[[], str]]:
+        return {
+            "caches": lambda: "" if self.caches.synced else "not synced",
+            "certificates": lambda: "" if self.identity.tls is not None else "none yet",
+        }
+
+    @staticmethod
+    async def _every(period_s: float, act: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await asyncio.sleep(period_s)
+            await act()
+
+    @staticmethod
+    async def _until(true: Callable[[], bool], *, within_s: float | None = None) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while not true():  # noqa: ASYNC110  # a value of another part; a few times at the start only
+                    await asyncio.sleep(0.05)

@@ -1,0 +1,268 @@
+"""The caches of everything that the controller looks at, and the view of one ModelDeployment in them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from halcyon.control import kinds, pods
+from halcyon.control.client import Kube, Object
+from halcyon.control.informer import Informer, OnChange, drop_managed_fields
+from halcyon.control.kinds import CHILDREN, Key, Kind
+from halcyon.control.plan import names_needed
+from halcyon.control.view import Direct, MetricsApi, Signals, Source, View
+from halcyon.render import names, revision
+from halcyon.render.site import Site
+
+OURS = f"{names.MANAGER_LABEL}={names.MANAGER}"
+NOT_LOOKED = MetricsApi(ours=False, why="not looked yet")
+PATIENCE_S = 5.0
+"""After this long without the event of our own write, the cache is believed as it is."""
+
+
+def _owner_index(obj: Object) -> Iterable[str]:
+    owner = (obj["metadata"].get("labels") or {}).get(names.OWNER_LABEL)
+    return (owner,) if owner else ()
+
+
+def _source_words(resource: Object) -> Iterable[str]:
+    source = ((resource.get("spec") or {}).get("model") or {}).get("source") or {}
+    if name := (source.get("configMap") or {}).get("name"):
+        yield f"configmap/{name}"
+    if name := (source.get("persistentVolumeClaim") or {}).get("claimName"):
+        yield f"claim/{name}"
+
+
+def _hpa_words(hpa: Object) -> Iterable[str]:
+    target = hpa["spec"]["scaleTargetRef"]
+    if target.get("kind") == kinds.MODEL_DEPLOYMENT.kind:
+        yield target["name"]
+
+
+def _only_version(obj: Object) -> Object:
+    meta = obj["metadata"]
+    return {"metadata": {k: meta.get(k) for k in ("namespace", "name", "uid", "resourceVersion")}}
+
+
+@dataclass
+class Caches:
+    """Informers, and what was heard beside the API server."""
+
+    client: Kube
+    enqueue: Callable[[Key], None]
+    """Called with the key of every ModelDeployment that something has changed for."""
+    namespace: str = ""
+    """The one namespace that is watched; empty: all."""
+    signals: Callable[[Key], Signals | None] = field(default=lambda _: None)
+    metrics_api: MetricsApi = NOT_LOOKED
+    direct: dict[Key, Direct] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Make the informers; `run` starts them."""
+        self._waiting: dict[Key, dict[tuple[Kind, Key], tuple[int, float]]] = {}
+        self._contents: dict[Key, tuple[str, Mapping[str, str], Mapping[str, str]]] = {}
+        self.resources = self._informer(
+            kinds.MODEL_DEPLOYMENT, index=_source_words, listener=self._resource_changed, selector=""
+        )
+        self.children: dict[Kind, Informer] = {
+            kind: self._informer(kind, index=_owner_index, listener=self._child_changed)
+            for kind in CHILDREN
+            if kind is not kinds.HPA
+        }
+        # All of them: an autoscaler of somebody else is found by what it scales.
+        self.hpas = self._informer(kinds.HPA, index=_hpa_words, listener=self._hpa_changed, selector="")
+        self.children[kinds.HPA] = self.hpas
+        self.pods = self._informer(
+            kinds.POD,
+            index=_owner_index,
+            listener=self._pod_changed,
+            selector=f"{OURS},{names.COMPONENT_LABEL}={names.SERVER}",
+            project=pods.project,
+        )
+        self.config_maps = self._source_informer(kinds.CONFIG_MAP, "configmap")
+        self.claims = self._source_informer(kinds.PERSISTENT_VOLUME_CLAIM, "claim")
+
+    @property
+    def informers(self) -> list[Informer]:
+        """Every informer."""
+        return [self.resources, *self.children.values(), self.pods, self.config_maps, self.claims]
+
+    @property
+    def synced(self) -> bool:
+        """Whether every cache has been filled."""
+        return all(i.synced.is_set() for i in self.informers)
+
+    async def run(self) -> None:
+        """Keep the caches filled until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for informer in self.informers:
+                group.create_task(informer.run(), name=f"informer-{informer.kind.plural}")
+
+    async def wait_synced(self) -> None:
+        """Until every cache has been filled."""
+        for informer in self.informers:
+            await informer.synced.wait()
+
+    def wrote(self, owner: Key, kind: Kind, obj: Object) -> None:
+        """A write of ours: no decision for `owner` before the cache has seen it."""
+        meta = obj["metadata"]
+        key = Key(meta.get("namespace", ""), meta["name"])
+        version = int(meta["resourceVersion"])
+        if not self._cache_of(kind).has_seen(key, version):
+            self._waiting.setdefault(owner, {})[kind, key] = (version, time.monotonic())
+
+    def is_behind(self, owner: Key) -> bool:
+        """Whether the caches lack a write of ours for this ModelDeployment."""
+        waiting = self._waiting.get(owner)
+        if not waiting:
+            return False
+        now = time.monotonic()
+        for (kind, key), (version, since) in list(waiting.items()):
+            if now - since > PATIENCE_S or self._cache_of(kind).has_seen(key, version):
+                del waiting[kind, key]
+        if not waiting:
+            del self._waiting[owner]
+        return bool(waiting)
+
+    async def view(
+        self, key: Key, site: Site, *, found: Mapping[tuple[Kind, str], Object], refused: str
+    ) -> View | None:
+        """What is known of a ModelDeployment; None where there is none, or it is being deleted.
+
+        `found` are objects that the caches don't hold since they don't bear our label.
+        """
+        resource = self.resources.get(key)
+        if resource is None or resource["metadata"].get("deletionTimestamp"):
+            self._waiting.pop(key, None)
+            return None
+        children = dict(found)
+        for kind, name in names_needed(key.name):
+            if (child := self.children[kind].get(Key(key.namespace, name))) is not None:
+                children[kind, name] = child
+        uid = resource["metadata"]["uid"]
+        records = [
+            r for r in self.children[kinds.CONTROLLER_REVISION].find(key.namespace, key.name) if _belongs(r, uid)
+        ]
+        maps = [m for m in self.children[kinds.CONFIG_MAP].find(key.namespace, key.name) if _belongs(m, uid)]
+        for kind, owned in ((kinds.CONTROLLER_REVISION, records), (kinds.CONFIG_MAP, maps)):
+            children |= {(kind, o["metadata"]["name"]): o for o in owned}
+        foreign = [h for h in self.hpas.find(key.namespace, key.name) if not _belongs(h, uid)]
+        return View(
+            resource=resource,
+            site=site,
+            children=children,
+            revisions=tuple(r for r in map(revision.read, records) if r is not None),
+            config_maps=tuple(m["metadata"]["name"] for m in maps if m.get("immutable")),
+            pods=tuple(self.pods.find(key.namespace, key.name)),
+            source=await self._source(key.namespace, resource),
+            signals=self.signals(key),
+            metrics_api=self.metrics_api,
+            foreign_autoscaler=foreign[0]["metadata"]["name"] if foreign else "",
+            direct=self.direct.get(key),
+            refused=refused,
+        )
+
+    async def _source(self, namespace: str, resource: Object) -> Source:
+        source = ((resource.get("spec") or {}).get("model") or {}).get("source") or {}
+        if isinstance(claim := source.get("persistentVolumeClaim"), dict):
+            name = str(claim.get("claimName"))
+            there = self.claims.get(Key(namespace, name))
+            return Source(missing="" if there else f"PersistentVolumeClaim {namespace}/{name} doesn't exist")
+        if isinstance(given := source.get("configMap"), dict):
+            return await self._config_map(Key(namespace, str(given.get("name"))), given.get("items") or ())
+        return Source()
+
+    async def _config_map(self, key: Key, items: Iterable[Mapping[str, Any]]) -> Source:
+        there = self.config_maps.get(key)
+        if there is None:
+            self._contents.pop(key, None)
+            return Source(missing=f"ConfigMap {key} doesn't exist")
+        version = there["metadata"]["resourceVersion"]
+        held = self._contents.get(key)
+        if held is None or held[0] != version:
+            obj = await self.client.get(kinds.CONFIG_MAP, key.namespace, key.name)
+            if obj is None:
+                return Source(missing=f"ConfigMap {key} doesn't exist")
+            held = (obj["metadata"]["resourceVersion"], obj.get("data") or {}, obj.get("binaryData") or {})
+            self._contents[key] = held
+        wanted = {str(item.get("key")) for item in items}
+        _, data, binary = held
+        if lacking := sorted(wanted - set(data) - set(binary)):
+            has = ", ".join(sorted({*data, *binary})) or "none"
+            return Source(missing=f"ConfigMap {key} has no key {', '.join(lacking)}; its keys are {has}")
+        return Source(
+            content=revision.Content(
+                data={k: v for k, v in sorted(data.items()) if k in wanted},
+                binary={k: v for k, v in sorted(binary.items()) if k in wanted},
+            )
+        )
+
+    def _cache_of(self, kind: Kind) -> Informer:
+        return self.resources if kind is kinds.MODEL_DEPLOYMENT else self.children[kind]
+
+    def _informer(
+        self,
+        kind: Kind,
+        *,
+        index: Callable[[Object], Iterable[str]],
+        listener: OnChange,
+        selector: str = OURS,
+        project: Callable[[Object], Object] = drop_managed_fields,
+    ) -> Informer:
+        return Informer(
+            self.client,
+            kind,
+            selector=selector,
+            namespace=self.namespace,
+            project=project,
+            index=index,
+            listeners=[listener],
+        )
+
+    def _source_informer(self, kind: Kind, word: str) -> Informer:
+        def changed(key: Key, _before: Object | None, _after: Object | None) -> None:
+            for resource in self.resources.find(key.namespace, f"{word}/{key.name}"):
+                self.enqueue(Key(key.namespace, resource["metadata"]["name"]))
+
+        return Informer(
+            self.client,
+            kind,
+            metadata_only=True,
+            namespace=self.namespace,
+            project=_only_version,
+            listeners=[changed],
+        )
+
+    def _resource_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
+        # Our own status writes come back as events too; they change nothing that a plan is made from.
+        if before is None or after is None or _asked(before) != _asked(after):
+            self.enqueue(key)
+
+    def _child_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
+        for owner in _owner_index(after or before or {"metadata": {}}):
+            self.enqueue(Key(key.namespace, owner))
+
+    def _pod_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
+        if before is None or after is None or _said(before) != _said(after):
+            self._child_changed(key, before, after)
+
+    def _hpa_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
+        for hpa in (before, after):
+            for target in _hpa_words(hpa) if hpa else ():
+                self.enqueue(Key(key.namespace, target))
+
+
+def _belongs(obj: Object, uid: str) -> bool:
+    return any(o.get("uid") == uid and o.get("controller") for o in obj["metadata"].get("ownerReferences") or ())
+
+
+def _asked(resource: Object) -> tuple[Any, ...]:
+    meta = resource["metadata"]
+    return meta.get("generation"), meta.get("labels"), meta.get("annotations"), meta.get("deletionTimestamp")
+
+
+def _said(pod: Object) -> tuple[Any, ...]:
+    return pod["status"], pod["metadata"]["deletionTimestamp"], pod["metadata"]["labels"]

@@ -1,0 +1,284 @@
+"""The way to the API server: the `kubernetes` package's asynchronous transport, with plain dicts on our side.
+
+Configuration, credentials (also those of exec plugins), TLS and connections are the package's. Its typed models are left
+out: they drop fields that they don't know and cost seven to ten times as much (docs/decisions/0004-client.md).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import Any, Protocol
+from urllib.parse import urlencode
+
+import aiohttp
+import orjson
+from kubernetes.aio import config as kubernetes_config
+from kubernetes.aio.client.api_client import ApiClient
+from kubernetes.aio.client.configuration import Configuration
+from typing_extensions import override
+
+from halcyon.control import errors
+from halcyon.control.kinds import Kind
+
+FIELD_MANAGER = "halcyon"
+REQUEST_TIMEOUT_S = 20.0
+WATCH_TIMEOUT_S = 290
+"""After this long the API server ends a watch; another begins where it ended."""
+SILENCE_S = 75.0
+"""A watch brings a bookmark about once a minute; without one for longer it is taken for dead."""
+CHUNK = 500
+
+Object = dict[str, Any]
+_PLAIN = "application/json"
+_METADATA = "application/json;as={kind};g=meta.k8s.io;v=v1,application/json"
+
+
+class Kube(Protocol):
+    """What the controller needs of the API server."""
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
+        """The object, or None where there is none."""
+
+    async def apply(
+        self, kind: Kind, obj: Object, *, force: bool = True, subresource: str = "", manager: str = FIELD_MANAGER
+    ) -> Object:
+        """Server-side apply; returns the object as it is then."""
+
+    async def create(self, kind: Kind, obj: Object, *, namespace: str = "") -> Object:
+        """POST; returns the object as it is then."""
+
+    async def patch(
+        self, kind: Kind, namespace: str, name: str, body: Mapping[str, Any], *, subresource: str = ""
+    ) -> Object:
+        """JSON merge patch; with metadata.resourceVersion in it only where the object is still that one."""
+
+    async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str | None = None) -> None:
+        """Delete, of this uid only where one is given; no error where there is none."""
+
+    async def evict(self, namespace: str, pod: str) -> None:
+        """Ask for a pod's eviction; PodDisruptionBudgets may refuse (`Busy`, 429)."""
+
+    async def list(
+        self, kind: Kind, *, namespace: str = "", selector: str = "", metadata_only: bool = False
+    ) -> tuple[list[Object], str]:
+        """All objects, read in chunks, and the list's resourceVersion."""
+
+    def watch(
+        self, kind: Kind, *, since: str, namespace: str = "", selector: str = "", metadata_only: bool = False
+    ) -> AsyncGenerator[tuple[str, Object], None]:
+        """(type, object) of each event after the resourceVersion `since`; ends when the API server ends it."""
+
+
+async def connect(kubeconfig: str | None = None) -> KubeClient:
+    """A client for the cluster of this kubeconfig, or for the one that this pod runs in."""
+    configuration = Configuration()
+    if kubeconfig is None:
+        kubernetes_config.load_incluster_config(configuration)
+    else:
+        await kubernetes_config.load_kube_config(config_file=kubeconfig, client_configuration=configuration)
+    configuration.connection_pool_maxsize = 0  # watches hold connections; the work queue bounds the rest
+    return KubeClient(ApiClient(configuration))
+
+
+class KubeClient(Kube):
+    """`Kube` over HTTP."""
+
+    def __init__(self, api: ApiClient) -> None:
+        """`api` is closed with `close`."""
+        self._api = api
+        self._host = str(api.configuration.host).rstrip("/")
+        self.writes = 0
+        """Requests that changed something, Leases and reviews left out."""
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._api.close()
+
+    @override
+    async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
+        try:
+            return await self._json("GET", kind.path(namespace, name))
+        except errors.NotFound:
+            return None
+
+    @override
+    async def apply(
+        self, kind: Kind, obj: Object, *, force: bool = True, subresource: str = "", manager: str = FIELD_MANAGER
+    ) -> Object:
+        meta = obj["metadata"]
+        self.writes += 1
+        return await self._json(
+            "PATCH",
+            kind.path(meta.get("namespace", ""), meta["name"], subresource),
+            query={"fieldManager": manager, "force": "true" if force else "false"},
+            body=obj,
+            content="application/apply-patch+yaml",
+        )
+
+    @override
+    async def create(self, kind: Kind, obj: Object, *, namespace: str = "") -> Object:
+        self.writes += kind.plural not in {"leases", "tokenreviews", "subjectaccessreviews"}
+        return await self._json("POST", kind.path(namespace), query={"fieldManager": FIELD_MANAGER}, body=obj)
+
+    @override
+    async def evict(self, namespace: str, pod: str) -> None:
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"namespace": namespace, "name": pod}}
+        self.writes += 1
+        await self._json("POST", f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction", body=body)
+
+    @override
+    async def patch(
+        self, kind: Kind, namespace: str, name: str, body: Mapping[str, Any], *, subresource: str = ""
+    ) -> Object:
+        self.writes += kind.plural != "leases"
+        return await self._json(
+            "PATCH",
+            kind.path(namespace, name, subresource),
+            query={"fieldManager": FIELD_MANAGER},
+            body=dict(body),
+            content="application/merge-patch+json",
+        )
+
+    @override
+    async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str | None = None) -> None:
+        body: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+        if uid is not None:
+            body["preconditions"] = {"uid": uid}
+        self.writes += 1
+        try:
+            await self._json("DELETE", kind.path(namespace, name), body=body)
+        except errors.NotFound:
+            return
+
+    @override
+    async def list(
+        self, kind: Kind, *, namespace: str = "", selector: str = "", metadata_only: bool = False
+    ) -> tuple[list[Object], str]:
+        query = {"limit": str(CHUNK)} | ({"labelSelector": selector} if selector else {})
+        accept = _METADATA.format(kind="PartialObjectMetadataList") if metadata_only else _PLAIN
+        items: list[Object] = []
+        while True:
+            page = await self._json("GET", kind.path(namespace), query=query, accept=accept)
+            items += page.get("items") or []
+            query["continue"] = page["metadata"].get("continue") or ""
+            if not query["continue"]:
+                return items, page["metadata"]["resourceVersion"]
+
+    @override
+    async def watch(
+        self, kind: Kind, *, since: str, namespace: str = "", selector: str = "", metadata_only: bool = False
+    ) -> AsyncGenerator[tuple[str, Object], None]:
+        query = {
+            "watch": "1",
+            "resourceVersion": since,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(WATCH_TIMEOUT_S),
+        } | ({"labelSelector": selector} if selector else {})
+        accept = _METADATA.format(kind="PartialObjectMetadata") if metadata_only else _PLAIN
+        response = await self._send(
+            "GET",
+            kind.path(namespace),
+            query=query,
+            accept=accept,
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=SILENCE_S),
+        )
+        try:
+            async with aclosing(_lines(response)) as lines:
+                async for line in lines:
+                    event = orjson.loads(line)
+                    if event["type"] == "ERROR":
+                        raise _error(f"watch {kind.plural}", event["object"].get("code", 500), event["object"])
+                    yield event["type"], event["object"]
+        except (aiohttp.ClientError, TimeoutError, orjson.JSONDecodeError) as error:
+            raise errors.Unreachable(f"watch {kind.plural}: {error!r}") from error
+        finally:
+            response.close()
+
+    async def _json(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Object | None = None,
+        content: str = _PLAIN,
+        accept: str = _PLAIN,
+    ) -> Object:
+        response = await self._send(method, path, query=query, body=body, content=content, accept=accept)
+        try:
+            return dict(orjson.loads(await response.read()))
+        except (aiohttp.ClientError, TimeoutError, orjson.JSONDecodeError) as error:
+            raise errors.Unreachable(f"{method} {path}: {error!r}") from error
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Object | None = None,
+        content: str = _PLAIN,
+        accept: str = _PLAIN,
+        timeout: aiohttp.ClientTimeout | None = None,  # noqa: ASYNC109  # aiohttp's own
+    ) -> aiohttp.ClientResponse:
+        headers = {"Accept": accept, "Content-Type": content}
+        url = f"{self._host}{path}" + (f"?{urlencode(query)}" if query else "")
+        try:
+            await self._api.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
+            answer = await self._api.rest_client.request(
+                method,
+                url,
+                headers=headers,
+                body=body,
+                _request_timeout=timeout or aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S, sock_connect=10),
+            )
+            response: aiohttp.ClientResponse = answer.response
+            if response.status < 400:
+                return response
+            detail = await response.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise errors.Unreachable(f"{method} {path}: {error!r}") from error
+        raise _error(f"{method} {path}", response.status, _status(detail), response.headers.get("Retry-After"))
+
+
+async def _lines(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
+    """Lines of any length: an object may be larger than the stream's buffer."""
+    rest = bytearray()
+    async for chunk in response.content.iter_any():
+        rest += chunk
+        while (end := rest.find(b"\n")) >= 0:
+            line = bytes(rest[:end])
+            del rest[: end + 1]
+            if line:
+                yield line
+
+
+def _status(detail: bytes) -> Object:
+    try:
+        parsed = json.loads(detail)
+    except ValueError:
+        return {"message": detail[:200].decode(errors="replace")}
+    return parsed if isinstance(parsed, dict) else {"message": str(parsed)}
+
+
+def _error(doing: str, status: int, detail: Object, retry_after: str | None = None) -> errors.ApiError:
+    wait = (detail.get("details") or {}).get("retryAfterSeconds") or retry_after
+    return errors.of_status(
+        status,
+        f"{doing}: {detail.get('message') or detail.get('reason') or status}",
+        reason=str(detail.get("reason") or ""),
+        retry_after_s=float(wait) if wait and str(wait).isdigit() else None,
+    )
+
+
+async def pause(delay_s: float, stop: asyncio.Event) -> bool:
+    """Wait, or less where `stop` is set; whether it is."""
+    try:
+        async with asyncio.timeout(delay_s):
+            await stop.wait()
+    except TimeoutError:
+        return False
+    return True

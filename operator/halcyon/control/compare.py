@@ -1,0 +1,48 @@
+"""Whether an object is as it should be already, so that only differences are written. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import orjson
+
+from halcyon.api.types import GROUP, quantity
+from halcyon.control.client import Object
+
+DIGEST = f"{GROUP}/applied"
+"""Annotation with the digest of what was applied: it tells that a field was left out that was there before."""
+
+
+def with_digest(obj: Object) -> Object:
+    """The object with the annotation."""
+    text = orjson.dumps(obj, option=orjson.OPT_SORT_KEYS)
+    digest = hashlib.sha256(text).hexdigest()[:16]
+    meta = obj["metadata"]
+    return {**obj, "metadata": {**meta, "annotations": {**meta.get("annotations", {}), DIGEST: digest}}}
+
+
+def holds(live: Any, wanted: Any) -> bool:  # any JSON value
+    """Whether `live` has everything that `wanted` has.
+
+    Fields that only `live` has are the API server's defaults or somebody else's. Lists are compared item by item: those
+    that we write are ours as a whole. Quantities are equal where their values are.
+    """
+    if isinstance(wanted, dict):
+        return isinstance(live, dict) and all(key in live and holds(live[key], value) for key, value in wanted.items())
+    if isinstance(wanted, list):
+        return (
+            isinstance(live, list)
+            and len(live) == len(wanted)
+            and all(holds(a, b) for a, b in zip(live, wanted, strict=True))
+        )
+    return bool(live == wanted) or _same_quantity(live, wanted)
+
+
+def _same_quantity(live: Any, wanted: Any) -> bool:  # any JSON value
+    if not (isinstance(live, str) and isinstance(wanted, str) and wanted[:1].isdigit() and live[:1].isdigit()):
+        return False
+    try:
+        return quantity(live) == quantity(wanted)
+    except (ValueError, KeyError, ArithmeticError):
+        return False

@@ -1,0 +1,104 @@
+"""Events about a ModelDeployment: few, on changes of conditions only, the same one not twice in ten minutes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from halcyon.api.types import API_VERSION, KIND
+from halcyon.control import errors
+from halcyon.control.client import Kube, Object
+from halcyon.control.kinds import EVENT, Key
+
+log = logging.getLogger(__name__)
+
+QUIET_S = 600.0
+MESSAGE_LIMIT = 1024
+REMEMBERED = 10_000
+
+
+@dataclass(frozen=True)
+class Happening:
+    """An event to be written."""
+
+    type: str
+    """Normal or Warning."""
+    reason: str
+    message: str
+
+
+# condition      before          after        event
+# Accepted       any             False        Warning, its reason
+# Stalled        absent, other   True         Warning, its reason (where Accepted isn't the cause)
+# Ready          not True        True         Normal
+# Ready          True            not True     Warning, its reason
+def happenings(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Happening]:
+    """What a change of status is worth telling."""
+    old = {c["type"]: c for c in before.get("conditions") or ()}
+    new = {c["type"]: c for c in after.get("conditions") or ()}
+
+    def changed(kind: str) -> bool:
+        a, b = old.get(kind, {}), new.get(kind, {})
+        return bool((a.get("status"), a.get("reason")) != (b.get("status"), b.get("reason")))
+
+    found = []
+    accepted, stalled, ready = new.get("Accepted", {}), new.get("Stalled", {}), new.get("Ready", {})
+    if accepted.get("status") == "False" and changed("Accepted"):
+        found.append(Happening("Warning", accepted["reason"], accepted["message"]))
+    elif stalled and changed("Stalled"):
+        found.append(Happening("Warning", stalled["reason"], stalled["message"]))
+    was_ready = old.get("Ready", {}).get("status") == "True"
+    if ready.get("status") == "True" and not was_ready:
+        found.append(Happening("Normal", ready["reason"], ready["message"]))
+    elif was_ready and ready.get("status") != "True" and not found:
+        found.append(Happening("Warning", ready["reason"], ready["message"]))
+    return found
+
+
+class Recorder:
+    """Writes events."""
+
+    def __init__(self, client: Kube, *, instance: str, clock: Callable[[], float]) -> None:
+        """`instance` is this replica's name; `clock` is monotonic, in seconds."""
+        self._client = client
+        self._instance = instance
+        self._clock = clock
+        self._told: dict[tuple[Key, str, str], float] = {}
+
+    async def tell(self, resource: Object, happening: Happening) -> None:
+        """Write the event, unless the same was written lately. A failure is logged: no work waits for an event."""
+        meta = resource["metadata"]
+        key = Key(meta["namespace"], meta["name"])
+        this = (key, happening.reason, happening.message)
+        now = self._clock()
+        if now - self._told.get(this, -QUIET_S) < QUIET_S:
+            return
+        if len(self._told) >= REMEMBERED:
+            self._told = {k: t for k, t in self._told.items() if now - t < QUIET_S}
+        self._told[this] = now
+        event = {
+            "apiVersion": EVENT.api_version,
+            "kind": EVENT.kind,
+            "metadata": {"generateName": f"{key.name}.", "namespace": key.namespace},
+            "eventTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "type": happening.type,
+            "reason": happening.reason,
+            "note": happening.message[:MESSAGE_LIMIT],
+            "action": "Reconcile",
+            "reportingController": "serving.halcyon.dev/operator",
+            "reportingInstance": self._instance[:128],
+            "regarding": {
+                "apiVersion": API_VERSION,
+                "kind": KIND,
+                "namespace": key.namespace,
+                "name": key.name,
+                "uid": meta["uid"],
+            },
+        }
+        try:
+            await self._client.create(EVENT, event, namespace=key.namespace)
+        except (errors.ApiError, errors.Unreachable) as error:
+            log.warning("cannot write an event", extra={"key": str(key), "error": str(error)})

@@ -1,0 +1,77 @@
+"""kopf, the front: it logs in, watches ModelDeployments and hands over keys. Its handlers never do the work.
+
+Its change handlers, timers, daemons and indices are left out: they write annotations, cost a task per object, or grow
+worse than quadratically (docs/decisions/0003-kopf.md).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import kopf
+
+from halcyon.api.types import GROUP, PLURAL, VERSION
+from halcyon.control.kinds import Key
+
+
+class _GenerationDiffBase(kopf.DiffBaseStorage):
+    """kopf's memory of what it has seen, without a copy of every object: nothing here depends on it."""
+
+    def build(self, *, body: kopf.Body, **_: Any) -> Any:
+        return {"generation": body["metadata"].get("generation")}
+
+    def fetch(self, *, body: kopf.Body) -> Any:
+        return {"generation": (body.get("status") or {}).get("observedGeneration")}
+
+    def store(self, **_: Any) -> None:
+        """Nothing is stored in the object."""
+
+
+def registry(enqueue: Callable[[Key], None], kubeconfig: str | None) -> kopf.OperatorRegistry:
+    """The handlers: one that logs in, one that enqueues."""
+    handlers = kopf.OperatorRegistry()
+
+    @kopf.on.event(GROUP, VERSION, PLURAL, registry=handlers)
+    async def changed(namespace: str | None, name: str | None, **_: Any) -> None:
+        if namespace and name:
+            enqueue(Key(namespace, name))
+
+    @kopf.on.login(registry=handlers)
+    def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
+        if kubeconfig is None:
+            return kopf.login_with_service_account(**kwargs)
+        return kopf.login_with_kubeconfig(**kwargs)
+
+    return handlers
+
+
+def settings() -> kopf.OperatorSettings:
+    """Kopf's settings, each with the reason why it isn't the default."""
+    chosen = kopf.OperatorSettings()
+    chosen.posting.enabled = False  # events are written on changes of conditions only
+    chosen.peering.standalone = True  # a Lease elects the leader
+    chosen.queueing.idle_timeout = 0.1  # each idle worker holds the body of its object
+    chosen.watching.chunk_size = 500  # a list in one piece stalls the loop
+    chosen.watching.reconnect_backoff = 1.0  # the default hammers an API server that is starting
+    chosen.networking.connect_timeout = 10  # there is none by default
+    chosen.networking.request_timeout = 60  # five minutes by default
+    chosen.scanning.disabled = True  # the kind is known, and the role has no right to read CRDs
+    chosen.persistence.diffbase_storage = _GenerationDiffBase()
+    return chosen
+
+
+async def run(handlers: kopf.OperatorRegistry, *, namespace: str, stop: asyncio.Event) -> None:
+    """Run kopf's own loop until `stop`."""
+    logging.getLogger("kopf").setLevel(logging.WARNING)
+    logging.getLogger("kopf.objects").setLevel(logging.ERROR)  # a line for every event otherwise
+    await kopf.operator(
+        registry=handlers,
+        settings=settings(),
+        standalone=True,
+        clusterwide=not namespace,
+        namespaces=[namespace] if namespace else [],
+        stop_flag=stop,
+    )

@@ -1,0 +1,161 @@
+"""A cache of one kind: list, then watch, with replace semantics.
+
+Objects that vanish while no watch runs are noticed at the next list (kopf's own watching doesn't notice them). Readers
+get what is cached and nothing else; nobody may decide before `synced`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any
+
+from halcyon.control import errors
+from halcyon.control.client import Kube, Object
+from halcyon.control.kinds import Key, Kind
+
+log = logging.getLogger(__name__)
+
+OnChange = Callable[[Key, Object | None, Object | None], None]
+"""Key, the object before and after; None where there was or is none."""
+
+
+def no_index(_: Object) -> Iterable[str]:
+    """For kinds that nobody looks up but by key."""
+    return ()
+
+
+def drop_managed_fields(obj: Object) -> Object:
+    """Without managedFields, a third of an object that nobody here reads."""
+    obj["metadata"].pop("managedFields", None)
+    return obj
+
+
+@dataclass
+class Informer:
+    """The objects of one kind."""
+
+    client: Kube
+    kind: Kind
+    selector: str = ""
+    metadata_only: bool = False
+    namespace: str = ""
+    project: Callable[[Object], Object] = drop_managed_fields
+    """What is kept of an object."""
+    index: Callable[[Object], Iterable[str]] = no_index
+    """Words under which an object is found, within its namespace."""
+    listeners: list[OnChange] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Begin empty and not synced."""
+        self._objects: dict[Key, Object] = {}
+        self._index: dict[tuple[str, str], set[Key]] = defaultdict(set)
+        self._seen = 0
+        self.synced = asyncio.Event()
+
+    def get(self, key: Key) -> Object | None:
+        """The object, or None where the cache has none. Not to be changed by the caller."""
+        return self._objects.get(key)
+
+    def find(self, namespace: str, word: str) -> list[Object]:
+        """Objects of a namespace under an index word, by name."""
+        return [self._objects[key] for key in sorted(self._index.get((namespace, word), ()))]
+
+    def keys(self) -> list[Key]:
+        """Every key."""
+        return list(self._objects)
+
+    def has_seen(self, key: Key, version: int) -> bool:
+        """Whether the cache is at least as new as this write of an object.
+
+        Resource versions of one kind may be compared as integers (KEP-5504).
+        """
+        if self._seen >= version:
+            return True
+        obj = self._objects.get(key)
+        return obj is not None and int(obj["metadata"]["resourceVersion"]) >= version
+
+    async def run(self) -> None:
+        """List and watch until cancelled."""
+        attempt = 0
+        while True:
+            try:
+                version = await self._replace()
+                attempt = 0
+                while True:
+                    version = await self._follow(version)
+            except errors.Gone:
+                log.info("the watch is too old; listing again", extra={"kind": self.kind.plural})
+            except (errors.ApiError, errors.Unreachable) as error:
+                attempt += 1
+                delay = min(0.2 * 2**attempt, 10.0) * random.uniform(0.5, 1.0)  # noqa: S311  # jitter
+                log.warning(
+                    "cannot watch", extra={"kind": self.kind.plural, "error": str(error), "retry_s": round(delay, 1)}
+                )
+                await asyncio.sleep(delay)
+
+    async def _replace(self) -> str:
+        items, version = await self.client.list(
+            self.kind, namespace=self.namespace, selector=self.selector, metadata_only=self.metadata_only
+        )
+        present = set()
+        for item in items:
+            key = _key(item)
+            present.add(key)
+            self._store(key, self.project(item))
+        for key in [key for key in self._objects if key not in present]:
+            self._store(key, None)
+        self._seen = max(self._seen, int(version))
+        self.synced.set()
+        return version
+
+    async def _follow(self, version: str) -> str:
+        events = self.client.watch(
+            self.kind,
+            since=version,
+            namespace=self.namespace,
+            selector=self.selector,
+            metadata_only=self.metadata_only,
+        )
+        async with aclosing(events) as stream:
+            async for kind, obj in stream:
+                version = obj["metadata"]["resourceVersion"]
+                self._seen = max(self._seen, int(version))
+                if kind == "BOOKMARK":
+                    continue
+                self._store(_key(obj), None if kind == "DELETED" else self.project(obj))
+        return version
+
+    def _store(self, key: Key, obj: Object | None) -> None:
+        before = self._objects.get(key)
+        if before is not None and obj is not None and _version(before) == _version(obj):
+            return
+        if before is not None:
+            for word in self.index(before):
+                words = self._index[key.namespace, word]
+                words.discard(key)
+                if not words:
+                    del self._index[key.namespace, word]
+        if obj is None:
+            self._objects.pop(key, None)
+        else:
+            self._objects[key] = obj
+            for word in self.index(obj):
+                self._index[key.namespace, word].add(key)
+        if before is not None or obj is not None:
+            for listener in self.listeners:
+                listener(key, before, obj)
+
+
+def _key(obj: Object) -> Key:
+    meta = obj["metadata"]
+    return Key(meta.get("namespace", ""), meta["name"])
+
+
+def _version(obj: Object) -> Any:  # compared only
+    return obj["metadata"]["resourceVersion"]

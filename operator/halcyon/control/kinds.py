@@ -1,0 +1,83 @@
+"""The kinds of object that the controller reads or writes, and their paths. No other path is ever built."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+from urllib.parse import quote
+
+from halcyon.api.types import API_VERSION, KIND, PLURAL
+
+
+class Key(NamedTuple):
+    """Namespace and name; the namespace is empty for cluster-wide objects."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        """As people write it."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A resource of the API server."""
+
+    api_version: str
+    kind: str
+    plural: str
+    namespaced: bool = True
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """URL path of the collection or of one object."""
+        root = f"/api/{self.api_version}" if "/" not in self.api_version else f"/apis/{self.api_version}"
+        parts = [root]
+        if namespace:
+            parts += ["namespaces", quote(namespace, safe="")]
+        parts.append(self.plural)
+        if name:
+            parts.append(quote(name, safe=""))
+        if subresource:
+            parts.append(subresource)
+        return "/".join(parts)
+
+
+MODEL_DEPLOYMENT = Kind(API_VERSION, KIND, PLURAL)
+DEPLOYMENT = Kind("apps/v1", "Deployment", "deployments")
+CONTROLLER_REVISION = Kind("apps/v1", "ControllerRevision", "controllerrevisions")
+SERVICE = Kind("v1", "Service", "services")
+CONFIG_MAP = Kind("v1", "ConfigMap", "configmaps")
+SERVICE_ACCOUNT = Kind("v1", "ServiceAccount", "serviceaccounts")
+PERSISTENT_VOLUME_CLAIM = Kind("v1", "PersistentVolumeClaim", "persistentvolumeclaims")
+POD = Kind("v1", "Pod", "pods")
+SECRET = Kind("v1", "Secret", "secrets")
+ROLE = Kind("rbac.authorization.k8s.io/v1", "Role", "roles")
+ROLE_BINDING = Kind("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings")
+HPA = Kind("autoscaling/v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers")
+PDB = Kind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets")
+LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
+EVENT = Kind("events.k8s.io/v1", "Event", "events")
+API_SERVICE = Kind("apiregistration.k8s.io/v1", "APIService", "apiservices", namespaced=False)
+TOKEN_REVIEW = Kind("authentication.k8s.io/v1", "TokenReview", "tokenreviews", namespaced=False)
+SUBJECT_ACCESS_REVIEW = Kind("authorization.k8s.io/v1", "SubjectAccessReview", "subjectaccessreviews", namespaced=False)
+
+CHILDREN = (
+    DEPLOYMENT,
+    CONTROLLER_REVISION,
+    SERVICE,
+    CONFIG_MAP,
+    SERVICE_ACCOUNT,
+    ROLE,
+    ROLE_BINDING,
+    HPA,
+    PDB,
+)
+"""Kinds that the controller creates."""
+
+_BY_NAME = {(k.api_version, k.kind): k for k in CHILDREN}
+
+
+def kind_of(obj: dict[str, object]) -> Kind:
+    """The kind of a child object."""
+    return _BY_NAME[str(obj["apiVersion"]), str(obj["kind"])]

@@ -1,0 +1,157 @@
+"""Leader election by a Lease: one replica writes, the others stand by with warm caches.
+
+A leader that can't renew in time ends its process: after that another may write. Kubernetes' own client has an elector,
+but its asynchronous one keeps the lease after its work has crashed (docs/decisions/0005-lease.md).
+
+    held by     record changed   we decide
+    nobody      any              acquire
+    us          any              renew
+    another     within duration  wait
+    another     not since        acquire (the API server lets one win: resourceVersion)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Any
+
+from halcyon.control import errors
+from halcyon.control.client import Kube, pause
+from halcyon.control.kinds import LEASE
+
+log = logging.getLogger(__name__)
+
+DURATION_S = 10
+RENEW_EVERY_S = 2.0
+RENEW_DEADLINE_S = 7.0
+"""A leader without a renewal for this long ends; less than the duration, by more than a request's time-out."""
+
+
+class Step(Enum):
+    """What to do about the lease."""
+
+    ACQUIRE = "acquire"
+    RENEW = "renew"
+    WAIT = "wait"
+
+
+def decide(holder: str, identity: str, *, unchanged_s: float, duration_s: float) -> Step:
+    """The table above. `unchanged_s`: how long the record has been the same, by our own monotonic clock."""
+    if holder == identity:
+        return Step.RENEW
+    if not holder or unchanged_s > duration_s:
+        return Step.ACQUIRE
+    return Step.WAIT
+
+
+@dataclass
+class Elector:
+    """Takes part in the election, and holds the lease once it is won."""
+
+    client: Kube
+    namespace: str
+    name: str
+    identity: str
+    clock: Callable[[], float]
+    """Monotonic, in seconds."""
+
+    def __post_init__(self) -> None:
+        """Begin as a standby."""
+        self.leading = asyncio.Event()
+        self.holder = ""
+        """Who leads, as far as known."""
+        self._seen: tuple[str, float] | None = None
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Take part until `stop`; then give the lease back.
+
+        Raises:
+            LeaseLost: when it was held and couldn't be renewed in time, or another took it.
+        """
+        renewed = self.clock()
+        while not stop.is_set():
+            try:
+                async with asyncio.timeout(RENEW_DEADLINE_S / 2):
+                    held = await self._once()
+            except (errors.ApiError, errors.Unreachable, TimeoutError) as error:
+                log.warning("cannot reach the lease", extra={"error": str(error) or repr(error)})
+                held = None
+            if held:
+                renewed = self.clock()
+                if not self.leading.is_set():
+                    log.info("leading", extra={"identity": self.identity})
+                    self.leading.set()
+            elif self.leading.is_set() and (held is False or self.clock() - renewed > RENEW_DEADLINE_S):
+                raise errors.LeaseLost(f"lease {self.namespace}/{self.name} is held by '{self.holder}' or out of reach")
+            await pause(RENEW_EVERY_S if self.leading.is_set() else RENEW_EVERY_S / 2, stop)
+        if self.leading.is_set():
+            await self._release()
+
+    async def _once(self) -> bool | None:
+        """One round; True: held, False: another holds it, None: lost the race for it."""
+        lease = await self.client.get(LEASE, self.namespace, self.name)
+        if lease is None:
+            try:
+                await self.client.create(LEASE, self._lease({}), namespace=self.namespace)
+            except errors.Conflicted:
+                return None
+            self.holder = self.identity
+            return True
+        spec: dict[str, Any] = lease.get("spec") or {}
+        self.holder = str(spec.get("holderIdentity") or "")
+        version = lease["metadata"]["resourceVersion"]
+        if self._seen is None or self._seen[0] != version:
+            self._seen = (version, self.clock())
+        step = decide(
+            self.holder,
+            self.identity,
+            unchanged_s=self.clock() - self._seen[1],
+            duration_s=float(spec.get("leaseDurationSeconds") or DURATION_S),
+        )
+        if step is Step.WAIT:
+            return False
+        body = self._lease(spec)
+        body["metadata"]["resourceVersion"] = version
+        try:
+            await self.client.patch(LEASE, self.namespace, self.name, body)
+        except errors.Conflicted:
+            return None
+        self.holder = self.identity
+        return True
+
+    async def _release(self) -> None:
+        try:
+            async with asyncio.timeout(2):
+                lease = await self.client.get(LEASE, self.namespace, self.name)
+                if lease is not None and (lease.get("spec") or {}).get("holderIdentity") == self.identity:
+                    body = {"metadata": {"resourceVersion": lease["metadata"]["resourceVersion"]}}
+                    await self.client.patch(
+                        LEASE,
+                        self.namespace,
+                        self.name,
+                        body | {"spec": {"holderIdentity": "", "leaseDurationSeconds": 1}},
+                    )
+                    log.info("gave the lease back")
+        except (errors.ApiError, errors.Unreachable, TimeoutError) as error:
+            log.warning("cannot give the lease back", extra={"error": str(error) or repr(error)})
+
+    def _lease(self, before: dict[str, Any]) -> dict[str, Any]:
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        ours = before.get("holderIdentity") == self.identity
+        return {
+            "apiVersion": LEASE.api_version,
+            "kind": LEASE.kind,
+            "metadata": {"namespace": self.namespace, "name": self.name},
+            "spec": {
+                "holderIdentity": self.identity,
+                "leaseDurationSeconds": DURATION_S,
+                "acquireTime": before.get("acquireTime", now) if ours else now,
+                "renewTime": now,
+                "leaseTransitions": int(before.get("leaseTransitions") or 0) + (not ours),
+            },
+        }

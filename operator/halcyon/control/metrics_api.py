@@ -1,0 +1,43 @@
+"""Who serves external.metrics.k8s.io in this cluster, and, where it is us, the certificate authority that it is told.
+
+The APIService belongs to the chart. The operator writes its `caBundle` and nothing else.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+
+from halcyon.control import errors
+from halcyon.control.client import Kube
+from halcyon.control.kinds import API_SERVICE
+from halcyon.control.view import MetricsApi
+
+log = logging.getLogger(__name__)
+
+NAME = "v1beta1.external.metrics.k8s.io"
+
+
+async def look(client: Kube, *, namespace: str, service: str) -> MetricsApi:
+    """Who serves the API, in a sentence."""
+    try:
+        found = await client.get(API_SERVICE, "", NAME)
+    except (errors.ApiError, errors.Unreachable) as error:
+        return MetricsApi(ours=False, why=f"who serves external.metrics.k8s.io isn't known: {error}")
+    if found is None:
+        return MetricsApi(ours=False, why="nobody serves external.metrics.k8s.io (APIService not registered)")
+    target = (found.get("spec") or {}).get("service") or {}
+    serves = f"{target.get('namespace')}/{target.get('name')}"
+    if serves != f"{namespace}/{service}":
+        return MetricsApi(ours=False, why=f"external.metrics.k8s.io is served by {serves}")
+    return MetricsApi(ours=True, why="Halcyon serves external.metrics.k8s.io")
+
+
+async def trust(client: Kube, ca_pem: str) -> None:
+    """Have the API server trust our certificates; writes where it doesn't yet."""
+    bundle = base64.b64encode(ca_pem.encode()).decode()
+    found = await client.get(API_SERVICE, "", NAME)
+    if found is None or (found.get("spec") or {}).get("caBundle") == bundle:
+        return
+    await client.patch(API_SERVICE, "", NAME, {"spec": {"caBundle": bundle}})
+    log.info("wrote the caBundle", extra={"apiservice": NAME})

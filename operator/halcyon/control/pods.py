@@ -1,0 +1,141 @@
+"""What pods say about themselves: whether they are ready, and what keeps them from it. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from halcyon.api.conditions import Reason
+from halcyon.control.client import Object
+from halcyon.render import names
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """What keeps a pod from being ready."""
+
+    reason: Reason
+    message: str
+    pod: str
+
+
+def project(pod: Object) -> Object:
+    """What is kept of a pod: a few percent of it."""
+    meta, status = pod["metadata"], pod.get("status") or {}
+    return {
+        "metadata": {
+            "namespace": meta["namespace"],
+            "name": meta["name"],
+            "uid": meta["uid"],
+            "resourceVersion": meta["resourceVersion"],
+            "labels": meta.get("labels") or {},
+            "deletionTimestamp": meta.get("deletionTimestamp"),
+        },
+        "status": {
+            "phase": status.get("phase"),
+            "conditions": [
+                {k: c.get(k) for k in ("type", "status", "reason", "message")}
+                for c in status.get("conditions") or ()
+                if c.get("type") in {"Ready", "PodScheduled"}
+            ],
+            "initContainerStatuses": [_container(c) for c in status.get("initContainerStatuses") or ()],
+            "containerStatuses": [_container(c) for c in status.get("containerStatuses") or ()],
+        },
+    }
+
+
+def _container(status: Mapping[str, Any]) -> Object:
+    return {
+        "name": status["name"],
+        "image": status.get("image"),
+        "restartCount": status.get("restartCount", 0),
+        "state": status.get("state") or {},
+        "lastState": status.get("lastState") or {},
+    }
+
+
+def is_live(pod: Object) -> bool:
+    """Neither ended nor on its way out."""
+    return pod["metadata"]["deletionTimestamp"] is None and pod["status"]["phase"] not in {"Failed", "Succeeded"}
+
+
+def is_ready(pod: Object) -> bool:
+    """Its Ready condition."""
+    return is_live(pod) and _condition(pod, "Ready").get("status") == "True"
+
+
+def is_unschedulable(pod: Object) -> bool:
+    """The scheduler finds no node for it."""
+    condition = _condition(pod, "PodScheduled")
+    return is_live(pod) and condition.get("status") == "False" and condition.get("reason") == "Unschedulable"
+
+
+def revision(pod: Object) -> str:
+    """Key of the revision that it is made of."""
+    return str(pod["metadata"]["labels"].get(names.REVISION_LABEL, ""))
+
+
+def _condition(pod: Object, wanted: str) -> Mapping[str, Any]:
+    return next((c for c in pod["status"]["conditions"] if c["type"] == wanted), {})
+
+
+_PULL = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable"}
+
+
+def trouble(pods: Iterable[Object]) -> Trouble | None:
+    """The first trouble of these pods, the most telling kind first."""
+    found = [t for pod in pods if is_live(pod) and not is_ready(pod) for t in _troubles(pod)]
+    order = [
+        Reason.MODEL_CONFIG_INVALID,
+        Reason.MODEL_SOURCE_NOT_FOUND,
+        Reason.IMAGE_PULL_FAILED,
+        Reason.CONTAINER_FAILED,
+        Reason.UNSCHEDULABLE,
+    ]
+    return min(found, key=lambda t: (order.index(t.reason), t.pod), default=None)
+
+
+def _troubles(pod: Object) -> list[Trouble]:
+    name = pod["metadata"]["name"]
+    if is_unschedulable(pod):
+        return [Trouble(Reason.UNSCHEDULABLE, str(_condition(pod, "PodScheduled").get("message")), name)]
+    found = []
+    for status in (*pod["status"]["initContainerStatuses"], *pod["status"]["containerStatuses"]):
+        waiting = status["state"].get("waiting") or {}
+        ended = status["state"].get("terminated") or status["lastState"].get("terminated") or {}
+        if waiting.get("reason") in _PULL:
+            found.append(Trouble(Reason.IMAGE_PULL_FAILED, _pull(status, waiting), name))
+        elif status["name"] == "fetch" and ended.get("exitCode"):
+            found.append(_fetch(ended, name))
+        elif waiting.get("reason") == "CreateContainerConfigError":
+            found.append(Trouble(Reason.CONTAINER_FAILED, f"{status['name']}: {waiting.get('message')}", name))
+        elif ended.get("exitCode") and status["restartCount"] > 0:
+            text = f"{status['name']} ended with {ended.get('reason') or 'Error'} (exit code {ended['exitCode']})"
+            if ended.get("message"):
+                text += f": {ended['message']}"
+            found.append(Trouble(Reason.CONTAINER_FAILED, f"{text}, {status['restartCount']} restarts", name))
+    return found
+
+
+def _pull(status: Mapping[str, Any], waiting: Mapping[str, Any]) -> str:
+    return f"container {status['name']}: {waiting['reason']}: {waiting.get('message') or status.get('image')}"
+
+
+def _fetch(ended: Mapping[str, Any], pod: str) -> Trouble:
+    # The fetcher's termination message is JSON; anything else (OOMKilled, say) is told as it is.
+    try:
+        said = json.loads(ended.get("message") or "")
+        reason, message = str(said["reason"]), str(said["message"])
+    except (ValueError, KeyError, TypeError):
+        what = (
+            f"fetch ended with {ended.get('reason')} (exit code {ended.get('exitCode')}) {ended.get('message') or ''}"
+        )
+        return Trouble(Reason.CONTAINER_FAILED, what.strip(), pod)
+    known = {
+        "ModelSourceNotFound": Reason.MODEL_SOURCE_NOT_FOUND,
+        "ModelConfigInvalid": Reason.MODEL_CONFIG_INVALID,
+        "ModelConfigConflict": Reason.MODEL_CONFIG_INVALID,
+    }
+    return Trouble(known.get(reason, Reason.CONTAINER_FAILED), message, pod)

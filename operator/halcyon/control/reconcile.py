@@ -1,0 +1,244 @@
+"""One reconcile: observe, plan, apply, status. It is given a key and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from halcyon.control import errors, kinds, plan, pods, status
+from halcyon.control.caches import Caches
+from halcyon.control.client import Kube, Object
+from halcyon.control.compare import DIGEST, holds, with_digest
+from halcyon.control.events import Happening, Recorder, happenings
+from halcyon.control.kinds import Key, Kind, kind_of
+from halcyon.control.plan import Plan
+from halcyon.control.view import View
+from halcyon.render.site import Site
+
+log = logging.getLogger(__name__)
+
+STATUS_EVERY_S = 10.0
+"""Changes of values alone are written no more often than this."""
+REFUSED_AGAIN_S = 30.0
+REPLACE_EVERY_S = 30.0
+STRANGERS_AGAIN_S = 10.0
+LEAVING_AGAIN_S = 0.5
+BEHIND_AGAIN_S = 0.05
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a reconcile says to the queue."""
+
+    again_s: float | None = None
+    """When to look again, unless something changes before; None: not."""
+
+
+@dataclass
+class Counts:
+    """What was done since the start, for /metrics."""
+
+    written: int = 0
+    skipped: int = 0
+    statuses: int = 0
+
+
+@dataclass
+class Reconciler:
+    """Makes what is into what should be, for one ModelDeployment at a time."""
+
+    client: Kube
+    caches: Caches
+    recorder: Recorder
+    site: Callable[[], Site]
+    """The site as it is now: its certificate comes later than the process, and changes."""
+    clock: Callable[[], float]
+    """Monotonic, in seconds."""
+    on_plan: Callable[[Key, Plan], None]
+    """Told what was planned."""
+    on_gone: Callable[[Key], None]
+    """Told that a ModelDeployment is no more."""
+    counts: Counts = field(default_factory=Counts)
+
+    def __post_init__(self) -> None:
+        """Nothing was written yet."""
+        self._refused: dict[Key, str] = {}
+        self._status_at: dict[Key, float] = {}
+        self._replaced_at: dict[Key, float] = {}
+        self._as_is: dict[Key, dict[tuple[Kind, str], tuple[str, str]]] = {}
+
+    async def reconcile(self, key: Key) -> Outcome:
+        """Bring this ModelDeployment a step nearer, or to its goal.
+
+        Raises:
+            ApiError, Unreachable: where a request failed that may succeed later; whatever was written stays.
+        """
+        if self.caches.is_behind(key):
+            return Outcome(BEHIND_AGAIN_S)
+        observed = await self._observe(key)
+        if observed is None:
+            self._forget(key)
+            return Outcome()
+        view, planned = observed
+        self.on_plan(key, planned)
+        try:
+            refused = await self._apply(view, planned)
+            await self._replace_dead(view)
+        finally:
+            # Written last and always: a failed write is part of what is.
+            again = await self._write_status(view, planned)
+        if refused != self._refused.get(key, ""):
+            self._refused[key] = refused
+            return Outcome(0.0)
+        waits = [again]
+        if refused:
+            waits.append(REFUSED_AGAIN_S)
+        if planned.strangers:
+            leaving = all(s.leaving for s in planned.strangers)
+            waits.append(LEAVING_AGAIN_S if leaving else STRANGERS_AGAIN_S)
+        return Outcome(min((w for w in waits if w is not None), default=None))
+
+    def _forget(self, key: Key) -> None:
+        self.on_gone(key)
+        self._refused.pop(key, None)
+        self._status_at.pop(key, None)
+        self._replaced_at.pop(key, None)
+        self._as_is.pop(key, None)
+
+    async def _observe(self, key: Key) -> tuple[View, Plan] | None:
+        """The view and its plan; objects that the plan would make are looked for first, in case they are somebody's."""
+        refused = self._refused.get(key, "")
+        view = await self.caches.view(key, self.site(), found={}, refused=refused)
+        if view is None:
+            return None
+        planned = plan.make(view)
+        missing = [
+            (kind_of(obj), obj["metadata"]["name"])
+            for obj in (*planned.first, *planned.then)
+            if (kind_of(obj), obj["metadata"]["name"]) not in view.children
+        ]
+        if not missing:
+            return view, planned
+        answers = await asyncio.gather(*(self.client.get(kind, key.namespace, name) for kind, name in missing))
+        found = {where: obj for where, obj in zip(missing, answers, strict=True) if obj is not None}
+        if not found:
+            return view, planned
+        view = await self.caches.view(key, self.site(), found=found, refused=refused)
+        return None if view is None else (view, plan.make(view))
+
+    async def _apply(self, view: View, planned: Plan) -> str:
+        """Write what differs; what the API server refused, in a sentence, or nothing."""
+        refused: list[str] = []
+        for wave in (planned.first, planned.then):
+            results = await asyncio.gather(*(self._one(view, obj) for obj in wave), return_exceptions=True)
+            refused += _refusals(results)
+            if refused:
+                return "; ".join(refused)
+        for kind, name in planned.delete:
+            await self.client.delete(kind, view.key.namespace, name)
+        return ""
+
+    async def _replace_dead(self, view: View) -> None:
+        """Evict a pod whose backend is dead: Triton itself stays "ready" and never restarts it.
+
+        The agents have taken it out already. One in a while, and never the last that is ready.
+        """
+        dead = [p for p in view.pods if view.signals and p["metadata"]["name"] in view.signals.maintenance]
+        dead = [p for p in dead if pods.is_live(p)]
+        serving = [p for p in view.pods if pods.is_ready(p) and p not in dead]
+        if (
+            not dead
+            or not serving
+            or self.clock() - self._replaced_at.get(view.key, -REPLACE_EVERY_S) < REPLACE_EVERY_S
+        ):
+            return
+        name = dead[0]["metadata"]["name"]
+        try:
+            await self.client.evict(view.key.namespace, name)
+        except (errors.Busy, errors.NotFound) as error:
+            log.info("cannot evict yet", extra={"key": str(view.key), "pod": name, "error": str(error)})
+            return
+        self._replaced_at[view.key] = self.clock()
+        message = f"pod {name} answered with backend errors only; it was taken out and is being replaced"
+        await self.recorder.tell(view.resource, Happening("Warning", "BackendDied", message))
+
+    async def _one(self, view: View, obj: Object) -> None:
+        kind = kind_of(obj)
+        wanted = with_digest(obj)
+        meta = wanted["metadata"]
+        where = (kind, meta["name"])
+        live = view.children.get((kind, meta["name"]))
+        if live is not None:
+            version = live["metadata"]["resourceVersion"]
+            digest = meta["annotations"][DIGEST]
+            if holds(live, wanted) or self._as_is.get(view.key, {}).get(where) == (digest, version):
+                self.counts.skipped += 1
+                return
+        # Not forced where there was none a moment ago: what somebody has made meanwhile is not ours to take.
+        after = await self.client.apply(kind, wanted, force=live is not None)
+        self.counts.written += 1
+        self.caches.wrote(view.key, kind, after)
+        if not holds(after, wanted):
+            # Somebody (an admission policy, say) wants it otherwise. Writing again would not end.
+            this = (meta["annotations"][DIGEST], after["metadata"]["resourceVersion"])
+            self._as_is.setdefault(view.key, {})[where] = this
+
+    async def _write_status(self, view: View, planned: Plan) -> float | None:
+        """Write the status where it differs; when to come back, where only values differ and it is too early."""
+        stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        wanted = status.make(view, planned, now=stamp)
+        if _settled(view.status) == _settled(wanted):
+            return None
+        since = self.clock() - self._status_at.get(view.key, -STATUS_EVERY_S)
+        if _weighty(view.status) == _weighty(wanted) and since < STATUS_EVERY_S:
+            return STATUS_EVERY_S - since
+        body = {
+            "apiVersion": kinds.MODEL_DEPLOYMENT.api_version,
+            "kind": kinds.MODEL_DEPLOYMENT.kind,
+            "metadata": {"namespace": view.key.namespace, "name": view.key.name},
+            "status": wanted,
+        }
+        try:
+            after = await self.client.apply(kinds.MODEL_DEPLOYMENT, body, subresource="status")
+        except errors.NotFound:
+            return None
+        self.counts.statuses += 1
+        self._status_at[view.key] = self.clock()
+        self.caches.wrote(view.key, kinds.MODEL_DEPLOYMENT, after)
+        for happening in happenings(view.status, wanted):
+            await self.recorder.tell(view.resource, happening)
+        return None
+
+
+def _refusals(results: list[BaseException | None]) -> list[str]:
+    """Sentences of the writes that were refused; anything else that went wrong is raised."""
+    refused = []
+    for result in results:
+        if isinstance(result, errors.Refused | errors.Conflicted):
+            refused.append(str(result))
+        elif isinstance(result, BaseException):
+            raise result
+    return refused
+
+
+def _settled(written: Any) -> Any:  # any JSON value
+    """A status without what changes by itself: times."""
+    if isinstance(written, dict):
+        return {k: _settled(v) for k, v in written.items() if k not in {"lastTransitionTime", "observedAt"}}
+    if isinstance(written, list):
+        return [_settled(v) for v in written]
+    return written
+
+
+def _weighty(written: Any) -> Any:  # any JSON value
+    """What is written at once: everything but values and sentences about them."""
+    return {
+        **{k: v for k, v in written.items() if k not in {"conditions", "summary", "scaling", "model"}},
+        "conditions": [(c["type"], c["status"], c["reason"]) for c in written.get("conditions") or ()],
+        "scaling": {k: (written.get("scaling") or {}).get(k) for k in ("actuator", "desired")},
+        "model": (written.get("model") or {}).get("versions"),
+    }

@@ -1,0 +1,364 @@
+"""The status of a ModelDeployment, made anew in every reconcile from what is. Pure.
+
+One function per condition, its truth table above it. What isn't known is Unknown, never a guess.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from halcyon.api import conditions
+from halcyon.api.conditions import Condition, Reason, Type
+from halcyon.control import kinds, pods
+from halcyon.control.client import Object
+from halcyon.control.plan import Actuator, Plan
+from halcyon.control.view import Signal, View
+from halcyon.render import names
+from halcyon.render.names import SLOT_A
+
+
+def make(view: View, plan: Plan, *, now: str) -> Object:
+    """The status for this view and plan; `now` is RFC 3339 in whole seconds."""
+    generation = int(view.meta["generation"])
+    status: dict[str, Any] = {
+        "observedGeneration": generation,
+        "conditions": conditions.keep(
+            _conditions(view, plan), view.status.get("conditions") or (), generation=generation, now=now
+        ),
+        "replicas": _replicas(view, plan),
+        "selector": names.selector_text(view.key.name),
+    }
+    status["summary"] = _summary(view, plan, status)
+    if plan.spec is not None and plan.target is not None:
+        host = f"{view.key.name}.{view.key.namespace}.svc"
+        status["endpoints"] = {
+            "http": f"http://{host}:{names.HTTP_PORT}",
+            "grpc": f"{host}:{names.GRPC_PORT}",
+        }
+        status["runtimeImage"] = plan.target.template["spec"]["containers"][0]["image"]
+        status["model"] = _model(view, plan)
+        status["revision"] = {"target": names.revision(view.key.name, plan.target.key)}
+        if current := _current(view, plan):
+            status["revision"]["current"] = names.revision(view.key.name, current)
+        if plan.actuator is not Actuator.NONE:
+            status["scaling"] = _scaling(view, plan)
+    return status
+
+
+def _conditions(view: View, plan: Plan) -> list[Condition]:
+    accepted = _accepted(view, plan)
+    loaded = _model_loaded(view, plan)
+    servers = _servers_ready(view, plan)
+    balancer = _balancer_ready(view, plan)
+    stalled = _stalled(view, plan, accepted, loaded, servers)
+    decided = [
+        _ready(accepted, servers, balancer, loaded),
+        accepted,
+        loaded,
+        servers,
+        balancer,
+        _scaling_active(view, plan),
+    ]
+    reconciling = _reconciling(view, plan, servers, balancer)
+    return [*decided, *(c for c in (reconciling, stalled) if c is not None)]
+
+
+# spec and source        names free    last write      Accepted
+# ok                     yes           went through    True
+# ok                     yes           refused         False  Forbidden
+# ok                     no            -               False  Conflict
+# broken                 -             -               False  Invalid, SourceNotFound
+def _accepted(view: View, plan: Plan) -> Condition:
+    acceptance = plan.acceptance
+    if acceptance.accepted and view.refused:
+        return Condition(Type.ACCEPTED, status=False, reason=Reason.FORBIDDEN, message=view.refused)
+    message = acceptance.message
+    if not acceptance.accepted and plan.spec is not None and not plan.strangers:
+        message += "; what was accepted before keeps serving"
+    return Condition(Type.ACCEPTED, status=acceptance.accepted, reason=acceptance.reason, message=message)
+
+
+def _target_pods(view: View, plan: Plan) -> list[Object]:
+    return [p for p in view.pods if plan.target is not None and pods.revision(p) == plan.target.key]
+
+
+# a pod of the revision    else: what such pods say     ModelLoaded
+# is ready                 -                            True
+# is not                   the fetcher failed           False    ModelConfigInvalid, ModelSourceNotFound
+# is not                   Triton could not load it     False    LoadFailed
+# is not                   nothing yet                  Unknown  Loading
+# there is none            -                            Unknown
+def _model_loaded(view: View, plan: Plan) -> Condition:
+    ours = _target_pods(view, plan)
+    if any(pods.is_ready(p) for p in ours):
+        model = plan.target.model if plan.target else ""
+        return Condition(Type.MODEL_LOADED, status=True, reason=Reason.LOADED, message=f"Triton has loaded {model}")
+    found = pods.trouble(ours)
+    if found and found.reason in {Reason.MODEL_CONFIG_INVALID, Reason.MODEL_SOURCE_NOT_FOUND}:
+        return Condition(Type.MODEL_LOADED, status=False, reason=found.reason, message=found.message)
+    if (error := _load_error(view, plan)) is not None:
+        return Condition(Type.MODEL_LOADED, status=False, reason=Reason.LOAD_FAILED, message=error)
+    if ours:
+        text = f"{len(ours)} pods of the revision have started; no result yet"
+        return Condition(Type.MODEL_LOADED, status=None, reason=Reason.LOADING, message=text)
+    return Condition(Type.MODEL_LOADED, status=None, reason=Reason.UNKNOWN, message="no pod has tried to load it yet")
+
+
+def _load_error(view: View, plan: Plan) -> str | None:
+    """Triton's reason, of the first live pod of the revision that gives one."""
+    said = view.signals.load_errors if view.signals else {}
+    found = sorted(p["metadata"]["name"] for p in _target_pods(view, plan) if pods.is_live(p))
+    return next((said[name] for name in found if name in said), None)
+
+
+def _counts(view: View, plan: Plan) -> tuple[int, int, int]:
+    """Pods wanted, there, and ready."""
+    live = [p for p in view.pods if pods.is_live(p)]
+    return plan.replicas, len(live), sum(pods.is_ready(p) for p in live)
+
+
+# wanted   ready          trouble   ServersReady
+# 0        -              -         True     ScaledToZero
+# n        n              -         True
+# n        1 .. n-1       any       False    PartlyReady, with the trouble
+# n        0              known     False    Unschedulable, ImagePullFailed, ...
+# n        0              none      False    NoneReady
+# not planned             -         Unknown
+def _servers_ready(view: View, plan: Plan) -> Condition:
+    if plan.spec is None:
+        return Condition(Type.SERVERS_READY, status=None, reason=Reason.UNKNOWN, message="nothing was accepted yet")
+    wanted, _, ready = _counts(view, plan)
+    if wanted == 0:
+        return Condition(Type.SERVERS_READY, status=True, reason=Reason.SCALED_TO_ZERO, message="0 replicas, as asked")
+    if ready >= wanted:
+        text = f"{ready} of {wanted} servers are ready"
+        return Condition(Type.SERVERS_READY, status=True, reason=Reason.SERVERS_READY, message=text)
+    found = pods.trouble(view.pods)
+    detail = f": pod {found.pod}: {found.message}" if found else ""
+    refusal = _replica_failure(view)
+    if refusal:
+        detail = f": {refusal}"
+    text = f"{ready} of {wanted} servers are ready{detail}"
+    if ready:
+        reason = Reason.PARTLY_READY
+    elif refusal:
+        reason = Reason.POD_REFUSED
+    else:
+        reason = found.reason if found else Reason.NONE_READY
+    return Condition(Type.SERVERS_READY, status=False, reason=reason, message=text)
+
+
+def _deployment_condition(view: View, name: str, wanted: str) -> dict[str, Any]:
+    deployment = view.children.get((kinds.DEPLOYMENT, name)) or {}
+    found = (deployment.get("status") or {}).get("conditions") or ()
+    return next((c for c in found if c.get("type") == wanted), {})
+
+
+def _replica_failure(view: View) -> str:
+    condition = _deployment_condition(view, names.server(view.key.name, SLOT_A), "ReplicaFailure")
+    return str(condition.get("message")) if condition.get("status") == "True" else ""
+
+
+# balancer Deployment    available    BalancerReady
+# is there               1 or more    True
+# is there               none         False
+# isn't                  -            Unknown
+def _balancer_ready(view: View, plan: Plan) -> Condition:
+    name = names.balancer(view.key.name)
+    deployment = view.children.get((kinds.DEPLOYMENT, name))
+    if deployment is None or plan.spec is None:
+        text = "there is no balancer yet"
+        return Condition(Type.BALANCER_READY, status=None, reason=Reason.UNKNOWN, message=text)
+    available = (deployment.get("status") or {}).get("availableReplicas") or 0
+    text = f"{available} of {plan.spec.traffic.balancer_replicas} balancers are ready"
+    if available:
+        return Condition(Type.BALANCER_READY, status=True, reason=Reason.BALANCER_READY, message=text)
+    failure = _deployment_condition(view, name, "ReplicaFailure")
+    if failure.get("status") == "True":
+        text += f": {failure.get('message')}"
+    return Condition(Type.BALANCER_READY, status=False, reason=Reason.BALANCER_NOT_READY, message=text)
+
+
+# spec.scaling    autoscaler of others    signals            HPA            ScalingActive
+# none            -                       -                  -              True     Fixed
+# there           yes                     -                  -              False    ForeignAutoscaler
+# there           no                      one is missing     -              False    MetricsMissing
+# there           no                      nothing heard      -              Unknown
+# there           no                      all there          inactive       False    HPAInactive
+# there           no                      all there          active, none   True
+def _scaling_active(view: View, plan: Plan) -> Condition:
+    kind = Type.SCALING_ACTIVE
+    if plan.spec is None:
+        return Condition(kind, status=None, reason=Reason.UNKNOWN, message="nothing was accepted yet")
+    if plan.spec.scaling is None:
+        text = f"fixed at spec.replicas = {plan.replicas}"
+        return Condition(kind, status=True, reason=Reason.FIXED, message=text)
+    if plan.actuator is Actuator.NONE:
+        return Condition(kind, status=False, reason=Reason.FOREIGN_AUTOSCALER, message=plan.actuator_why)
+    if view.signals is None or not view.signals.scaling:
+        return Condition(kind, status=None, reason=Reason.UNKNOWN, message="no balancer has reported yet")
+    missing = [s for s in view.signals.scaling if s.missing]
+    if missing:
+        text = "; ".join(f"{s.name}: {s.missing}" for s in missing)
+        return Condition(kind, status=False, reason=Reason.METRICS_MISSING, message=f"{text}. The count holds")
+    if plan.actuator is Actuator.HPA:
+        found = _hpa_condition(view, "ScalingActive")
+        if found.get("status") == "False":
+            return Condition(kind, status=False, reason=Reason.HPA_INACTIVE, message=str(found.get("message")))
+    return Condition(kind, status=True, reason=Reason.SCALING_ACTIVE, message=f"by {plan.actuator.value}")
+
+
+def _hpa_condition(view: View, wanted: str) -> dict[str, Any]:
+    hpa = view.children.get((kinds.HPA, view.key.name)) or {}
+    found = (hpa.get("status") or {}).get("conditions") or ()
+    return next((c for c in found if c.get("type") == wanted), {})
+
+
+# Accepted    balancer    servers ready      Ready
+# not True    -           -                  False    its reason
+# True        Unknown     -                  Unknown
+# True        False       -                  False
+# True        True        0 wanted           True     ScaledToZero
+# True        True        1 or more          True
+# True        True        none               False    the model's or the servers' reason
+def _ready(accepted: Condition, servers: Condition, balancer: Condition, loaded: Condition) -> Condition:
+    if accepted.status is not True:
+        return Condition(Type.READY, status=False, reason=accepted.reason, message=accepted.message)
+    if balancer.status is None:
+        return Condition(Type.READY, status=None, reason=Reason.UNKNOWN, message=balancer.message)
+    if not balancer.status:
+        return Condition(Type.READY, status=False, reason=balancer.reason, message=balancer.message)
+    if servers.reason is Reason.SCALED_TO_ZERO:
+        return Condition(Type.READY, status=True, reason=servers.reason, message=servers.message)
+    if servers.status or servers.reason is Reason.PARTLY_READY:
+        return Condition(Type.READY, status=True, reason=Reason.READY, message=servers.message)
+    if loaded.status is False:
+        return Condition(Type.READY, status=False, reason=loaded.reason, message=loaded.message)
+    return Condition(Type.READY, status=servers.status, reason=servers.reason, message=servers.message)
+
+
+# the Deployment   its pods                                Reconciling
+# is behind        -                                       True
+# is not           some are of another revision            True
+# is not           none of the revision is ready, n > 0    True
+# is not           all of the revision, one ready          (absent)
+# A changed count is not a new revision: more or fewer pods of the revision are no reconciling.
+def _reconciling(view: View, plan: Plan, servers: Condition, balancer: Condition) -> Condition | None:
+    if plan.spec is None or plan.target is None:
+        return None
+    current = _current(view, plan)
+    if current == plan.target.key and balancer.status:
+        return None
+    waiting = "the balancer" if current == plan.target.key else f"revision {plan.target.key}: {servers.message}"
+    return Condition(Type.RECONCILING, status=True, reason=Reason.PROGRESSING, message=f"waiting for {waiting}")
+
+
+def _current(view: View, plan: Plan) -> str | None:
+    """Key of the revision that is fully rolled out."""
+    deployment = view.children.get((kinds.DEPLOYMENT, names.server(view.key.name, SLOT_A)))
+    if deployment is None or plan.target is None:
+        return None
+    status = deployment.get("status") or {}
+    asked = deployment["spec"]["template"]["metadata"]["labels"].get(names.REVISION_LABEL)
+    seen = int(status.get("observedGeneration") or 0) >= int(deployment["metadata"].get("generation") or 0)
+    rolled = status.get("updatedReplicas", 0) == status.get("replicas", 0)
+    up = bool(status.get("readyReplicas")) or plan.replicas == 0
+    return str(asked) if seen and rolled and up else _before(view)
+
+
+def _before(view: View) -> str | None:
+    """The revision that has served last, as the ready pods know it; the target can't be among several."""
+    serving = {pods.revision(p) for p in view.pods if pods.is_ready(p)}
+    target = names.revision(view.key.name, "")
+    known = str((view.status.get("revision") or {}).get("current") or "").removeprefix(target)
+    return known if known in serving else None
+
+
+# Accepted        model           Deployment                  Stalled
+# False           -               -                           True     its reason (not while strangers leave)
+# True            False           -                           True     its reason
+# True            not False       deadline exceeded           True
+# else                                                        (absent)
+def _stalled(view: View, plan: Plan, accepted: Condition, loaded: Condition, servers: Condition) -> Condition | None:
+    if accepted.status is False:
+        if plan.strangers and all(s.leaving for s in plan.strangers):
+            return None
+        return Condition(Type.STALLED, status=True, reason=accepted.reason, message=accepted.message)
+    if loaded.status is False:
+        return Condition(Type.STALLED, status=True, reason=loaded.reason, message=loaded.message)
+    progress = _deployment_condition(view, names.server(view.key.name, SLOT_A), "Progressing")
+    if progress.get("reason") == "ProgressDeadlineExceeded":
+        reason, text = Reason.PROGRESS_DEADLINE_EXCEEDED, servers.message
+        return Condition(Type.STALLED, status=True, reason=reason, message=text)
+    return None
+
+
+def _replicas(view: View, plan: Plan) -> dict[str, int]:
+    _, total, ready = _counts(view, plan)
+    return {
+        "total": total,
+        "ready": ready,
+        "updated": sum(pods.is_live(p) for p in _target_pods(view, plan)),
+        "unschedulable": sum(pods.is_unschedulable(p) for p in view.pods),
+    }
+
+
+def _summary(view: View, plan: Plan, status: dict[str, Any]) -> dict[str, str]:
+    found = {c["type"]: c for c in status["conditions"]}
+    state = next(
+        (found[t]["reason"] for t in ("Stalled", "Reconciling") if t in found),
+        found["Ready"]["reason"],
+    )
+    summary = {"ready": f"{status['replicas']['ready']}/{plan.replicas}", "state": state}
+    if view.signals is None:
+        return summary
+    values = {s.name: s for s in view.signals.scaling}
+    if (queue := values.get("queueDepth")) is not None:
+        summary["queue"] = "?" if queue.value is None else f"{queue.value:.0f}"
+    if (gpu := values.get("gpuUtilization")) is not None:
+        ready = max(status["replicas"]["ready"], 1)
+        summary["gpu"] = "?" if gpu.value is None else f"{gpu.value / ready:.0f}%"
+    if view.signals.mean_batch is not None:
+        summary["batch"] = f"{view.signals.mean_batch:.1f}"
+    return summary
+
+
+def _model(view: View, plan: Plan) -> dict[str, Any]:
+    model: dict[str, Any] = {"name": plan.target.model if plan.target else ""}
+    if view.signals and view.signals.versions:
+        model["versions"] = sorted(view.signals.versions, key=lambda v: (len(v), v))
+    if (error := _load_error(view, plan)) is not None:
+        model["error"] = error[: conditions.MESSAGE_LIMIT]
+    return model
+
+
+def _scaling(view: View, plan: Plan) -> dict[str, Any]:
+    scaling: dict[str, Any] = {
+        "actuator": plan.actuator.value,
+        "actuatorReason": plan.actuator_why,
+        "policy": "Rules",
+    }
+    if plan.actuator is Actuator.HPA:
+        hpa = (view.children.get((kinds.HPA, view.key.name)) or {}).get("status") or {}
+        if hpa.get("desiredReplicas") is not None and hpa.get("conditions"):
+            scaling["desired"] = hpa["desiredReplicas"]
+            limited = _hpa_condition(view, "ScalingLimited")
+            able = _hpa_condition(view, "AbleToScale")
+            scaling["why"] = str((limited if limited.get("status") == "True" else able).get("message") or "")[:1024]
+    elif view.direct is not None:
+        scaling["desired"] = view.direct.desired
+        scaling["why"] = view.direct.why[:1024]
+    if view.signals and view.signals.scaling:
+        scaling["signals"] = [_signal(s) for s in view.signals.scaling]
+    return scaling
+
+
+def _signal(signal: Signal) -> dict[str, Any]:
+    said: dict[str, Any] = {"name": signal.name, "target": str(signal.target), "source": "agents"}
+    if signal.value is not None:
+        said["value"] = f"{signal.value:.1f}"
+    if signal.missing:
+        said["missing"] = signal.missing[:1024]
+    if signal.observed_at is not None:
+        said["observedAt"] = signal.observed_at
+    return said

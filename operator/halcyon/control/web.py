@@ -1,0 +1,33 @@
+"""The plain HTTP port: /healthz, /readyz and /metrics, for the kubelet and for Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+
+Check = Callable[[], str]
+"""Empty where all is well, else what isn't."""
+
+
+def build(registry: CollectorRegistry, *, live: Mapping[str, Check], ready: Mapping[str, Check]) -> web.Application:
+    """The application. A probe fails with the names of what isn't well."""
+
+    def probe(checks: Mapping[str, Check]) -> Callable[[web.Request], object]:
+        async def answer(_: web.Request) -> web.Response:
+            problems = [f"{name}: {said}" for name, check in checks.items() if (said := check())]
+            return web.Response(status=503 if problems else 200, text="\n".join(problems) or "ok")
+
+        return answer
+
+    async def metrics(_: web.Request) -> web.Response:
+        body = generate_latest(registry)
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+
+    app = web.Application()
+    app.router.add_get("/healthz", probe(live))  # type: ignore[arg-type]  # aiohttp's handler type is wider
+    app.router.add_get("/readyz", probe(ready))  # type: ignore[arg-type]
+    app.router.add_get("/metrics", metrics)
+    return app

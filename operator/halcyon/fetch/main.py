@@ -1,0 +1,142 @@
+"""The process: `halcyon fetch`, an init container.
+
+Success: exit code 0 and one line on stdout. Failure: exit code 1 and one line of JSON, `{"reason": ..., "message": ...}`,
+on stderr and in the termination log, where the operator finds it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from halcyon.api.overlay import Overlay, OverlayError
+from halcyon.fetch import config, merge, repository, schema, source
+from halcyon.fetch.errors import DocumentError, FetchError, SourceError, UnknownFieldError
+
+_OVERLAY_LIMIT_BYTES = 1024 * 1024
+_TERMINATION_LOG = Path("/dev/termination-log")
+"""Where the kubelet looks by default."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to bring where."""
+
+    source: Path
+    """Where the source is mounted."""
+    path: str | None
+    """Folder of the model inside it."""
+    overlay: Path
+    """File with the overlay."""
+    repository: Path
+    """Where Triton looks for models."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run with the arguments after `fetch`; gives the exit code."""
+    log: Path | None = None
+    try:
+        request, log = _arguments(argv)
+        print(fetch(request))  # noqa: T201  # the line that tells what was done
+    except FetchError as error:
+        return _fail(error, log)
+    except Exception as error:  # noqa: BLE001  # whatever it is, the owner reads it in a condition
+        traceback.print_exc()
+        return _fail(FetchError(f"{type(error).__name__}: {error}"), log)
+    return 0
+
+
+def fetch(request: Request) -> str:
+    """Bring the model into the repository; gives one line on what was done.
+
+    Raises:
+        FetchError: where that can't be done; the repository has no new model then.
+    """
+    overlay = _overlay(request.overlay)
+    folder = source.read(request.source, request.path)
+    _versions_exist(folder, overlay)
+    content, done = _configuration(folder, overlay)
+    made = repository.assemble(request.repository, overlay.model_name, folder, content)
+    versions = ", ".join(str(version) for version in folder.versions)
+    return f"{made}: {done}; links into {folder.path}: {len(folder.names)}; versions: {versions}"
+
+
+def _overlay(path: Path) -> Overlay:
+    try:
+        with path.open("rb") as file:
+            return Overlay.from_json(file.read(_OVERLAY_LIMIT_BYTES))
+    except OSError as error:
+        raise DocumentError(f"overlay {path} can't be read: {error.strerror}") from error
+    except OverlayError as error:
+        raise DocumentError(str(error)) from error
+
+
+def _versions_exist(folder: source.ModelFolder, overlay: Overlay) -> None:
+    asked = overlay.version_policy.specific if overlay.version_policy else ()
+    missing = [str(version) for version in asked if version not in folder.versions]
+    if missing:
+        there = ", ".join(str(version) for version in folder.versions)
+        raise SourceError(
+            f"spec.model.versions.specific has {', '.join(missing)}, but the source has no such version folder; it has {there}"
+        )
+
+
+def _configuration(folder: source.ModelFolder, overlay: Overlay) -> tuple[bytes, str]:
+    """Content of config.pbtxt for Triton, and what was done to it."""
+    own = schema.empty()
+    if folder.config is not None:
+        try:
+            own = config.parse(folder.config)
+        except UnknownFieldError as error:
+            if overlay.says_nothing and config.declared_name(folder.config) in {"", overlay.model_name}:
+                return folder.config, f"config.pbtxt passed through untouched ({error})"
+            raise UnknownFieldError(
+                f"{error}. Halcyon can't change a file that it doesn't understand in full: correct or remove the line, or "
+                f"leave spec.batching, versions, warmup, parameters, backend and instancesPerGPU out and name the model "
+                f"{overlay.model_name} in the file; then it is passed through untouched"
+            ) from error
+    merged = merge.merge(own, overlay)
+    changed = merge.changes(own, merged)
+    if folder.config is None:
+        return config.render(merged), f"config.pbtxt written ({', '.join(changed)}), the rest is completed by Triton"
+    if not changed:
+        return folder.config, "config.pbtxt passed through untouched"
+    return config.render(merged), f"config.pbtxt merged ({', '.join(changed)})"
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise FetchError(f"fetch: {message}")
+
+
+def _arguments(argv: Sequence[str]) -> tuple[Request, Path | None]:
+    parser = _Parser(prog="halcyon fetch", description="Bring a model into a Triton pod.", allow_abbrev=False)
+    parser.add_argument("--source", type=Path, required=True, help="where the model's source is mounted")
+    parser.add_argument("--path", help="folder of the model inside the source")
+    parser.add_argument("--overlay", type=Path, required=True, help="file with what the ModelDeployment adds")
+    parser.add_argument("--repository", type=Path, required=True, help="folder in which Triton looks for models")
+    parser.add_argument("--termination-log", type=Path, help="file for the reason of a failure")
+    given = parser.parse_args(argv)
+    return Request(given.source, given.path, given.overlay, given.repository), given.termination_log
+
+
+def _fail(error: FetchError, log: Path | None) -> int:
+    report = error.report()
+    print(report, file=sys.stderr)  # noqa: T201
+    try:
+        if log is not None:
+            log.write_text(report)
+        elif _TERMINATION_LOG.exists():  # it is not made: outside a container /dev is no place for files
+            _TERMINATION_LOG.write_text(report)
+    except OSError as failure:
+        print(f"fetch: termination log: {failure}", file=sys.stderr)  # noqa: T201
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,145 @@
+"""The overlay written over the model's own configuration: pure, from two values to a third.
+
+What the overlay doesn't say stays as it is. What it says wins, but for what would change the model into another one
+(backend, scheduler): that is refused. Checks are made here where Triton would not name the reason, because a
+configuration that Triton refuses while it looks through the repository shows up in its log only.
+"""
+
+from __future__ import annotations
+
+from halcyon.api.overlay import DynamicBatching, Overlay, VersionPolicy
+from halcyon.fetch import schema, warmup
+from halcyon.fetch.errors import ConflictError
+from halcyon.fetch.schema import ModelConfig
+
+_PLATFORMS = {
+    "onnxruntime_onnx": "onnxruntime",
+    "pytorch_libtorch": "pytorch",
+    "tensorflow_graphdef": "tensorflow",
+    "tensorflow_savedmodel": "tensorflow",
+    "tensorrt_plan": "tensorrt",
+}
+"""The older way to name a backend (Triton's `platform`)."""
+
+
+def merge(own: ModelConfig, overlay: Overlay) -> ModelConfig:
+    """A new configuration: `own` (empty where the model has none) with `overlay` over it. Merging again changes nothing.
+
+    Raises:
+        ConflictError: where the two exclude each other, or the result could not work; nothing is merged then.
+    """
+    config = schema.empty()
+    config.CopyFrom(own)
+    config.name = overlay.model_name
+    if overlay.max_batch_size is not None:
+        config.max_batch_size = overlay.max_batch_size
+    _backend(config, overlay.backend)
+    _dynamic_batching(config, overlay.dynamic_batching)
+    _instances(config, overlay.instances)
+    _version_policy(config, overlay.version_policy)
+    for key, value in overlay.parameters.items():
+        config.parameters[key].string_value = value
+    _sizes_fit(config)
+    if overlay.warmup is not None:
+        _not_for_ensembles(config, "spec.model.warmup")
+        warmup.replace(config, overlay.warmup)
+    return config
+
+
+def changes(before: ModelConfig, after: ModelConfig) -> list[str]:
+    """Names of the top-level fields that differ, in the order of the message."""
+    old, new = ({field.name: value for field, value in config.ListFields()} for config in (before, after))
+    return [field.name for field in before.DESCRIPTOR.fields if old.get(field.name) != new.get(field.name)]
+
+
+def _not_for_ensembles(config: ModelConfig, field: str) -> None:
+    if config.HasField("ensemble_scheduling") or config.platform == "ensemble":
+        raise ConflictError(
+            f"{field} can't apply: config.pbtxt describes an ensemble, which only passes requests on to its steps. "
+            f"Leave {field} out and configure the steps"
+        )
+
+
+def _backend(config: ModelConfig, backend: str | None) -> None:
+    if backend is None:
+        return
+    _not_for_ensembles(config, "spec.model.backend")
+    own = config.backend or _PLATFORMS.get(config.platform, config.platform)
+    if own and own != backend:
+        field = f'backend: "{config.backend}"' if config.backend else f'platform: "{config.platform}"'
+        raise ConflictError(
+            f"spec.model.backend is {backend}, but config.pbtxt says {field}. Leave spec.model.backend out, or remove "
+            "the line from config.pbtxt"
+        )
+    if not own:
+        config.backend = backend
+
+
+def _dynamic_batching(config: ModelConfig, batching: DynamicBatching | None) -> None:
+    if batching is None:
+        return
+    _not_for_ensembles(config, "spec.batching")
+    if config.HasField("sequence_batching"):
+        raise ConflictError(
+            "spec.batching can't apply: config.pbtxt has sequence_batching, and a model has one scheduler. Leave "
+            "spec.batching out, or remove sequence_batching from config.pbtxt"
+        )
+    if config.max_batch_size < 1:
+        # Triton would take it and never form a batch.
+        raise ConflictError(
+            f"spec.batching needs a maximum batch size: max_batch_size is {config.max_batch_size} in config.pbtxt (or "
+            "absent), so the model takes one request at a time. Set spec.batching.maxBatchSize, for example 16, if the "
+            "first dimension of the model's tensors is the batch; else leave spec.batching out"
+        )
+    target = config.dynamic_batching
+    target.SetInParent()
+    if batching.max_queue_delay_us is not None:
+        target.max_queue_delay_microseconds = batching.max_queue_delay_us
+    if batching.preferred_batch_sizes:
+        target.preferred_batch_size[:] = batching.preferred_batch_sizes
+    if batching.preserve_ordering is not None:
+        target.preserve_ordering = batching.preserve_ordering
+
+
+def _instances(config: ModelConfig, count: int | None) -> None:
+    if count is None:
+        return
+    _not_for_ensembles(config, "spec.runtime.instancesPerGPU")
+    groups = config.instance_group
+    if not groups:
+        groups.add(count=count)
+        return
+    ruled_by_model = schema.module().ModelInstanceGroup.KIND_MODEL
+    counted = [group for group in groups if group.kind != ruled_by_model]
+    if not counted:
+        raise ConflictError(
+            f"spec.runtime.instancesPerGPU is {count}, but every instance_group in config.pbtxt is of KIND_MODEL, where "
+            "the model itself places its instances. Leave spec.runtime.instancesPerGPU out"
+        )
+    for group in counted:
+        group.count = count
+
+
+def _version_policy(config: ModelConfig, policy: VersionPolicy | None) -> None:
+    if policy is None:
+        return
+    target = config.version_policy
+    target.Clear()
+    if policy.latest is not None:
+        target.latest.num_versions = policy.latest
+    elif policy.specific:
+        target.specific.versions[:] = policy.specific
+    else:
+        target.all.SetInParent()
+
+
+def _sizes_fit(config: ModelConfig) -> None:
+    """Refuse batch sizes above the maximum, whoever said which."""
+    limit = config.max_batch_size
+    preferred = [size for size in config.dynamic_batching.preferred_batch_size if size > limit]
+    if preferred:
+        raise ConflictError(
+            f"preferred_batch_size {preferred[0]} is above max_batch_size {limit} (spec.batching and config.pbtxt "
+            f"together). Raise spec.batching.maxBatchSize to {preferred[0]}, or set spec.batching.preferredBatchSizes to "
+            f"sizes up to {limit}"
+        )

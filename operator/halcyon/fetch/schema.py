@@ -1,0 +1,49 @@
+"""Triton's ModelConfig message, as tritonclient carries it.
+
+The generated module is loaded by its file: importing `tritonclient.grpc` would load grpc and numpy, which takes seconds
+and more memory than the whole fetcher.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeAlias
+
+from halcyon.fetch.errors import FetchError
+
+ModelConfig: TypeAlias = Any
+"""An `inference.ModelConfig` message; generated code without types."""
+Warmups: TypeAlias = Any
+"""Its repeated field `model_warmup`."""
+
+
+@cache
+def module() -> ModuleType:
+    """The generated module `model_config_pb2`.
+
+    Raises:
+        FetchError: where tritonclient is not installed.
+    """
+    package = importlib.util.find_spec("tritonclient")
+    for folder in (package and package.submodule_search_locations) or ():
+        path = Path(folder) / "grpc" / "model_config_pb2.py"
+        spec = importlib.util.spec_from_file_location("halcyon.fetch._model_config_pb2", path)
+        if spec is not None and spec.loader is not None and path.is_file():
+            loaded = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(loaded)
+            return loaded
+    raise FetchError("tritonclient/grpc/model_config_pb2.py is missing from this image: install tritonclient>=2.60")
+
+
+def empty() -> ModelConfig:
+    """A configuration that says nothing."""
+    return module().ModelConfig()
+
+
+def data_type(name: str) -> int:
+    """The number of a data type, for example of `FP32`."""
+    number: int = module().DataType.Value(f"TYPE_{name}")
+    return number

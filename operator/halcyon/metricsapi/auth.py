@@ -1,0 +1,206 @@
+"""Who asks the metrics API, and may they.
+
+| what the connection shows                                      | the user is                                      |
+| --------------------------------------------------------------- | ------------------------------------------------ |
+| a client certificate of the request-header CA, name allowed    | the one in the X-Remote headers: the API server  |
+|                                                                | has authenticated and authorised it already      |
+| anything else, with a bearer token                             | the token's, if it may list the metric           |
+| anything else                                                  | nobody: 401; X-Remote headers count for nothing  |
+
+Source: facts, autoscaling 1.10. Not here: the reviews themselves; the caller brings them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Protocol
+
+from aiohttp import web
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
+from halcyon.metricsapi.certificates import signed
+
+
+@dataclass(frozen=True)
+class User:
+    """Somebody that has been authenticated."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+class TokenReviewer(Protocol):
+    """Tells whose a bearer token is (TokenReview, the API server's own audiences)."""
+
+    async def __call__(self, token: str) -> User | None:
+        """The user, or None where the token is not valid. Raises where that can't be found out now."""
+
+
+class AccessReviewer(Protocol):
+    """Tells whether a user may `list` an external metric in a namespace (SubjectAccessReview).
+
+    The verb is list, because that is what the API server makes of a GET without a name, also for the HPA.
+    """
+
+    async def __call__(self, user: User, *, namespace: str, metric: str) -> bool:
+        """Whether it may. Raises where that can't be found out now."""
+
+
+class Unauthenticated(Exception):  # noqa: N818  # an answer (401), not a fault
+    """Nobody that we know."""
+
+
+class Forbidden(Exception):  # noqa: N818  # an answer (403), not a fault
+    """Somebody that may not."""
+
+
+@dataclass(frozen=True)
+class RequestHeaderConfig:
+    """The ConfigMap kube-system/extension-apiserver-authentication, as far as it concerns the front proxy."""
+
+    client_ca_pem: str
+    allowed_names: tuple[str, ...] = ()
+    """Common names that a client certificate may have; none: any."""
+    username_headers: tuple[str, ...] = ("X-Remote-User",)
+    group_headers: tuple[str, ...] = ("X-Remote-Group",)
+    extra_prefixes: tuple[str, ...] = ("X-Remote-Extra-",)
+
+    @classmethod
+    def from_config_map(cls, data: Mapping[str, str]) -> RequestHeaderConfig | None:
+        """The configuration in the ConfigMap's data; None where the API server has no front proxy.
+
+        Raises:
+            ValueError: where the CA is no certificate or a list is no JSON list of texts.
+        """
+        pem = data.get("requestheader-client-ca-file", "")
+        if not pem.strip():
+            return None
+        x509.load_pem_x509_certificates(pem.encode())
+        return cls(
+            client_ca_pem=pem,
+            allowed_names=_texts(data, "requestheader-allowed-names", ()),
+            username_headers=_texts(data, "requestheader-username-headers", cls.username_headers),
+            group_headers=_texts(data, "requestheader-group-headers", cls.group_headers),
+            extra_prefixes=_texts(data, "requestheader-extra-headers-prefix", cls.extra_prefixes),
+        )
+
+    @cached_property
+    def authorities(self) -> tuple[x509.Certificate, ...]:
+        """The CA's certificates."""
+        return tuple(x509.load_pem_x509_certificates(self.client_ca_pem.encode()))
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who asks, and whether the API server vouches for it."""
+
+    user: User
+    vouched: bool
+
+
+class Gate:
+    """Authenticates and authorises requests. `front_proxy` may be replaced at any time: the CA rotates."""
+
+    def __init__(
+        self,
+        *,
+        front_proxy: RequestHeaderConfig | None,
+        review_token: TokenReviewer,
+        review_access: AccessReviewer,
+    ) -> None:
+        self.front_proxy = front_proxy
+        self._review_token, self._review_access = review_token, review_access
+        self._verified: tuple[RequestHeaderConfig | None, dict[bytes, x509.Certificate]] = (None, {})
+
+    async def caller(self, request: web.Request, now: datetime) -> Caller:
+        """Who asks.
+
+        Raises:
+            Unauthenticated: where that is not known.
+        """
+        proxy = self.front_proxy
+        if proxy is not None and self._is_front_proxy(request, proxy, now):
+            user = _remote_user(request, proxy)
+            if user is not None:
+                return Caller(user, vouched=True)
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and token.strip():
+            known = await self._review_token(token.strip())
+            if known is not None and known.name:
+                return Caller(known, vouched=False)
+        raise Unauthenticated("needs the API server's front-proxy certificate or a valid bearer token")
+
+    async def may_list(self, caller: Caller, *, namespace: str, metric: str) -> None:
+        """Returns if the caller may.
+
+        Raises:
+            Forbidden: where it may not.
+        """
+        if caller.vouched or await self._review_access(caller.user, namespace=namespace, metric=metric):
+            return
+        raise Forbidden(
+            f'{metric}.external.metrics.k8s.io is forbidden: User "{caller.user.name}" cannot list resource "{metric}" '
+            f'in API group "external.metrics.k8s.io" in the namespace "{namespace}"'
+        )
+
+    def _is_front_proxy(self, request: web.Request, proxy: RequestHeaderConfig, now: datetime) -> bool:
+        """Whether the connection's certificate is the front proxy's, by the CA and the names that stand now.
+
+        TLS has verified it, but perhaps before the CA was replaced. An intermediate CA must be in the bundle itself.
+        """
+        connection = None if request.transport is None else request.transport.get_extra_info("ssl_object")
+        if not isinstance(connection, ssl.SSLObject) or not connection.getpeercert():
+            return False
+        der = connection.getpeercert(binary_form=True)
+        if not der:
+            return False
+        cert = self._verified_certificate(der, proxy)
+        if cert is None or not cert.not_valid_before_utc <= now.astimezone(UTC) <= cert.not_valid_after_utc:
+            return False
+        names = [str(a.value) for a in cert.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+        return not proxy.allowed_names or any(name in proxy.allowed_names for name in names)
+
+    def _verified_certificate(self, der: bytes, proxy: RequestHeaderConfig) -> x509.Certificate | None:
+        if self._verified[0] is not proxy:
+            self._verified = (proxy, {})
+        known = self._verified[1]
+        digest = hashlib.sha256(der).digest()
+        if digest not in known:
+            cert = x509.load_der_x509_certificate(der)
+            if not any(signed(cert, authority) for authority in proxy.authorities):
+                return None
+            if len(known) >= 64:
+                known.clear()
+            known[digest] = cert
+        return known[digest]
+
+
+def _remote_user(request: web.Request, proxy: RequestHeaderConfig) -> User | None:
+    name = next((value for header in proxy.username_headers if (value := request.headers.get(header))), None)
+    if name is None:
+        return None
+    groups = tuple(value for header in proxy.group_headers for value in request.headers.getall(header, []))
+    extra: dict[str, tuple[str, ...]] = {}
+    for header, value in request.headers.items():
+        for prefix in proxy.extra_prefixes:
+            if header.lower().startswith(prefix.lower()):
+                key = header[len(prefix) :].lower()
+                extra[key] = (*extra.get(key, ()), value)
+    return User(name, groups, extra)
+
+
+def _texts(data: Mapping[str, str], key: str, default: tuple[str, ...]) -> tuple[str, ...]:
+    if not data.get(key, "").strip():
+        return default
+    value = json.loads(data[key])
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise ValueError(f'extension-apiserver-authentication: {key} is {data[key]!r}; good: ["front-proxy-client"]')
+    return tuple(value) or default

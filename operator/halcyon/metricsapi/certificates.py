@@ -1,0 +1,241 @@
+"""The operator's own certificate authority and serving certificate, as pure functions of what is stored and the time.
+
+Nothing here reads or writes a Secret; `Certificates.to_secret` and `from_secret` give and take its data. Life of the two:
+
+- The CA lives 3 years, and its successor is made when a third is left. Those who trust it learn of the successor from the
+  operator, so a long life buys nothing but a longer use of a stolen key; three years let an operator be away for one.
+- A successor is first only published, beside the CA in use, and signs after `SPREAD`: whoever reads the bundle (the API
+  server, the agents) trusts it before it is met. So a rotation fails no handshake.
+- The serving certificate lives 90 days and is renewed when a third is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+CA_LIFE = timedelta(days=3 * 365)
+SERVING_LIFE = timedelta(days=90)
+SPREAD = timedelta(days=1)
+"""How long a new CA is published before it signs."""
+SLACK = timedelta(minutes=10)
+"""Certificates start this long before they are made: clocks of one cluster differ."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A certificate and its private key, both PEM."""
+
+    cert_pem: str
+    key_pem: str
+
+    def __repr__(self) -> str:
+        """Without the key: it must not get into a log."""
+        return f"Pair({load(self.cert_pem).subject.rfc4514_string()})"
+
+
+@dataclass(frozen=True)
+class Certificates:
+    """Everything that the operator's own Secret holds."""
+
+    serving: Pair
+    ca: Pair
+    """Signs."""
+    next_ca: Pair | None = None
+    """Published, doesn't sign yet."""
+    former_cas: tuple[str, ...] = ()
+    """Certificates of CAs that sign no more and are trusted until they expire."""
+
+    @property
+    def bundle_pem(self) -> str:
+        """What a client must trust: for the APIService's caBundle and for the agents."""
+        successor = [] if self.next_ca is None else [self.next_ca.cert_pem]
+        return "".join([self.ca.cert_pem, *successor, *self.former_cas])
+
+    def to_secret(self) -> dict[str, str]:
+        """`stringData` of a Secret of type kubernetes.io/tls, with ca.crt and what is needed to go on from there."""
+        data = {
+            "tls.crt": self.serving.cert_pem,
+            "tls.key": self.serving.key_pem,
+            "ca.crt": self.bundle_pem,
+            "signing-ca.crt": self.ca.cert_pem,
+            "signing-ca.key": self.ca.key_pem,
+        }
+        if self.next_ca is not None:
+            data |= {"next-ca.crt": self.next_ca.cert_pem, "next-ca.key": self.next_ca.key_pem}
+        return data
+
+    @classmethod
+    def from_secret(cls, data: Mapping[str, str]) -> Certificates:
+        """The certificates in a Secret's data (decoded from base64).
+
+        Raises:
+            ValueError: where a key is missing, or what it holds is no certificate or not of its private key.
+        """
+        for key in ("tls.crt", "tls.key", "ca.crt", "signing-ca.crt", "signing-ca.key"):
+            if not data.get(key):
+                raise ValueError(f"the Secret with the operator's certificates lacks the key {key}")
+        ca = Pair(data["signing-ca.crt"], data["signing-ca.key"])
+        next_ca = Pair(data["next-ca.crt"], data["next-ca.key"]) if data.get("next-ca.crt") else None
+        current = {ca.cert_pem, *([] if next_ca is None else [next_ca.cert_pem])}
+        former = tuple(pem for pem in _split(data["ca.crt"]) if pem not in current)
+        result = cls(Pair(data["tls.crt"], data["tls.key"]), ca, next_ca, former)
+        for pair in (result.serving, ca, *([] if next_ca is None else [next_ca])):
+            if _key(pair).public_key() != load(pair.cert_pem).public_key():
+                raise ValueError(f"the Secret with the operator's certificates: {pair!r} has another's private key")
+        return result
+
+
+def make_ca(now: datetime) -> Pair:
+    """A new certificate authority, ECDSA on P-256."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    # The time is in the name: during a rotation two are trusted, and a reader must be able to tell them apart.
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"halcyon-ca-{now:%Y%m%d%H%M%S}")])
+    builder = _builder(name, name, key.public_key(), now, now + CA_LIFE)
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    builder = builder.add_extension(_usage(signs_certificates=True), critical=True)
+    return _pair(builder.sign(key, hashes.SHA256()), key)
+
+
+def issue(ca: Pair, names: Iterable[str], now: datetime) -> Pair:
+    """A new serving certificate for these DNS names and addresses; it never outlives its CA.
+
+    Raises:
+        ValueError: where there is no name.
+    """
+    wanted = list(dict.fromkeys(names))
+    if not wanted:
+        raise ValueError("a serving certificate needs a name, for example halcyon.halcyon-system.svc")
+    issuer, issuer_key = load(ca.cert_pem), _key(ca)
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "halcyon")])
+    end = min(now + SERVING_LIFE, issuer.not_valid_after_utc)
+    builder = _builder(subject, issuer.subject, key.public_key(), now, end)
+    builder = builder.add_extension(x509.SubjectAlternativeName([_general(name) for name in wanted]), critical=False)
+    builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+    builder = builder.add_extension(_usage(signs_certificates=False), critical=True)
+    builder = builder.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+    authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key())
+    builder = builder.add_extension(authority, critical=False)
+    return _pair(builder.sign(issuer_key, hashes.SHA256()), key)
+
+
+def needs_rotation(cert_pem: str, now: datetime) -> bool:
+    """Whether less than a third of the certificate's life is left."""
+    cert = load(cert_pem)
+    return cert.not_valid_after_utc - now < (cert.not_valid_after_utc - cert.not_valid_before_utc) / 3
+
+
+def renewed(stored: Certificates | None, names: Iterable[str], now: datetime) -> Certificates:
+    """What should be stored now; equal to `stored` where nothing is due.
+
+    | what is stored                                    | what follows                                            |
+    | ------------------------------------------------- | ------------------------------------------------------- |
+    | nothing, or a CA that has expired                 | everything anew                                         |
+    | a CA with less than a third left, no successor    | a successor, published                                  |
+    | a successor published for `SPREAD`                | it signs; the old CA stays trusted until it expires     |
+    | a serving certificate with less than a third left | a new one                                               |
+    | one for other names, or of another CA             | a new one                                               |
+    """
+    wanted = list(dict.fromkeys(names))
+    if stored is None or load(stored.ca.cert_pem).not_valid_after_utc <= now:
+        ca = make_ca(now)
+        return Certificates(issue(ca, wanted, now), ca)
+    former = tuple(pem for pem in stored.former_cas if load(pem).not_valid_after_utc > now)
+    result = stored if former == stored.former_cas else replace(stored, former_cas=former)
+    if result.next_ca is None and needs_rotation(result.ca.cert_pem, now):
+        result = replace(result, next_ca=make_ca(now))
+    elif result.next_ca is not None and load(result.next_ca.cert_pem).not_valid_before_utc + SLACK + SPREAD <= now:
+        ca = result.next_ca
+        result = Certificates(issue(ca, wanted, now), ca, None, (result.ca.cert_pem, *former))
+    serving = result.serving.cert_pem
+    if needs_rotation(serving, now) or _names(serving) != set(wanted) or not issued_by(serving, result.ca.cert_pem):
+        result = replace(result, serving=issue(result.ca, wanted, now))
+    return result
+
+
+def load(cert_pem: str) -> x509.Certificate:
+    """The certificate in a PEM text.
+
+    Raises:
+        ValueError: where there is none.
+    """
+    return x509.load_pem_x509_certificate(cert_pem.encode())
+
+
+def issued_by(cert_pem: str, ca_pem: str) -> bool:
+    """Whether this CA's key signed this certificate."""
+    return signed(load(cert_pem), load(ca_pem))
+
+
+def signed(cert: x509.Certificate, ca: x509.Certificate) -> bool:
+    """Whether `ca`'s key signed `cert`, and `cert` names it as its issuer."""
+    try:
+        cert.verify_directly_issued_by(ca)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: datetime, end: datetime
+) -> x509.CertificateBuilder:
+    builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key)
+    builder = builder.serial_number(x509.random_serial_number())
+    builder = builder.not_valid_before(now.astimezone(UTC) - SLACK).not_valid_after(end.astimezone(UTC))
+    return builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _general(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _names(cert_pem: str) -> set[str]:
+    names = load(cert_pem).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return {str(name.value) for name in names}
+
+
+def _key(pair: Pair) -> ec.EllipticCurvePrivateKey:
+    key = serialization.load_pem_private_key(pair.key_pem.encode(), None)
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise ValueError(f"the private key of {pair!r} is not of an elliptic curve")  # noqa: TRY004  # one kind to catch
+    return key
+
+
+def _pair(cert: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Pair:
+    secret = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return Pair(cert.public_bytes(serialization.Encoding.PEM).decode(), secret.decode())
+
+
+def _split(bundle_pem: str) -> list[str]:
+    return [
+        cert.public_bytes(serialization.Encoding.PEM).decode()
+        for cert in x509.load_pem_x509_certificates(bundle_pem.encode())
+    ]

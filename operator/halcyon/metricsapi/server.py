@@ -1,0 +1,192 @@
+"""external.metrics.k8s.io over HTTP: discovery, one value per question, and a Status for everything else.
+
+A value that is missing is a 404 with the reason, never an empty list and never 0. The HPA then shows ScalingActive=False,
+FailedGetExternalMetric, and the reason in its message; it doesn't lower the count. 404 and not 503: both reach the HPA with
+their message, but the API server counts a 503 of ours as its own failure, and a model that is silent is none of those.
+Where we can't say whether there is a value (a review that fails), it is a 503.
+
+Not here: certificates (`tls`, `certificates`), who may ask (`auth`), what is read (the caller's `ReadingSource`).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any, Protocol
+
+import orjson
+from aiohttp import web
+from prometheus_client import CollectorRegistry, Counter
+
+from halcyon.api.types import GROUP as OUR_GROUP
+from halcyon.api.types import NAME_PATTERN
+from halcyon.metricsapi import wire
+from halcyon.metricsapi.auth import Forbidden, Gate, Unauthenticated
+from halcyon.metricsapi.tls import ServingTLS
+from halcyon.scaling.direct import milli
+from halcyon.scaling.observations import Missing
+from halcyon.scaling.rules import GPU_UTILIZATION, QUEUE_DEPTH, WINDOW_S, RulesReading
+
+METRICS = (QUEUE_DEPTH, GPU_UTILIZATION)
+LABEL = f"{OUR_GROUP}/model-deployment"
+PORT = 10250
+_SELECTOR = re.compile(re.escape(LABEL) + "=(?P<name>.+)")
+_NAME = re.compile(NAME_PATTERN)
+_log = logging.getLogger(__name__)
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class ReadingSource(Protocol):
+    """Gives what is known of a model now."""
+
+    async def __call__(self, namespace: str, name: str) -> RulesReading | Missing:
+        """The reading, or why there is none at all. Raises where that can't be found out now."""
+
+
+class MetricsApi:
+    """The API's handlers. `monotonic` is the clock of the readings, `utcnow` the one that callers see."""
+
+    def __init__(
+        self,
+        source: ReadingSource,
+        gate: Gate,
+        *,
+        monotonic: Callable[[], float],
+        utcnow: Callable[[], datetime] = lambda: datetime.now(UTC),
+        ready: Callable[[], bool] = lambda: True,
+        registry: CollectorRegistry | None = None,
+    ) -> None:
+        self._source, self._gate, self._ready = source, gate, ready
+        self._monotonic, self._utcnow = monotonic, utcnow
+        self.requests = Counter(
+            "halcyon_metricsapi_requests",
+            "Questions for a value, by metric and HTTP status; 404 is a value that is missing.",
+            ["metric", "code"],
+            registry=registry or CollectorRegistry(),
+        )
+
+    def routes(self) -> list[web.RouteDef]:
+        """What to mount on the operator's TLS site."""
+        return [
+            web.get("/healthz", self._healthz),
+            web.get("/readyz", self._readyz),
+            web.get("/apis", self._guarded(lambda _: wire.groups())),
+            web.get(f"/apis/{wire.GROUP}", self._guarded(lambda _: wire.group())),
+            web.get(wire.ROOT, self._guarded(lambda _: wire.resources(METRICS))),
+            web.get(f"{wire.ROOT}/namespaces/{{namespace}}/{{metric}}", self._value),
+            web.get("/apis/{rest:.*}", self._nothing),
+        ]
+
+    async def _healthz(self, request: web.Request) -> web.Response:
+        del request
+        return web.Response(text="ok")
+
+    async def _readyz(self, request: web.Request) -> web.Response:
+        del request
+        return web.Response(text="ok") if self._ready() else web.Response(status=503, text="not ready")
+
+    def _guarded(self, document: Callable[[web.Request], dict[str, Any]]) -> Handler:
+        async def handle(request: web.Request) -> web.Response:
+            refused = await self._admitted(request)
+            return refused if isinstance(refused, web.Response) else _json(200, document(request))
+
+        return handle
+
+    async def _nothing(self, request: web.Request) -> web.Response:
+        refused = await self._admitted(request)
+        if isinstance(refused, web.Response):
+            return refused
+        return _fail(404, f"{request.path} is not served here; {wire.ROOT}/namespaces/NAMESPACE/{QUEUE_DEPTH} is")
+
+    async def _value(self, request: web.Request) -> web.Response:
+        response = await self._answer(request)
+        metric = request.match_info["metric"]
+        self.requests.labels(metric if metric in METRICS else "other", str(response.status)).inc()
+        return response
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        namespace, metric = request.match_info["namespace"], request.match_info["metric"]
+        refused = await self._admitted(request, namespace=namespace, metric=metric)
+        if isinstance(refused, web.Response):
+            return refused
+        if metric not in METRICS:
+            return _fail(404, f"there is no metric {metric}; there are {' and '.join(METRICS)}")
+        name = _selected(request.query.getall("labelSelector", []))
+        if name is None:
+            asked = ", ".join(request.query.getall("labelSelector", [])) or "empty"
+            return _fail(400, f"labelSelector is {asked[:200]}; it must name one model: {LABEL}=NAME")
+        where = f"{metric} of ModelDeployment {namespace}/{name}"
+        try:
+            reading = await self._source(namespace, name)
+        except Exception:  # noqa: BLE001  # whatever the source raises, the HPA must get an error and no number
+            _log.exception("no reading of %s/%s", namespace, name)
+            return _fail(503, f"{where} could not be read now; try again")
+        if isinstance(reading, Missing):
+            return _fail(404, f"{where} is not known: {reading.reason}")
+        value = reading.queue_depth if metric == QUEUE_DEPTH else reading.gpu_utilization
+        if value is None:
+            return _fail(404, f"{where} is not measured: the model has no GPU, or no target for it")
+        if isinstance(value, Missing):
+            return _fail(404, f"{where} is not known: {value.reason}")
+        try:
+            thousandths = milli(value.value)
+        except ValueError as error:
+            return _fail(404, f"{where} is not known: {error}")
+        taken = self._utcnow() - timedelta(seconds=max(self._monotonic() - value.at, 0.0))
+        return _json(
+            200, wire.values(metric=metric, labels={LABEL: name}, milli=thousandths, at=taken, window_s=int(WINDOW_S))
+        )
+
+    async def _admitted(self, request: web.Request, *, namespace: str = "", metric: str = "") -> web.Response | None:
+        """None for a caller that may; the answer for one that may not."""
+        try:
+            caller = await self._gate.caller(request, self._utcnow())
+            if metric:
+                await self._gate.may_list(caller, namespace=namespace, metric=metric)
+        except Unauthenticated as error:
+            response = _fail(401, str(error))
+            response.headers["WWW-Authenticate"] = "Bearer"
+            # A client whose certificate has lost its CA gets a new handshake with its next request.
+            response.force_close()
+            return response
+        except Forbidden as error:
+            return _fail(403, str(error))
+        except Exception:  # noqa: BLE001  # whatever the reviews raise, nobody gets in by it
+            _log.exception("a caller of %s could not be reviewed", request.path)
+            return _fail(503, "whether you may ask could not be found out now; try again")
+        return None
+
+
+def build_app(api: MetricsApi, *, more: Iterable[web.AbstractRouteDef] = ()) -> web.Application:
+    """One application for the operator's TLS site: the metrics API, and what else it serves (`Collector.routes()`)."""
+    app = web.Application(client_max_size=64 * 1024)
+    # `/apis/{rest}` comes last of the API's routes; nothing else may lie below /apis.
+    app.add_routes([*api.routes(), *more])
+    return app
+
+
+async def start_site(
+    app: web.Application, tls: ServingTLS, *, host: str = "0.0.0.0", port: int = PORT
+) -> web.AppRunner:
+    """Serves `app` over TLS; the caller ends it by the runner's `cleanup()`. Port 0 takes a free one."""
+    runner = web.AppRunner(app, access_log=None, handle_signals=False)
+    await runner.setup()
+    await web.TCPSite(runner, host, port, ssl_context=tls.context, shutdown_timeout=5.0).start()
+    return runner
+
+
+def _selected(selectors: list[str]) -> str | None:
+    """The one model that is asked for."""
+    found = _SELECTOR.fullmatch(selectors[0]) if len(selectors) == 1 else None
+    return found["name"] if found and _NAME.fullmatch(found["name"]) else None
+
+
+def _json(code: int, document: dict[str, Any]) -> web.Response:
+    return web.Response(status=code, body=orjson.dumps(document), content_type="application/json")
+
+
+def _fail(code: int, message: str) -> web.Response:
+    return _json(code, wire.status(code, message))

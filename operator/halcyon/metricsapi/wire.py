@@ -1,0 +1,110 @@
+"""Documents of external.metrics.k8s.io/v1beta1 as Kubernetes writes them: discovery, values, errors, quantities.
+
+Source: facts, autoscaling 1.9. Not here: HTTP, and what a value means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+GROUP = "external.metrics.k8s.io"
+VERSION = "v1beta1"
+GROUP_VERSION = f"{GROUP}/{VERSION}"
+ROOT = f"/apis/{GROUP_VERSION}"
+
+_REASONS = {
+    400: "BadRequest",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "NotFound",
+    405: "MethodNotAllowed",
+    500: "InternalError",
+    503: "ServiceUnavailable",
+}
+
+
+def groups() -> dict[str, Any]:
+    """`/apis`."""
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group()]}
+
+
+def group() -> dict[str, Any]:
+    """`/apis/external.metrics.k8s.io`."""
+    return {"kind": "APIGroup", "apiVersion": "v1", **_group()}
+
+
+def _group() -> dict[str, Any]:
+    version = {"groupVersion": GROUP_VERSION, "version": VERSION}
+    return {"name": GROUP, "versions": [version], "preferredVersion": version}
+
+
+def resources(metrics: Iterable[str]) -> dict[str, Any]:
+    """`/apis/external.metrics.k8s.io/v1beta1`: what the API server asks to see whether we live."""
+    return {
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": GROUP_VERSION,
+        "resources": [
+            {
+                "name": metric,
+                "singularName": "",
+                "namespaced": True,
+                "kind": "ExternalMetricValueList",
+                "verbs": ["get", "list"],
+            }
+            for metric in metrics
+        ],
+    }
+
+
+def values(*, metric: str, labels: dict[str, str], milli: int, at: datetime, window_s: int) -> dict[str, Any]:
+    """One value, in thousandths."""
+    return {
+        "kind": "ExternalMetricValueList",
+        "apiVersion": GROUP_VERSION,
+        "metadata": {},
+        "items": [
+            {
+                "metricName": metric,
+                "metricLabels": labels,
+                "timestamp": at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+                "window": window_s,
+                "value": quantity(milli),
+            }
+        ],
+    }
+
+
+def status(code: int, message: str) -> dict[str, Any]:
+    """An error, as every Kubernetes client shows it."""
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": message,
+        "reason": _REASONS.get(code, "Unknown"),
+        "code": code,
+    }
+
+
+def quantity(milli: int) -> str:
+    """Thousandths as a canonical quantity: `1500m`, `2`, `12k`.
+
+    Raises:
+        ValueError: where it is negative.
+    """
+    if milli < 0:
+        raise ValueError(
+            f"a quantity of {milli} thousandths can't be served; it must not be negative, for example 1500"
+        )
+    if milli % 1000:
+        return f"{milli}m"
+    whole, suffix = milli // 1000, ""
+    for larger in ("k", "M", "G", "T", "P", "E"):
+        if whole == 0 or whole % 1000:
+            break
+        whole, suffix = whole // 1000, larger
+    return f"{whole}{suffix}"

@@ -1,0 +1,243 @@
+"""The balancer of a model: the accepted plan, its Deployment, and what the agent in it may read."""
+
+from __future__ import annotations
+
+import math
+
+from halcyon.api import defaults
+from halcyon.api.plan import PLAN_KEY, BalancerPlan
+from halcyon.api.plan import Slot as PlannedSlot
+from halcyon.api.record import AUDIENCE
+from halcyon.api.spec import Spec
+from halcyon.api.types import duration_us
+from halcyon.render import names
+from halcyon.render.names import Slot
+from halcyon.render.objects import RESTRICTED, Object, child, pod_security
+from halcyon.render.overlay import model_name
+from halcyon.render.server import drain_s
+from halcyon.render.site import Site, Subject
+
+ACCEPTED_KEY = "accepted.json"
+"""Key of the plan's ConfigMap that holds the spec accepted last: what is served while a newer one is invalid."""
+
+PRE_STOP_S = 5
+"""From the deletion of a balancer pod until HAProxy stops: the time for kube-proxy everywhere to stop sending."""
+
+_RUN = "/run/halcyon"
+
+
+def plan(subject: Subject, spec: Spec, site: Site, slots: tuple[Slot, ...]) -> BalancerPlan:
+    """The accepted plan."""
+    most = defaults.most_replicas(spec)
+    return BalancerPlan(
+        namespace=subject.namespace,
+        name=subject.name,
+        model=model_name(subject.name, spec),
+        slots=tuple(
+            PlannedSlot(name=slot, service=names.slot_service(subject.name, slot), weight=100, capacity=_capacity(most))
+            for slot in slots
+        ),
+        max_connections=defaults.server_connections(spec),
+        queue_limit=spec.traffic.queue_limit,
+        request_timeout_ms=max(duration_us(spec.traffic.request_timeout) // 1000, 1),
+        drain_ms=drain_s(spec) * 1000,
+        collector=site.collector,
+    )
+
+
+def _capacity(most: int) -> int:
+    # Pods of the old revision that still drain stand beside their replacements. A power of two, so that small changes of
+    # maxReplicas need no reload.
+    return int(2 ** math.ceil(math.log2(2 * most + 4)))
+
+
+def config_map(subject: Subject, accepted: BalancerPlan, accepted_spec: str) -> Object:
+    """The ConfigMap that the agents watch."""
+    result = child("v1", "ConfigMap", subject, names.balancer(subject.name), names.BALANCER)
+    result["data"] = {PLAN_KEY: accepted.to_json(), ACCEPTED_KEY: accepted_spec}
+    return result
+
+
+def service_account(subject: Subject) -> Object:
+    """The agent's identity: what it may read, and the model that it speaks for."""
+    result = child("v1", "ServiceAccount", subject, names.balancer(subject.name), names.BALANCER)
+    result["automountServiceAccountToken"] = False
+    return result
+
+
+def role(subject: Subject) -> Object:
+    """One ConfigMap, and the EndpointSlices of the namespace (which can't be named in advance)."""
+    result = child("rbac.authorization.k8s.io/v1", "Role", subject, names.balancer(subject.name), names.BALANCER)
+    result["rules"] = [
+        {
+            "apiGroups": [""],
+            "resources": ["configmaps"],
+            "resourceNames": [names.balancer(subject.name)],
+            "verbs": ["get", "list", "watch"],
+        },
+        {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "list", "watch"]},
+    ]
+    return result
+
+
+def role_binding(subject: Subject) -> Object:
+    """Gives the agent its role."""
+    name = names.balancer(subject.name)
+    result = child("rbac.authorization.k8s.io/v1", "RoleBinding", subject, name, names.BALANCER)
+    result["roleRef"] = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
+    result["subjects"] = [{"kind": "ServiceAccount", "name": name, "namespace": subject.namespace}]
+    return result
+
+
+def service(subject: Subject) -> Object:
+    """The Service that clients use; it bears the ModelDeployment's name."""
+    result = child("v1", "Service", subject, subject.name, names.BALANCER)
+    result["spec"] = {
+        "selector": names.selector(subject.name, names.BALANCER),
+        "ports": [
+            {"name": "http", "port": names.HTTP_PORT, "protocol": "TCP", "targetPort": "http"},
+            {
+                "name": "grpc",
+                "port": names.GRPC_PORT,
+                "protocol": "TCP",
+                "targetPort": "grpc",
+                "appProtocol": "kubernetes.io/h2c",
+            },
+        ],
+    }
+    return result
+
+
+def disruption_budget(subject: Subject) -> Object:
+    """At most one balancer is evicted at a time."""
+    result = child("policy/v1", "PodDisruptionBudget", subject, names.balancer(subject.name), names.BALANCER)
+    result["spec"] = {
+        "maxUnavailable": 1,
+        "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        "selector": {"matchLabels": names.selector(subject.name, names.BALANCER)},
+    }
+    return result
+
+
+def deployment(subject: Subject, spec: Spec, site: Site) -> Object:
+    """The balancer pods: HAProxy, and the agent as a sidecar that starts first and ends last."""
+    result = child("apps/v1", "Deployment", subject, names.balancer(subject.name), names.BALANCER)
+    selector = names.selector(subject.name, names.BALANCER)
+    result["spec"] = {
+        "replicas": spec.traffic.balancer_replicas,
+        "revisionHistoryLimit": 2,
+        "selector": {"matchLabels": selector},
+        "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+        "template": {
+            "metadata": {"labels": names.labels(subject.name, names.BALANCER)},
+            "spec": {
+                "serviceAccountName": names.balancer(subject.name),
+                "automountServiceAccountToken": False,
+                "enableServiceLinks": False,
+                "terminationGracePeriodSeconds": PRE_STOP_S + drain_s(spec) + 10,
+                "securityContext": pod_security(65532),
+                "initContainers": [_agent(subject, site)],
+                "containers": [_haproxy(site)],
+                "volumes": _volumes(),
+                "topologySpreadConstraints": [
+                    {
+                        "maxSkew": 1,
+                        "topologyKey": "kubernetes.io/hostname",
+                        "whenUnsatisfiable": "ScheduleAnyway",
+                        "labelSelector": {"matchLabels": selector},
+                    }
+                ],
+            },
+        },
+    }
+    if spec.runtime.image_pull_secrets:
+        result["spec"]["template"]["spec"]["imagePullSecrets"] = [s.to_dict() for s in spec.runtime.image_pull_secrets]
+    return result
+
+
+def _agent(subject: Subject, site: Site) -> Object:
+    return {
+        "name": "agent",
+        "image": site.operator_image,
+        "args": [
+            "agent",
+            f"--namespace={subject.namespace}",
+            f"--plan={names.balancer(subject.name)}",
+            f"--run-dir={_RUN}",
+            f"--port={names.AGENT_PORT}",
+        ],
+        "env": [{"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+        "restartPolicy": "Always",
+        "ports": [{"name": "agent", "containerPort": names.AGENT_PORT}],
+        "startupProbe": {
+            "httpGet": {"path": "/healthz", "port": "agent"},
+            "periodSeconds": 1,
+            "timeoutSeconds": 2,
+            "failureThreshold": 60,
+        },
+        "livenessProbe": {
+            "httpGet": {"path": "/healthz", "port": "agent"},
+            "periodSeconds": 10,
+            "timeoutSeconds": 5,
+            "failureThreshold": 3,
+        },
+        "resources": {"requests": {"cpu": "20m", "memory": "48Mi"}, "limits": {"memory": "96Mi"}},
+        "securityContext": RESTRICTED,
+        "volumeMounts": [
+            {"name": "run", "mountPath": _RUN},
+            {"name": "kubernetes", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": True},
+            {"name": "collector", "mountPath": "/var/run/secrets/halcyon", "readOnly": True},
+        ],
+    }
+
+
+def _haproxy(site: Site) -> Object:
+    return {
+        "name": "haproxy",
+        "image": site.balancer_image,
+        "command": ["haproxy"],
+        "args": ["-W", "-db", "-S", f"{_RUN}/master.sock", "-f", f"{_RUN}/haproxy.cfg"],
+        "ports": [
+            {"name": "http", "containerPort": names.HTTP_PORT},
+            {"name": "grpc", "containerPort": names.GRPC_PORT},
+            {"name": "metrics", "containerPort": names.HAPROXY_METRICS_PORT},
+        ],
+        "readinessProbe": {
+            "httpGet": {"path": "/readyz", "port": names.AGENT_PORT},
+            "periodSeconds": 1,
+            "timeoutSeconds": 2,
+            "failureThreshold": 3,
+        },
+        "lifecycle": {
+            "preStop": {"httpGet": {"path": f"/drain?delay={PRE_STOP_S}", "port": names.AGENT_PORT, "scheme": "HTTP"}}
+        },
+        "resources": {"requests": {"cpu": "100m", "memory": "32Mi"}, "limits": {"memory": "256Mi"}},
+        "securityContext": RESTRICTED,
+        "volumeMounts": [{"name": "run", "mountPath": _RUN}],
+    }
+
+
+def _volumes() -> list[Object]:
+    return [
+        {"name": "run", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}},
+        {
+            "name": "kubernetes",
+            "projected": {
+                "sources": [
+                    {"serviceAccountToken": {"path": "token", "expirationSeconds": 3607}},
+                    {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+                    {
+                        "downwardAPI": {
+                            "items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]
+                        }
+                    },
+                ]
+            },
+        },
+        {
+            "name": "collector",
+            "projected": {
+                "sources": [{"serviceAccountToken": {"path": "token", "audience": AUDIENCE, "expirationSeconds": 3607}}]
+            },
+        },
+    ]

@@ -1,0 +1,140 @@
+"""Revisions: an accepted spec, and the template that was rendered for it, as a ControllerRevision.
+
+The name is made of what the user asked for, not of what was rendered, so that a newer operator finds the old record and
+applies it unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from halcyon.api.spec import Spec
+from halcyon.render import names, overlay, server
+from halcyon.render.objects import Object, child
+from halcyon.render.site import Site, Subject
+
+KEPT = 10
+"""Records that are kept, the newest first."""
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Content:
+    """The files of a model that lies in a ConfigMap: those keys that the source names."""
+
+    data: Mapping[str, str]
+    binary: Mapping[str, str]
+    """base64, as the API server has it."""
+
+
+@dataclass(frozen=True)
+class Revision:
+    """A record: everything that the servers of one revision are made of."""
+
+    key: str
+    template: Object
+    model: str
+    overlay: str
+    """The overlay's text; its ConfigMap is named by it."""
+    snapshot: str | None
+    """Name of the ConfigMap with the model's content."""
+    startup_timeout_s: int
+    number: int
+
+
+def key(subject: Subject, spec: Spec, content: Content | None) -> str:
+    """What tells one revision from another: the parts of the spec that a server pod is made of, and the content."""
+    asked = {
+        "model": spec.model.to_dict(),
+        "runtime": spec.runtime.to_dict(),
+        "batching": spec.batching.to_dict() if spec.batching else None,
+        "drain": spec.traffic.drain,
+        "name": subject.name,
+        "content": None if content is None else names.digest([dict(content.data), dict(content.binary)]),
+    }
+    return names.digest(asked)
+
+
+def render(subject: Subject, spec: Spec, site: Site, content: Content | None, *, number: int) -> Revision:
+    """The revision of a spec, rendered now."""
+    this = key(subject, spec, content)
+    text = overlay.build(subject.name, spec).to_json()
+    model = overlay.model_name(subject.name, spec)
+    copied = None if content is None else names.snapshot(subject.name, [dict(content.data), dict(content.binary)])
+    template = server.pod_template(
+        subject,
+        spec,
+        site,
+        revision=this,
+        model=model,
+        overlay=names.overlay(subject.name, text),
+        snapshot=copied,
+    )
+    return Revision(
+        key=this,
+        template=template,
+        model=model,
+        overlay=text,
+        snapshot=copied,
+        startup_timeout_s=server.startup_s(spec),
+        number=number,
+    )
+
+
+def record(subject: Subject, revision: Revision) -> Object:
+    """The ControllerRevision."""
+    result = child("apps/v1", "ControllerRevision", subject, names.revision(subject.name, revision.key), names.SERVER)
+    result["revision"] = revision.number
+    result["data"] = {
+        "format": _FORMAT,
+        "key": revision.key,
+        "template": revision.template,
+        "model": revision.model,
+        "overlay": revision.overlay,
+        "snapshot": revision.snapshot or "",
+        "startupTimeoutSeconds": revision.startup_timeout_s,
+    }
+    return result
+
+
+def read(stored: Mapping[str, Any]) -> Revision | None:
+    """The revision in a ControllerRevision; None where it is of another format."""
+    data = stored.get("data") or {}
+    if data.get("format") != _FORMAT:
+        return None
+    return Revision(
+        key=data["key"],
+        template=data["template"],
+        model=data["model"],
+        overlay=data["overlay"],
+        snapshot=data["snapshot"] or None,
+        startup_timeout_s=data["startupTimeoutSeconds"],
+        number=int(stored.get("revision", 0)),
+    )
+
+
+def overlay_map(subject: Subject, revision: Revision) -> Object:
+    """The immutable ConfigMap that the fetcher reads."""
+    name = names.overlay(subject.name, revision.overlay)
+    result = child("v1", "ConfigMap", subject, name, names.SERVER)
+    result["immutable"] = True
+    result["data"] = {"overlay.json": revision.overlay}
+    return result
+
+
+def snapshot_map(subject: Subject, name: str, content: Content) -> Object:
+    """The immutable copy of the model's ConfigMap: what a pod of this revision loads, whatever becomes of the original."""
+    result = child("v1", "ConfigMap", subject, name, names.SERVER)
+    result["immutable"] = True
+    if content.data:
+        result["data"] = dict(content.data)
+    if content.binary:
+        result["binaryData"] = dict(content.binary)
+    return result
+
+
+def config_maps(revision: Revision, name: str) -> set[str]:
+    """Names of the ConfigMaps that a revision needs."""
+    return {names.overlay(name, revision.overlay)} | ({revision.snapshot} if revision.snapshot else set())

@@ -1,0 +1,236 @@
+"""The servers of a slot: pod template, Deployment, headless Service and PodDisruptionBudget.
+
+The template is made once per revision and then kept in its record: a newer operator restarts no pod.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from halcyon.api.spec import Source, Spec
+from halcyon.api.types import duration_s
+from halcyon.render import names
+from halcyon.render.names import Slot
+from halcyon.render.objects import RESTRICTED, Object, child, pod_security
+from halcyon.render.site import Site, Subject
+
+PRE_STOP_S = 5
+"""From the deletion of a pod until its SIGTERM: the time for every balancer to see it and stop sending."""
+EXIT_MARGIN_S = 10
+"""From Triton's own exit time-out until the kubelet's SIGKILL."""
+
+_REPOSITORY, _SOURCE, _OVERLAY = "/models", "/halcyon/source", "/halcyon/overlay"
+
+
+def drain_s(spec: Spec) -> int:
+    """Time for requests in flight to end, in whole seconds."""
+    return math.ceil(duration_s(spec.traffic.drain))
+
+
+def startup_s(spec: Spec) -> int:
+    """Time for a pod to load the model, in whole seconds."""
+    return math.ceil(duration_s(spec.runtime.startup_timeout))
+
+
+def pod_template(
+    subject: Subject, spec: Spec, site: Site, *, revision: str, model: str, overlay: str, snapshot: str | None
+) -> Object:
+    """The pod template of a revision, without the slot's label.
+
+    `overlay` and `snapshot` name the immutable ConfigMaps with the configuration and, for a model in a ConfigMap, with
+    its content.
+    """
+    runtime = spec.runtime
+    placement = runtime.placement
+    pod: Object = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        # By construction longer than what happens inside it.
+        "terminationGracePeriodSeconds": PRE_STOP_S + drain_s(spec) + EXIT_MARGIN_S,
+        "securityContext": pod_security(1000),
+        "initContainers": [_fetch(spec.model.source, site)],
+        "containers": [_triton(spec, site, model)],
+        "volumes": [
+            {"name": "models", "emptyDir": {}},
+            {"name": "source", **_source_volume(spec.model.source, snapshot)},
+            {"name": "overlay", "configMap": {"name": overlay}},
+            {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": runtime.shared_memory}},
+            {"name": "tmp", "emptyDir": {}},
+        ],
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 1,
+                "topologyKey": "kubernetes.io/hostname",
+                "whenUnsatisfiable": "ScheduleAnyway",
+                "labelSelector": {"matchLabels": names.selector(subject.name, names.SERVER)},
+            }
+        ],
+    }
+    if runtime.image_pull_secrets:
+        pod["imagePullSecrets"] = [secret.to_dict() for secret in runtime.image_pull_secrets]
+    if placement.node_selector:
+        pod["nodeSelector"] = dict(placement.node_selector)
+    tolerations = [toleration.to_dict() for toleration in placement.tolerations or ()]
+    if runtime.gpu.count:
+        tolerations.append({"key": "nvidia.com/gpu", "operator": "Exists"})
+    if tolerations:
+        pod["tolerations"] = tolerations
+    if placement.priority_class_name:
+        pod["priorityClassName"] = placement.priority_class_name
+    if placement.runtime_class_name:
+        pod["runtimeClassName"] = placement.runtime_class_name
+    labels = names.labels(subject.name, names.SERVER) | {names.REVISION_LABEL: revision}
+    return {"metadata": {"labels": labels}, "spec": pod}
+
+
+def _source_volume(source: Source, snapshot: str | None) -> Object:
+    if source.config_map is not None:
+        items = [{"key": item.key, "path": item.path} for item in source.config_map.items]
+        return {"configMap": {"name": snapshot, "items": items}}
+    if source.persistent_volume_claim is None:
+        raise ValueError("a source without a kind can't have been accepted")
+    claim = source.persistent_volume_claim.claim_name
+    return {"persistentVolumeClaim": {"claimName": claim, "readOnly": True}}
+
+
+def _fetch(source: Source, site: Site) -> Object:
+    args = ["fetch", f"--source={_SOURCE}", f"--overlay={_OVERLAY}/overlay.json", f"--repository={_REPOSITORY}"]
+    if source.persistent_volume_claim is not None and source.persistent_volume_claim.path is not None:
+        args.append(f"--path={source.persistent_volume_claim.path}")
+    return {
+        "name": "fetch",
+        "image": site.operator_image,
+        "args": args,
+        "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}},
+        "securityContext": RESTRICTED,
+        "volumeMounts": [
+            {"name": "models", "mountPath": _REPOSITORY},
+            {"name": "source", "mountPath": _SOURCE, "readOnly": True},
+            {"name": "overlay", "mountPath": _OVERLAY, "readOnly": True},
+        ],
+    }
+
+
+def _triton(spec: Spec, site: Site, model: str) -> Object:
+    runtime = spec.runtime
+    loaded = {"httpGet": {"path": f"/v2/models/{model}/ready", "port": "http"}}
+    container: Object = {
+        "name": "triton",
+        "image": runtime.image or site.server_image,
+        "command": ["tritonserver"],
+        "args": [
+            f"--model-repository={_REPOSITORY}",
+            "--model-control-mode=none",
+            # A model that doesn't load leaves a server that can say why.
+            "--exit-on-error=false",
+            f"--exit-timeout-secs={drain_s(spec)}",
+            "--metrics-interval-ms=1000",
+        ],
+        "ports": [
+            {"name": "http", "containerPort": names.HTTP_PORT},
+            {"name": "grpc", "containerPort": names.GRPC_PORT},
+            {"name": "metrics", "containerPort": names.METRICS_PORT},
+        ],
+        # Triton opens its port once the models are loaded, or have failed to.
+        "startupProbe": {**loaded, "periodSeconds": 1, "timeoutSeconds": 2, "failureThreshold": startup_s(spec)},
+        "readinessProbe": {**loaded, "periodSeconds": 2, "timeoutSeconds": 2, "failureThreshold": 2},
+        "livenessProbe": {
+            "httpGet": {"path": "/v2/health/live", "port": "http"},
+            "periodSeconds": 10,
+            "timeoutSeconds": 5,
+            "failureThreshold": 6,
+        },
+        "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_S}}},
+        "resources": _resources(spec),
+        "securityContext": RESTRICTED,
+        "volumeMounts": [
+            {"name": "models", "mountPath": _REPOSITORY},
+            # The repository holds links into the source, so it is mounted where the fetcher saw it.
+            {"name": "source", "mountPath": _SOURCE, "readOnly": True},
+            {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108  # the kernel's name for shared memory
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108  # a volume of the pod's own
+        ],
+    }
+    if runtime.env:
+        container["env"] = [_env(entry.to_dict()) for entry in runtime.env]
+    return container
+
+
+def _env(entry: dict[str, Any]) -> Object:
+    reference = entry.pop("secretKeyRef", None)
+    return entry if reference is None else {**entry, "valueFrom": {"secretKeyRef": reference}}
+
+
+def _resources(spec: Spec) -> Object:
+    requests: dict[str, str] = {}
+    limits: dict[str, str] = {}
+    if spec.runtime.resources.cpu:
+        requests["cpu"] = spec.runtime.resources.cpu
+    if spec.runtime.resources.memory:
+        requests["memory"] = limits["memory"] = spec.runtime.resources.memory
+    if spec.runtime.gpu.count:
+        limits["nvidia.com/gpu"] = str(spec.runtime.gpu.count)
+    return {key: value for key, value in (("requests", requests), ("limits", limits)) if value}
+
+
+def deployment(subject: Subject, slot: Slot, template: Object, *, replicas: int, startup_timeout_s: int) -> Object:
+    """The Deployment of a slot, from the template of its revision."""
+    labels = template["metadata"]["labels"] | {names.SLOT_LABEL: slot}
+    result = child(
+        "apps/v1",
+        "Deployment",
+        subject,
+        names.server(subject.name, slot),
+        names.SERVER,
+        labels={names.SLOT_LABEL: slot, names.REVISION_LABEL: template["metadata"]["labels"][names.REVISION_LABEL]},
+    )
+    result["spec"] = {
+        "replicas": replicas,
+        "revisionHistoryLimit": 2,
+        "progressDeadlineSeconds": startup_timeout_s + 60,
+        "selector": {"matchLabels": names.selector(subject.name, names.SERVER, slot)},
+        "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+        "template": {**template, "metadata": {**template["metadata"], "labels": labels}},
+    }
+    return result
+
+
+def slot_service(subject: Subject, slot: Slot) -> Object:
+    """The headless Service whose EndpointSlices tell the balancers a slot's pods."""
+    result = child(
+        "v1",
+        "Service",
+        subject,
+        names.slot_service(subject.name, slot),
+        names.SERVER,
+        labels={names.SLOT_LABEL: slot},
+    )
+    result["spec"] = {
+        "clusterIP": "None",
+        "selector": names.selector(subject.name, names.SERVER, slot),
+        "ports": [
+            {"name": "http", "port": names.HTTP_PORT, "protocol": "TCP", "targetPort": "http"},
+            {"name": "grpc", "port": names.GRPC_PORT, "protocol": "TCP", "targetPort": "grpc"},
+            {"name": "metrics", "port": names.METRICS_PORT, "protocol": "TCP", "targetPort": "metrics"},
+        ],
+    }
+    return result
+
+
+def disruption_budget(subject: Subject, slot: Slot) -> Object:
+    """At most one pod of a slot is evicted at a time; one that isn't ready may always go."""
+    result = child(
+        "policy/v1",
+        "PodDisruptionBudget",
+        subject,
+        names.server(subject.name, slot),
+        names.SERVER,
+        labels={names.SLOT_LABEL: slot},
+    )
+    result["spec"] = {
+        "maxUnavailable": 1,
+        "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        "selector": {"matchLabels": names.selector(subject.name, names.SERVER, slot)},
+    }
+    return result

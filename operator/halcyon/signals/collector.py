@@ -1,0 +1,244 @@
+"""The WebSocket that agents stream their records to: who speaks, for whom, how much.
+
+| what comes                                            | answer                                     |
+| ----------------------------------------------------- | ------------------------------------------ |
+| no bearer token, or one that is not accepted          | 401                                        |
+| a token of anyone but `NAMESPACE/NAME-balancer`       | 403                                        |
+| the authenticator can't be asked                      | 503: the agent tries again                 |
+| a record of another model than the token's            | close 1008                                 |
+| more records than `MOST_PER_S` for long               | close 1008                                 |
+| something that is no record                           | close 1007                                 |
+| a message above `MOST_BYTES`                          | close 1009                                 |
+| too many streams for one model                        | 503                                        |
+| the operator stops                                    | close 1001: the agent goes elsewhere at once |
+
+Not here: what a record means (`hub`), and how a token is checked (the caller's `Authenticator`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import math
+from collections import Counter as Count
+from collections.abc import Callable
+from typing import Protocol
+
+from aiohttp import WSCloseCode, WSMsgType, web
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from halcyon.api.record import AUDIENCE, STREAM_PATH, Record
+from halcyon.signals.hub import Hub
+from halcyon.signals.vetting import Vetted, vet
+
+MOST_BYTES = 512 * 1024
+"""Largest message. A pod takes about 260 bytes of it, so that the 1,000 pods a spec allows fit, with a rollout's surge."""
+MOST_PER_S = 4.0
+"""Records per second of one stream; agents send one, and one at once when a request finds no replica."""
+BURST = 20.0
+MOST_STREAMS = 32
+"""Streams per model: three times the most balancers of a spec, so that their rollout fits."""
+REMEMBER_S = 60.0
+"""How long an accepted token is accepted again without asking; short, since a deleted account must lose its voice."""
+ASK_AGAIN_S = 600.0
+"""How long a stream lives on one answer about its token."""
+HEARTBEAT_S = 10.0
+MOST_REMEMBERED = 4096
+MOST_ASKING = 16
+"""Reviews at a time: a storm of bad tokens must not become one of TokenReviews."""
+_ACCOUNT = "system:serviceaccount:"
+_SUFFIX = "-balancer"
+
+_log = logging.getLogger(__name__)
+
+
+class Authenticator(Protocol):
+    """Tells whose a token is."""
+
+    async def __call__(self, token: str, audience: str) -> str | None:
+        """The user name that the token stands for; None where it is not valid for this audience.
+
+        Raises:
+            Exception: where that can't be found out now.
+        """
+
+
+def speaks_for(username: str) -> tuple[str, str] | None:
+    """Namespace and name of the model that this account may speak for; None where it is no balancer's account."""
+    if not username.startswith(_ACCOUNT) or not username.endswith(_SUFFIX):
+        return None
+    namespace, _, account = username.removeprefix(_ACCOUNT).partition(":")
+    name = account.removesuffix(_SUFFIX)
+    return (namespace, name) if namespace and name and ":" not in name else None
+
+
+class Collector:
+    """The handler of `STREAM_PATH`. `monotonic` is the clock that the hub's readers use too."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        authenticate: Authenticator,
+        *,
+        monotonic: Callable[[], float],
+        registry: CollectorRegistry | None = None,
+    ) -> None:
+        self._hub, self._authenticate, self._monotonic = hub, authenticate, monotonic
+        self._accepted: dict[bytes, tuple[float, str]] = {}
+        self._asking = asyncio.Semaphore(MOST_ASKING)
+        self._streams: set[web.WebSocketResponse] = set()
+        self._per_model: Count[tuple[str, str]] = Count()
+        registry = registry or CollectorRegistry()
+        self.records = Counter(
+            "halcyon_collector_records",
+            "Records from agents, by what became of them: accepted, late, garbage, foreign or flood.",
+            ["result"],
+            registry=registry,
+        )
+        self.absurd = Counter(
+            "halcyon_collector_absurd_values",
+            "Values that can't be true (negative, NaN, out of range) and count as unknown.",
+            registry=registry,
+        )
+        self.logins = Counter(
+            "halcyon_collector_logins",
+            "Streams asked for, by what became of them: accepted, refused, foreign, crowded or unknown.",
+            ["result"],
+            registry=registry,
+        )
+        self.streams = Gauge("halcyon_collector_streams", "Streams that are open now.", registry=registry)
+
+    def routes(self) -> list[web.RouteDef]:
+        """What to mount on the operator's TLS site."""
+        return [web.get(STREAM_PATH, self.handle)]
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """One agent's stream, until it ends."""
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not token.strip():
+            self.logins.labels("refused").inc()
+            raise web.HTTPUnauthorized(text="needs the header Authorization: Bearer TOKEN")
+        token = token.strip()
+        try:
+            username = await self._whose(token, REMEMBER_S)
+        except Exception as error:
+            _log.warning("a token could not be checked: %s", error)
+            self.logins.labels("unknown").inc()
+            raise web.HTTPServiceUnavailable(text="the token could not be checked; try again") from error
+        if username is None:
+            self.logins.labels("refused").inc()
+            raise web.HTTPUnauthorized(text=f"the token is not valid for audience {AUDIENCE}")
+        model = speaks_for(username)
+        if model is None:
+            self.logins.labels("foreign").inc()
+            raise web.HTTPForbidden(text=f"{username} may not send records; only a model's account NAME{_SUFFIX} may")
+        if self._per_model[model] >= MOST_STREAMS:
+            self.logins.labels("crowded").inc()
+            raise web.HTTPServiceUnavailable(text=f"{model[1]} has {MOST_STREAMS} streams already; the limit is that")
+        self.logins.labels("accepted").inc()
+        # Without compression: zlib's windows would cost more memory per stream than everything else.
+        stream = web.WebSocketResponse(max_msg_size=MOST_BYTES, heartbeat=HEARTBEAT_S, compress=False)
+        self._per_model[model] += 1
+        try:
+            await stream.prepare(request)
+            self._streams.add(stream)
+            self.streams.inc()
+            await self._read(stream, token, model)
+        finally:
+            if stream in self._streams:
+                self._streams.discard(stream)
+                self.streams.dec()
+            self._per_model[model] -= 1
+            if not self._per_model[model]:
+                del self._per_model[model]
+        return stream
+
+    async def close(self) -> None:
+        """Ends every stream; agents go to another replica at once."""
+        await asyncio.gather(
+            *(s.close(code=WSCloseCode.GOING_AWAY, message=b"the operator stops") for s in tuple(self._streams)),
+            return_exceptions=True,
+        )
+
+    async def _read(self, stream: web.WebSocketResponse, token: str, model: tuple[str, str]) -> None:
+        allowance, asked = _Allowance(self._monotonic()), self._monotonic()
+        async for message in stream:
+            now = self._monotonic()
+            if message.type is WSMsgType.ERROR:
+                break
+            if not allowance.take(now):
+                await self._end(stream, "flood", model, WSCloseCode.POLICY_VIOLATION, "too many records")
+                break
+            vetted = _parsed(message.data)
+            if isinstance(vetted, str):
+                await self._end(stream, "garbage", model, WSCloseCode.INVALID_TEXT, vetted)
+                break
+            record = vetted.record
+            if (record.namespace, record.name) != model:
+                why = f"the token speaks for {model[0]}/{model[1]}, the record for {record.namespace}/{record.name}"
+                await self._end(stream, "foreign", model, WSCloseCode.POLICY_VIOLATION, why)
+                break
+            if now - asked >= ASK_AGAIN_S:
+                asked = now
+                if not await self._still(token, model):
+                    await self._end(stream, "foreign", model, WSCloseCode.POLICY_VIOLATION, "the token has expired")
+                    break
+            self.absurd.inc(vetted.absurd)
+            self.records.labels("accepted" if self._hub.receive(record, now) else "late").inc()
+
+    async def _end(
+        self, stream: web.WebSocketResponse, result: str, model: tuple[str, str], code: WSCloseCode, why: str
+    ) -> None:
+        self.records.labels(result).inc()
+        _log.warning("stream of %s/%s closed: %s", *model, why)
+        # A close frame holds 123 bytes of reason.
+        await stream.close(code=code, message=why.encode()[:120])
+
+    async def _still(self, token: str, model: tuple[str, str]) -> bool:
+        """Whether the token is good still. An authenticator that can't be asked ends no stream: that would be an outage."""
+        try:
+            username = await self._whose(token, 0.0)
+        except Exception as error:  # noqa: BLE001  # whatever the caller's client raises
+            _log.warning("the token of %s/%s could not be checked again: %s", *model, error)
+            return True
+        return username is not None and speaks_for(username) == model
+
+    async def _whose(self, token: str, remember_s: float) -> str | None:
+        digest = hashlib.sha256(token.encode()).digest()
+        now = self._monotonic()
+        at, known = self._accepted.get(digest, (-math.inf, None))
+        if now - at < remember_s:
+            return known
+        async with self._asking:
+            username = await self._authenticate(token, AUDIENCE)
+        if username is None:
+            self._accepted.pop(digest, None)
+            return None
+        if len(self._accepted) >= MOST_REMEMBERED:
+            self._accepted = {d: (t, u) for d, (t, u) in self._accepted.items() if now - t < REMEMBER_S}
+        if len(self._accepted) < MOST_REMEMBERED:
+            self._accepted[digest] = (now, username)
+        return username
+
+
+class _Allowance:
+    """A token bucket."""
+
+    def __init__(self, now: float) -> None:
+        self._left, self._at = BURST, now
+
+    def take(self, now: float) -> bool:
+        self._left = min(self._left + (now - self._at) * MOST_PER_S, BURST) - 1.0
+        self._at = now
+        return self._left >= 0
+
+
+def _parsed(data: object) -> Vetted | str:
+    """The record in a message, or why there is none."""
+    if not isinstance(data, str):
+        return "not a record: binary"
+    try:
+        return vet(Record.from_json(data))
+    except (ValueError, RecursionError) as error:  # RecordError, numbers too long for int(), brackets too deep
+        return str(error)[:200]

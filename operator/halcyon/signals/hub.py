@@ -1,0 +1,273 @@
+"""Many agents' records become one picture per model.
+
+| what                | how several agents become one                                                                     |
+| ------------------- | ------------------------------------------------------------------------------------------------- |
+| balancers           | one series per agent; readers add them up                                                         |
+| a pod's numbers     | the newest sample wins; counters are differenced per agent, so a late record never reads as a reset |
+| a pod's state       | maintenance, then draining, ready, starting, unreachable: the first that any agent that speaks says |
+| which pods exist    | those in the last record of any agent that speaks                                                 |
+
+An agent that is silent for `FRESH_S` leaves the picture. If its pod is gone, so are its queue and its right to a say; if
+only the agent is gone, its queue is unknown and the others' stands alone: too low, until the agent is back (the kubelet
+restarts it in seconds). It makes the model's values missing only when no other agent speaks.
+
+Clocks: ages are measured by the receiver. A sample's age when it was sent is the difference of two times of one agent's
+clock, so it doesn't matter what that clock says; no two agents' clocks are ever compared.
+
+Not here: connections (`collector`), what a value may be (`vetting`), what follows (`halcyon.scaling`). No clock: `now` is
+the caller's monotonic one, in seconds.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from halcyon.api.record import BalancerSample, PodSample, PodState, Record
+from halcyon.scaling.observations import (
+    FRESH_S,
+    BalancerObservation,
+    BalancerPoint,
+    Observation,
+    PodObservation,
+    PodPoint,
+)
+from halcyon.signals.series import Counters, Ring
+
+BALANCER_KEEP_S = 60.0
+POD_KEEP_S = 20.0
+"""Pods are many; nothing asks for more of them than the rules' 15 s."""
+EXPIRE_S = 300.0
+"""A model that nobody speaks for is forgotten after this long."""
+SWEEP_S = 30.0
+MOST_AGENTS = 32
+"""Agents kept per model: three times the most balancers of a spec, so that their rollout fits."""
+
+OnChange = Callable[[str, str], None]
+"""Called with namespace and name when the controller should look at a model."""
+
+_STATE_ORDER: tuple[PodState, ...] = ("maintenance", "draining", "ready", "starting", "unreachable")
+_POD_COUNTERS = ("succeeded", "failed", "rows", "executions", "queue_us", "compute_us")
+_BALANCER_COUNTERS = ("requests", "refused", "errors")
+
+
+class _View(NamedTuple):
+    """What one agent said of one pod last, less its numbers."""
+
+    state: PodState
+    age: float
+    """Seconds between the sample and its sending."""
+    load_error: str | None
+    versions: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Agent:
+    """What one agent said last."""
+
+    heard: float
+    at: float
+    """By its own clock."""
+    pods: dict[str, _View] = field(default_factory=dict)
+    ring: Ring = field(default_factory=lambda: Ring(6, keep_s=BALANCER_KEEP_S))
+    counters: Counters = field(default_factory=lambda: Counters([math.nan] * len(_BALANCER_COUNTERS)))
+
+
+@dataclass(slots=True)
+class _Pod:
+    """One pod's numbers, all agents together."""
+
+    ring: Ring = field(default_factory=lambda: Ring(9, keep_s=POD_KEEP_S))
+    totals: list[float] = field(default_factory=lambda: [math.nan] * len(_POD_COUNTERS))
+    counters: dict[str, Counters] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Model:
+    agents: dict[str, _Agent] = field(default_factory=dict)
+    pods: dict[str, _Pod] = field(default_factory=dict)
+    news: tuple[object, ...] = ()
+    """What the controller was last told."""
+
+
+class Hub:
+    """Keeps what the agents say. Memory is bounded per model; a model that is not spoken for is forgotten."""
+
+    def __init__(self, on_change: OnChange | None = None) -> None:
+        self._models: dict[tuple[str, str], _Model] = {}
+        self._on_change = on_change
+        self._swept = -math.inf
+
+    def receive(self, record: Record, now: float) -> bool:
+        """Takes in a record that has been authenticated and vetted; False where it is late and was left out.
+
+        A record of an agent that is older than its last one is late, unless it is older by more than `FRESH_S`: then the
+        agent's clock was set back.
+        """
+        self._sweep(now)
+        key = (record.namespace, record.name)
+        model = self._models.setdefault(key, _Model())
+        agent = model.agents.get(record.agent)
+        if agent is None:
+            _make_room(model, now)
+            agent = model.agents[record.agent] = _Agent(heard=now, at=-math.inf)
+        elif agent.at - FRESH_S < record.at <= agent.at:
+            return False
+        agent.heard, agent.at = max(now, agent.heard), record.at
+        agent.pods = {sys.intern(pod.name): _view(pod, record) for pod in record.pods}
+        if record.balancer is not None:
+            _add_balancer(agent, record.balancer, now)
+        for sample in record.pods:
+            if sample.state != "unreachable":
+                _add_pod(model, record.agent, sample, now - _age(sample, record))
+        _drop_gone(model, now)
+        self._tell(key, model, now)
+        return True
+
+    def observe(
+        self, namespace: str, name: str, now: float, *, window_s: float = BALANCER_KEEP_S
+    ) -> Observation | None:
+        """What is known of a model, with points of the last `window_s`; None where nobody has spoken for it."""
+        model = self._models.get((namespace, name))
+        if model is None:
+            return None
+        since = now - window_s
+        speaking = {agent: seen for agent, seen in sorted(model.agents.items()) if now - seen.heard <= FRESH_S}
+        return Observation(
+            at=now,
+            pods=tuple(_observe_pod(pod, model, speaking.values(), since) for pod in _pods(speaking.values())),
+            balancers=tuple(
+                BalancerObservation(agent, tuple(BalancerPoint(*row) for row in seen.ring.rows(since)))
+                for agent, seen in speaking.items()
+            ),
+            silent=tuple(
+                (agent, now - seen.heard) for agent, seen in sorted(model.agents.items()) if agent not in speaking
+            ),
+        )
+
+    def models(self) -> Iterator[tuple[str, str]]:
+        """Namespace and name of every model that is remembered."""
+        return iter(tuple(self._models))
+
+    def forget(self, namespace: str, name: str) -> None:
+        """Drops a model, for example one that was deleted."""
+        self._models.pop((namespace, name), None)
+
+    def _sweep(self, now: float) -> None:
+        if now - self._swept < SWEEP_S:
+            return
+        self._swept = now
+        for key, model in list(self._models.items()):
+            for agent in [a for a, seen in model.agents.items() if now - seen.heard > EXPIRE_S]:
+                del model.agents[agent]
+            if not model.agents:
+                del self._models[key]
+            else:
+                _drop_gone(model, now)
+
+    def _tell(self, key: tuple[str, str], model: _Model, now: float) -> None:
+        if self._on_change is None:
+            return
+        speaking = [seen for seen in model.agents.values() if now - seen.heard <= FRESH_S]
+        states = {pod: _state(pod, speaking) for pod in _pods(speaking)}
+        news = (
+            _waits_in_vain(speaking, states),
+            tuple((p, s == "maintenance", *_loading(p, speaking)) for p, s in states.items()),
+        )
+        if news != model.news:
+            model.news = news
+            self._on_change(*key)
+
+
+def _age(sample: PodSample, record: Record) -> float:
+    """Seconds from the sample to its sending: a difference within one clock, not below 0, and no more than is kept."""
+    return min(max(record.at - sample.at, 0.0), POD_KEEP_S)
+
+
+def _view(sample: PodSample, record: Record) -> _View:
+    # Interned, since every record brings the same few texts again.
+    versions = tuple(sys.intern(version) for version in sample.versions)
+    return _View(sys.intern(sample.state), _age(sample, record), sample.load_error, versions)  # type: ignore[arg-type]  # intern forgets the Literal
+
+
+def _make_room(model: _Model, now: float) -> None:
+    """Keeps the number of agents bounded: the one that has been silent for longest makes room."""
+    if len(model.agents) >= MOST_AGENTS:
+        oldest = min(model.agents, key=lambda agent: (model.agents[agent].heard - now, agent))
+        del model.agents[oldest]
+
+
+def _add_balancer(agent: _Agent, sample: BalancerSample, now: float) -> None:
+    at = max(now, math.nextafter(agent.ring.newest, math.inf))
+    totals = agent.counters.read(at, [getattr(sample, name) for name in _BALANCER_COUNTERS])
+    agent.ring.add((at, sample.queued, sample.inflight, *totals))
+
+
+def _add_pod(model: _Model, agent: str, sample: PodSample, at: float) -> None:
+    raw = [getattr(sample, name) for name in _POD_COUNTERS]
+    if sample.pending is None and sample.gpu is None and all(value is None for value in raw):
+        return  # An agent that knows nothing of the pod yet must not cover what another knows.
+    pod = model.pods.setdefault(sample.name, _Pod())
+    counters = pod.counters.get(agent)
+    if counters is None:
+        counters = pod.counters[agent] = Counters(pod.totals)
+    totals = counters.read(at, raw)
+    # Every agent's total grows with the pod; the one that is ahead is right, the others may have missed a restart.
+    merged = [t if math.isnan(m) or t > m else m for t, m in zip(totals, pod.totals, strict=True)]
+    pod.totals = merged
+    known = [math.nan if math.isnan(t) else m for t, m in zip(totals, merged, strict=True)]
+    pending = math.nan if sample.pending is None else sample.pending
+    gpu = math.nan if sample.gpu is None else 100.0 * sample.gpu
+    pod.ring.add((at, pending, gpu, *known))
+
+
+def _drop_gone(model: _Model, now: float) -> None:
+    """Forgets pods that no agent names any more, and counters of agents that fell silent: they start anew if it returns."""
+    named = {pod for seen in model.agents.values() for pod in seen.pods}
+    for name in [name for name in model.pods if name not in named]:
+        del model.pods[name]
+    speaking = {agent for agent, seen in model.agents.items() if now - seen.heard <= FRESH_S}
+    for pod in model.pods.values():
+        if not pod.counters.keys() <= speaking:
+            pod.counters = {agent: counters for agent, counters in pod.counters.items() if agent in speaking}
+
+
+def _pods(speaking: Iterable[_Agent]) -> list[str]:
+    return sorted({pod for seen in speaking for pod in seen.pods})
+
+
+def _state(pod: str, speaking: Iterable[_Agent]) -> PodState:
+    said = {seen.pods[pod].state for seen in speaking if pod in seen.pods}
+    return next(state for state in _STATE_ORDER if state in said)
+
+
+def _loading(pod: str, speaking: Iterable[_Agent]) -> tuple[str | None, tuple[str, ...]]:
+    """Load error and versions, of the agent whose sample was the youngest when it came."""
+    views = [seen.pods[pod] for seen in speaking if pod in seen.pods]
+    best = min(views, key=lambda view: (view.state == "unreachable", view.age))
+    return best.load_error, best.versions
+
+
+def _observe_pod(name: str, model: _Model, speaking: Iterable[_Agent], since: float) -> PodObservation:
+    pod = model.pods.get(name)
+    error, versions = _loading(name, speaking)
+    points = () if pod is None else tuple(_pod_point(row) for row in pod.ring.rows(since))
+    return PodObservation(name, _state(name, speaking), points, error, versions)
+
+
+def _pod_point(row: Sequence[float]) -> PodPoint:
+    return PodPoint(row[0], *(None if math.isnan(value) else value for value in row[1:]))
+
+
+def _waits_in_vain(speaking: Iterable[_Agent], states: dict[str, PodState]) -> bool:
+    """Whether requests wait, or were just refused, while no pod is ready."""
+    if any(state == "ready" for state in states.values()):
+        return False
+    for seen in speaking:
+        rows = list(seen.ring.rows(seen.ring.newest - FRESH_S))
+        if rows and (rows[-1][1] > 0 or rows[-1][4] > rows[0][4]):
+            return True
+    return False

@@ -1,0 +1,154 @@
+"""The real HAProxy 3.0 for tests: Debian 13's, unpacked once into the cache and run in a chroot.
+
+Debian 12's 2.6 would prove nothing about what is shipped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from halcyon.balancer.haproxy_config import Listen, Ports
+from halcyon.balancer.runtime_socket import RuntimeSocket
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_VERSION = "3.0."
+
+
+def root() -> Path:
+    """The unpacked tree; made on first use (3 s, 50 MiB). Root, because it is entered with chroot."""
+    cache = Path(os.environ.get("HALCYON_CACHE") or Path.home() / ".cache" / "halcyon")
+    cache.mkdir(parents=True, exist_ok=True)
+    tree = cache / "haproxy-trixie"
+    with (cache / "haproxy-trixie.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (tree / "usr/sbin/haproxy").exists():
+            if os.geteuid() != 0 or not shutil.which("mmdebstrap"):
+                raise RuntimeError(
+                    "HAProxy 3.0 is needed: as root, apt-get install mmdebstrap, and run the tests again"
+                )
+            shutil.rmtree(tree, ignore_errors=True)
+            made = cache / "haproxy-trixie.part"
+            shutil.rmtree(made, ignore_errors=True)
+            command = ["mmdebstrap", "--quiet", "--variant=extract", "--include=haproxy", "trixie", str(made)]
+            subprocess.run(command, check=True)
+            made.rename(tree)
+        # `extract` runs no maintainer scripts, so the links of a merged /usr are missing.
+        for name in ("lib", "lib64"):
+            if not (tree / name).exists():
+                (tree / name).symlink_to(f"usr/{name}")
+        (tree / "tmp").mkdir(exist_ok=True)
+    return tree
+
+
+def check(text: str) -> str:
+    """What `haproxy -c` says of a configuration; empty where it is valid and gives no warning."""
+    tree = root()
+    with tempfile.NamedTemporaryFile("w", suffix=".cfg", dir=tree / "tmp") as file:
+        file.write(text)
+        file.flush()
+        command = ["chroot", str(tree), "/usr/sbin/haproxy", "-c", "-f", "/tmp/" + Path(file.name).name]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    said = [line for line in (done.stdout + done.stderr).splitlines() if "[ALERT]" in line or "[WARNING]" in line]
+    if done.returncode and not said:
+        said = [f"rc {done.returncode}: {done.stderr}"]
+    return "\n".join(said)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nothing uses now, on any loopback address."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("0.0.0.0", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+class Haproxy:
+    """One master and its worker, in a directory of their own."""
+
+    def __init__(self, directory: Path, tree: Path) -> None:
+        self.directory = directory
+        self._inside = Path("/") / directory.relative_to(tree)
+        self._tree = tree
+        http, grpc, metrics, server_http, server_grpc = free_ports(5)
+        self.ports = Ports(http, grpc, metrics, server_http, server_grpc)
+        self.listen = Listen(self.ports, dual_stack=False, socket_path=str(self._inside / "haproxy.sock"))
+        self.config = directory / "haproxy.cfg"
+        self.runtime = RuntimeSocket(str(directory / "haproxy.sock"), str(directory / "master.sock"), self.ports)
+        self._log = (directory / "log").open("wb")
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        inside = self._inside
+        command = ["chroot", str(self._tree), "/usr/sbin/haproxy", "-W", "-db"]
+        command += ["-S", f"{inside}/master.sock", "-f", f"{inside}/haproxy.cfg"]
+        self.process = subprocess.Popen(command, stderr=self._log, stdout=self._log)
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.ports.http), 1):
+                return
+            if self.process.poll() is not None:
+                raise RuntimeError(f"HAProxy ended: {self.said()}")
+            time.sleep(0.02)
+        raise RuntimeError(f"HAProxy does not listen: {self.said()}")
+
+    def said(self) -> str:
+        return (self.directory / "log").read_text()
+
+    def worker_exits(self) -> int:
+        """Workers that ended other than by a reload or a stop."""
+        return sum("exited with code" in line and "(Exit)" not in line for line in self.said().splitlines())
+
+    def memory_kib(self) -> dict[str, int]:
+        """Proportional set size of master and workers: what a pod's memory counts once is counted once."""
+        if self.process is None:
+            return {}
+        found = {}
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        for pid in [str(self.process.pid), *children]:
+            rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+            found[pid] = next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
+        return found
+
+    def kill(self) -> None:
+        """As a crash: master and worker at once, no good-bye."""
+        if self.process is None:
+            return
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        self.process.kill()
+        for pid in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), 9)
+        self.process.wait()
+        self.process = None
+
+    def close(self) -> None:
+        self.kill()
+        self._log.close()
+
+
+@contextlib.contextmanager
+def haproxy() -> Iterator[Haproxy]:
+    """Not started yet: write `config` first."""
+    tree = root()
+    directory = Path(tempfile.mkdtemp(prefix="halcyon-", dir=tree / "tmp"))
+    made = Haproxy(directory, tree)
+    try:
+        yield made
+    finally:
+        made.close()
+        shutil.rmtree(directory, ignore_errors=True)

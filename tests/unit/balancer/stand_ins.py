@@ -1,0 +1,178 @@
+"""Stand-ins for Triton pods: a small HTTP/1.1 server and a generic gRPC server that answer as Triton would.
+
+They prove what HAProxy and the agent do; that real Triton behaves so is for the scenarios on the cluster. Each pod has a
+loopback address of its own, as a pod has.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import grpc.aio
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+SERVICE = "/inference.GRPCInferenceService/"
+
+
+@dataclass
+class Pod:
+    """One pod in this process."""
+
+    address: str
+    http_port: int
+    grpc_port: int
+    metrics_port: int = 0
+    model: str = "m"
+    delay_s: float = 0.0
+    ready: bool = True
+    page: str = ""
+    """Answer of /metrics."""
+    index: list[dict[str, Any]] = field(default_factory=list)
+    seen: list[str] = field(default_factory=list)
+    """Request lines of HTTP and methods of gRPC, health checks left out."""
+    http_count: int = 0
+    grpc_count: int = 0
+    running: int = 0
+    hold: asyncio.Event | None = None
+    """Requests wait for it where it is set."""
+
+    async def start(self, *, with_grpc: bool = True) -> Pod:
+        self._writers: set[asyncio.StreamWriter] = set()
+        ports = [self.http_port] + ([self.metrics_port] if self.metrics_port else [])
+        self._servers = [await asyncio.start_server(self._serve, self.address, port) for port in ports]
+        self._grpc: grpc.aio.Server | None = None
+        if with_grpc:
+            self._grpc = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+            self._grpc.add_generic_rpc_handlers((_Handlers(self),))
+            self._grpc.add_insecure_port(f"{self.address}:{self.grpc_port}")
+            await self._grpc.start()
+        return self
+
+    async def stop(self) -> None:
+        for server in self._servers:
+            server.close()
+        for writer in list(self._writers):
+            writer.transport.abort()
+        if self._grpc is not None:
+            await self._grpc.stop(None)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+                request, *headers = head.split("\r\n")
+                fields = {k.strip().lower(): v.strip() for k, _, v in (h.partition(":") for h in headers)}
+                await reader.readexactly(int(fields.get("content-length", "0")))
+                method, target, version = request.split(" ")
+                status, body = await self._answer(method, target, request, fields)
+                close = fields.get("connection", "").lower() == "close" or version == "HTTP/1.0"
+                writer.write(
+                    f"HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+                    f"{'Connection: close' if close else 'X-Pod: ' + self.address}\r\n\r\n{body}".encode()
+                )
+                await writer.drain()
+                if close:
+                    return
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            self._writers.discard(writer)
+            writer.close()
+
+    async def _answer(self, method: str, target: str, request: str, fields: dict[str, str]) -> tuple[int, str]:
+        if target == "/metrics":
+            return 200, self.page
+        if method == "GET" and target == f"/v2/models/{self.model}/ready" and "user-agent" not in fields:
+            return (200 if self.ready else 400), ""
+        if target == "/v2/repository/index":
+            return 200, json.dumps(self.index)
+        self.seen.append(request)
+        self.http_count += 1
+        await self._work()
+        return 200, json.dumps({"who": self.address})
+
+    async def infer(self, method: str) -> bytes:
+        self.seen.append(method)
+        self.grpc_count += 1
+        await self._work()
+        return self.address.encode()
+
+    async def _work(self) -> None:
+        self.running += 1
+        try:
+            if self.hold is not None:
+                await self.hold.wait()
+            elif self.delay_s:
+                await asyncio.sleep(self.delay_s)
+        finally:
+            self.running -= 1
+
+
+class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc,unused-ignore]
+    def __init__(self, pod: Pod) -> None:
+        self._pod = pod
+
+    def service(self, details: Any) -> Any:
+        method = details.method
+
+        async def unary(_request: bytes, _context: Any) -> bytes:
+            return await self._pod.infer(method)
+
+        async def stream(requests: AsyncIterator[bytes], _context: Any) -> AsyncIterator[bytes]:
+            async for _ in requests:
+                yield await self._pod.infer(method)
+
+        if method.endswith("Stream" + "Infer"):
+            return grpc.stream_stream_rpc_method_handler(stream)
+        return grpc.unary_unary_rpc_method_handler(unary)
+
+
+class Subprocess:
+    """A pod that can be killed as the kernel kills."""
+
+    def __init__(self, pod: Pod) -> None:
+        self._command = [sys.executable, str(Path(__file__)), pod.address, str(pod.http_port), str(pod.grpc_port)]
+        self._command += [str(pod.delay_s)]
+
+    async def start(self) -> Subprocess:
+        self._process = await asyncio.create_subprocess_exec(*self._command, stdout=subprocess.PIPE)
+        assert self._process.stdout is not None
+        assert await asyncio.wait_for(self._process.stdout.readline(), 20) == b"ready\n"
+        return self
+
+    async def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        await self._process.wait()
+
+
+async def _main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("address")
+    parser.add_argument("http", type=int)
+    parser.add_argument("grpc", type=int)
+    parser.add_argument("delay", type=float)
+    chosen = parser.parse_args()
+    pod = await Pod(chosen.address, chosen.http, chosen.grpc, delay_s=chosen.delay).start()
+    print("ready", flush=True)  # noqa: T201 - its parent waits for it
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    await stop.wait()
+    await pod.stop()
+
+
+if __name__ == "__main__":
+    asyncio.run(_main())
