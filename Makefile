@@ -3,6 +3,7 @@
 SHELL := /bin/bash
 PY := .venv/bin/python
 CLUSTER ?= halcyon
+CACHE := $(or $(HALCYON_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/halcyon)
 
 .PHONY: help bootstrap demo demo-down test lint format unit integration e2e cluster-up cluster-down images crds docs lock clean
 
@@ -18,7 +19,11 @@ demo: bootstrap ## the main job: a cluster, Halcyon, a model, load, scaling (CLU
 demo-down: bootstrap ## end what the demo has started
 	@$(PY) -m e2e.demo down --cluster $(CLUSTER)
 
-test: lint unit integration e2e ## everything: lint, unit, integration, e2e
+test: binaries lint unit integration e2e ## everything: lint, unit, integration, e2e
+
+.PHONY: binaries
+binaries: bootstrap
+	@$(PY) -m e2e.cluster build >/dev/null
 
 lint: bootstrap ## ruff, mypy, import layers, generated files
 	@scripts/lint
@@ -27,7 +32,8 @@ format: bootstrap ## format the code
 	@.venv/bin/ruff format -q . && .venv/bin/ruff check -q --fix .
 
 unit: bootstrap ## pure tests, under 30 s
-	@$(PY) -m pytest tests/unit -q -n 2 --cov=halcyon --cov-report=term:skip-covered --cov-report=json:build/coverage.json
+	@HALCYON_HELM=$${HALCYON_HELM:-$$(ls -t $(CACHE)/bin/*/helm 2>/dev/null | head -1)} \
+	  $(PY) -m pytest tests/unit -q -n 2 --cov=halcyon --cov-report=term:skip-covered --cov-report=json:build/coverage.json
 
 integration: bootstrap ## tests against a real API server (KWOK nodes and pods)
 	@$(PY) -m pytest tests/integration -q

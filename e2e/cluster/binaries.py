@@ -140,7 +140,7 @@ def _build_missing() -> None:
 def _build(go: Path, module: Module, program: str) -> None:
     output = _built(module, program)
     output.parent.mkdir(parents=True, exist_ok=True)
-    new = output.with_name(f".{program}.new")
+    new = output.with_name(f".{program}.{os.getpid()}.new")
     done = subprocess.run(
         [go, "build", "-trimpath", "-ldflags", module.linker_flags, "-o", new, module.programs[program]],
         cwd=module.directory,

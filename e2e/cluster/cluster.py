@@ -14,7 +14,7 @@ from e2e.cluster.api import Api
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.network import Network
 from e2e.cluster.places import Place, cache, lock_of, locked, place
-from e2e.cluster.processes import Started, memory_mib, running, wait_until
+from e2e.cluster.processes import Started, memory_mib, other_kubelet, running, wait_until
 from e2e.cluster.progress import say
 
 _COMMON = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
@@ -37,6 +37,12 @@ class Options:
             raise ClusterError(f"--hpa-sync {self.hpa_sync}: not a whole number of ms, s or m above 0, e.g. 15s")
         if not 0 <= self.gpus <= 64:
             raise ClusterError(f"--gpus {self.gpus}: not from 0 to 64, e.g. 8")
+
+    @property
+    def text(self) -> str:
+        """The options as one would write them."""
+        only = ["--control-plane-only"] if self.control_plane_only else []
+        return " ".join([f"--hpa-sync {self.hpa_sync}", *only, f"--gpus {self.gpus}"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,10 +119,11 @@ def up(name: str, options: Options, *, image_directory: Path | None = None) -> C
             say(f"removing what is left of an earlier {name}")
             _remove(before)
         else:
-            _remove_unrecorded(where, node_too=not options.control_plane_only)
+            _remove_unrecorded(where)
         system.check_room(cache(), need_gib=_ROOM_GIB, why="a cluster")
         if not options.control_plane_only:
             system.ensure_packages()
+            _check_no_kubelet()
         bin_ = binaries.ensure()
         began = time.monotonic()
         try:
@@ -143,7 +150,7 @@ def down(name: str) -> bool:
             _remove(cluster)
             found = True
         else:
-            found = _remove_unrecorded(where, node_too=os.geteuid() == 0)
+            found = _remove_unrecorded(where)
         lock_of(where).unlink()
     return found
 
@@ -183,7 +190,8 @@ def health(cluster: Cluster) -> Health:
         memory[process.component] = memory.get(process.component, 0) + memory_mib(process.pid)
     if not cluster.options.control_plane_only:
         memory["pods"] = sum(memory_mib(pid) for pid in cgroups.processes(cluster.place.cgroup))
-    usable = cluster.complete and "kube-apiserver" in memory
+    # an API server without etcd answers after long waits only
+    usable = cluster.complete and {"kube-apiserver", "etcd"} <= memory.keys()
     return Health(
         memory_mib=memory,
         missing=tuple(component for component in cluster.components if component not in memory),
@@ -313,35 +321,45 @@ def _write(cluster: Cluster) -> None:
         (cluster.place.run / _OWNER).write_text(str(cluster.place.state))
 
 
+def _check_no_kubelet() -> None:
+    """Raise ClusterError on a machine that is a node already: two kubelets share directories that can't be chosen."""
+    pid = other_kubelet()
+    if pid is not None:
+        raise ClusterError(
+            f"this machine is a Kubernetes node: a kubelet runs as process {pid}, and a second would remove its sockets. "
+            "Use another machine, or `up --control-plane-only`"
+        )
+
+
 def _check_same(cluster: Cluster, wanted: Options) -> None:
     if cluster.options != wanted:
         raise ClusterError(
-            f"cluster {cluster.name} is up with {cluster.options}, not {wanted}; "
+            f"cluster {cluster.name} is up with {cluster.options.text}, not with {wanted.text}; "
             f"end it first: python -m e2e.cluster down --name {cluster.name}"
         )
 
 
-def _remove_unrecorded(where: Place, *, node_too: bool) -> bool:
+def _remove_unrecorded(where: Place) -> bool:
     """Remove what bears the cluster's name but has no record, say because the cache was deleted while it was up.
 
     Raises:
         ClusterError: it belongs to a cluster of another cache directory.
     """
-    found = where.state.exists() or bool(running(where))
-    if found:
+    found = False
+    has_node = where.namespace in network.namespaces() or cgroups.exists(where.cgroup) or where.run.exists()
+    if has_node and os.geteuid() == 0:
+        owner = _owner(where)
+        if owner is None or (owner != where.state and (owner / where.record.name).exists()):
+            raise ClusterError(
+                f"network namespace or cgroup {where.namespace} belongs to {owner or 'something else'}, "
+                f"not to {where.state}; use another --name, or end that cluster with its own HALCYON_CACHE"
+            )
+        leavings.remove_all(dataclasses.replace(where, state=owner), interface=None, node=True)
+        found = True
+    if where.state.exists() or running(where):
         leavings.remove_all(where, interface=None, node=False)
-    if not node_too or not (
-        where.namespace in network.namespaces() or cgroups.exists(where.cgroup) or where.run.exists()
-    ):
-        return found
-    owner = _owner(where)
-    if owner is None or (owner != where.state and (owner / where.record.name).exists()):
-        raise ClusterError(
-            f"network namespace or cgroup {where.namespace} belongs to {owner or 'something else'}, not to {where.state}; "
-            "use another --name, or end that cluster with its own HALCYON_CACHE"
-        )
-    leavings.remove_all(dataclasses.replace(where, state=owner), interface=None, node=True)
-    return True
+        found = True
+    return found
 
 
 def _owner(where: Place) -> Path | None:

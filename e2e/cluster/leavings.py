@@ -7,18 +7,20 @@ quick. Nothing is lost: a cluster's data ends with it.
 
 import re
 import shutil
+import socket
 import time
 from pathlib import Path
 
 from e2e.cluster import cgroups, network
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.places import Place
-from e2e.cluster.processes import is_marked, kill, running
+from e2e.cluster.processes import is_marked, kill, reap, running
 from e2e.cluster.system import command
 
 _LIMIT_S = 20
 _CNI_RESULTS = Path("/var/lib/cni/results")
 _LOG_LINKS = Path("/var/log/containers")
+_DEVICE_PLUGINS = Path("/var/lib/kubelet/device-plugins/kubelet.sock")
 _MOUNT_ESCAPE = re.compile(r"\\([0-7]{3})")
 
 
@@ -34,10 +36,12 @@ def remove_all(place: Place, *, interface: str | None, node: bool, keep_logs: bo
         _unmount(place)
         _remove_cni_results(place)
         _remove_log_links(place)
+        _remove_dead_socket(_DEVICE_PLUGINS)
         network.remove(place.namespace, interface)
         cgroups.remove(place.cgroup)
-        shutil.rmtree(place.run, ignore_errors=True)  # it tells whose cluster this is: after all else
     _remove_state(place, keep_logs=keep_logs)
+    if node and place.run.exists():
+        shutil.rmtree(place.run)  # it tells whose cluster this is: after all else
 
 
 def end_processes(place: Place) -> None:
@@ -52,6 +56,7 @@ def end_processes(place: Place) -> None:
         if time.monotonic() > deadline:
             raise ClusterError(f"cluster {place.name}: the processes {sorted(pids)} survive SIGKILL")
         time.sleep(0.02)
+    reap()
 
 
 def alive(place: Place) -> set[int]:
@@ -70,10 +75,6 @@ def mounts(place: Place) -> list[str]:
 def _unmount(place: Place) -> None:
     for point in mounts(place):
         command(["umount", "--lazy", point], check=False)
-    left = mounts(place)
-    if left:
-        # the files below could be a volume's: removing the directory would remove them
-        raise ClusterError(f"cluster {place.name}: {left[0]} can't be unmounted; its directory is left as it is")
 
 
 def _remove_shim_sockets(place: Place) -> None:
@@ -99,7 +100,22 @@ def _remove_log_links(place: Place) -> None:
             link.unlink(missing_ok=True)
 
 
+def _remove_dead_socket(socket_path: Path) -> None:
+    """Remove the socket for device plugins, whose place the kubelet doesn't let us choose, if no kubelet listens."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(socket_path))
+        except ConnectionRefusedError:
+            socket_path.unlink(missing_ok=True)
+        except OSError:
+            return
+
+
 def _remove_state(place: Place, *, keep_logs: bool) -> None:
+    left = mounts(place)
+    if left:
+        # the files below could be a volume's: removing the directory would remove them
+        raise ClusterError(f"cluster {place.name}: {left[0]} is still mounted, and unmounting it needs root")
     if not place.state.is_dir():
         return
     # The record goes last: without it, a `down` that was cut off would not know what to do.

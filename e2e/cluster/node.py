@@ -193,6 +193,7 @@ disabled_plugins = [
 
     [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
       SystemdCgroup = false
+      Root = {quoted(place.run / "runc")}
 """
 
 

@@ -15,7 +15,7 @@ from e2e.cluster.progress import say
 RUN = Path("/run/halcyon")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,22}[a-z0-9])?")
 _SOCKET_PATH_LIMIT = 107
-_LONGEST_SOCKET = "kubelet/device-plugins/kubelet.sock"
+_LONGEST_SOCKET = "kubelet/pod-resources/kubelet.sock"
 
 
 @dataclass(frozen=True, kw_only=True)

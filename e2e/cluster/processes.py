@@ -19,6 +19,8 @@ from e2e.cluster.places import Place
 
 _MARK = "HALCYON_CLUSTER_PROCESS"
 _PROC = Path("/proc")
+# The children of this very process, so that those that end don't stay as zombies while it lives.
+_children: list[subprocess.Popen[bytes]] = []
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +67,7 @@ def start(
             cwd="/",
             start_new_session=True,
         )
+    _children.append(process)
     return Started(component=component, process=process, log=log)
 
 
@@ -81,6 +84,25 @@ def running(place: Place) -> list[Running]:
             if variable.startswith(prefix)
         )
     return found
+
+
+def reap() -> None:
+    """Collect those that this process started and that have ended since."""
+    _children[:] = [child for child in _children if child.poll() is None]
+
+
+def other_kubelet() -> int | None:
+    """Return the process id of a kubelet that no cluster of this package started, if there is one."""
+    for name in _PROC.glob("[0-9]*/comm"):
+        pid = int(name.parent.name)
+        try:
+            is_kubelet = name.read_text().strip() == "kubelet"
+        except OSError:
+            continue
+        environment = _environment(pid)
+        if is_kubelet and environment and not any(item.startswith(f"{_MARK}=".encode()) for item in environment):
+            return pid
+    return None
 
 
 def kill(pids: Iterable[int], *, still: Callable[[int], bool]) -> None:

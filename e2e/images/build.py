@@ -201,5 +201,5 @@ def _build_arguments(recipe: Recipe) -> list[str]:
         arguments += ["--volume", f"{_CERTIFICATES}:{_CERTIFICATES}:ro"]
     for setting in _PIP_SETTINGS:
         if setting in os.environ:
-            arguments += ["--build-arg", f"{setting}={os.environ[setting]}"]
+            arguments += ["--build-arg", setting]  # buildah reads the value itself: it may hold a password
     return [*arguments, str(REPOSITORY / recipe.context)]

@@ -36,6 +36,7 @@ PLAN = BalancerPlan(
     request_timeout_ms=5000,
     drain_ms=3000,
 )
+TIMEOUT = aiohttp.ClientTimeout(total=15)
 _addresses = (f"127.{b}.{c}.{d}" for b in range(77, 250) for c in range(1, 250) for d in range(1, 250))
 
 
@@ -109,7 +110,8 @@ async def raw(port: int, request: bytes) -> tuple[int, dict[str, str], bytes]:
         head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)).decode()
         lines = head.split("\r\n")
         headers = dict(line.lower().split(": ", 1) for line in lines[1:] if line)
-        body = await reader.readexactly(int(headers.get("content-length", "0")))
+        length = 0 if request.startswith(b"HEAD ") else int(headers.get("content-length", "0"))
+        body = await asyncio.wait_for(reader.readexactly(length), 5)
         return int(lines[0].split(" ")[1]), headers, body
     finally:
         writer.close()
@@ -212,7 +214,8 @@ async def test_a_pod_sees_the_path_without_query_host_or_offers_of_another_proto
     port = balanced.haproxy.ports.http
     for target in (
         "/v2/models/m/infer?x=/../../repository/index",
-        "http://evil/v2/models/m/infer?y",
+        "http://x/v2/models/m/infer?y",
+        "http://evil/v2/models/m/infer",
         "/v2/models/m/infer#/x",
     ):
         status, _, _ = await ask(port, "POST", target)
@@ -267,7 +270,7 @@ async def test_the_queue_is_bounded_over_both_protocols_together_and_refusals_ar
     assert pod.hold is not None
     await balanced.begin()
     connector = aiohttp.TCPConnector(limit=0)
-    async with aiohttp.ClientSession(connector=connector) as session, balanced.channel as channel:
+    async with aiohttp.ClientSession(connector=connector, timeout=TIMEOUT) as session, balanced.channel as channel:
 
         async def by_http() -> int:
             async with session.post(balanced.url + "/v2/models/m/infer", data=b"{}") as response:
@@ -358,3 +361,316 @@ async def test_a_request_that_waited_too_long_in_the_queue_is_a_refusal(balanced
     assert requests == 4
     assert refused == answers.count(503)
     assert errors == answers.count(504)
+
+
+class Load:
+    """Closed loops of both protocols; every answer that is not the pods' is a failure."""
+
+    def __init__(self, balanced: Balanced, *, loops: int = 6, pause_s: float = 0.002) -> None:
+        self._balanced = balanced
+        self._loops = loops
+        self._pause_s = pause_s
+        self.done = 0
+        self.by_pod: dict[str, int] = {}
+        self.failures: list[str] = []
+
+    async def __aenter__(self) -> Load:
+        self._session = aiohttp.ClientSession(timeout=TIMEOUT)
+        self._channel = self._balanced.channel
+        calls = itertools.cycle([self._http, self._grpc])
+        self._tasks = [asyncio.ensure_future(self._loop(next(calls))) for _ in range(self._loops)]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._session.close()
+        await self._channel.close()
+
+    async def _loop(self, call: Callable[[], Awaitable[str]]) -> None:
+        while True:
+            try:
+                pod = await call()
+                self.by_pod[pod] = self.by_pod.get(pod, 0) + 1
+            except (aiohttp.ClientError, grpc.aio.AioRpcError, OSError) as error:
+                self.failures.append(repr(error))
+            self.done += 1
+            await asyncio.sleep(self._pause_s)
+
+    async def _http(self) -> str:
+        async with self._session.post(self._balanced.url + "/v2/models/m/infer", data=b"{}") as response:
+            response.raise_for_status()
+            return str((await response.json())["who"])
+
+    async def _grpc(self) -> str:
+        return (await infer(self._channel)).decode()
+
+    async def more(self, count: int) -> None:
+        target = self.done + count
+        await until(lambda: _is(lambda: self.done >= target), 20)
+
+
+async def test_one_long_lived_grpc_channel_is_spread_over_all_pods(balanced: Balanced) -> None:
+    await balanced.start(3, delay_s=0.005)
+    await balanced.begin()
+    async with balanced.channel as channel:
+        gate = asyncio.Semaphore(6)
+
+        async def one() -> str:
+            async with gate:
+                return (await infer(channel)).decode()
+
+        who = await asyncio.gather(*(one() for _ in range(300)))
+    shares = [who.count(pod.address) / 300 for pod in balanced.pods]
+    assert all(0.25 < share < 0.42 for share in shares), shares
+
+
+async def test_two_slots_get_their_shares(balanced: Balanced) -> None:
+    a, b = await balanced.start(2)
+    plan = replace(PLAN, slots=(Slot("a", "m-server-a", 75, 4), Slot("b", "m-server-b", 25, 4)))
+    balanced.pilot.accept(plan)
+    both = (endpoint(a), endpoint(b, "b"))
+    await balanced.pilot.turn(both)
+    await asyncio.to_thread(balanced.haproxy.start)
+    await balanced.pilot.turn(both)
+    async with balanced.channel as channel:
+        who = [(await infer(channel)).decode() for _ in range(400)]
+    assert 0.15 < who.count(b.address) / 400 < 0.35
+
+
+async def test_no_request_fails_when_a_pod_is_killed_while_others_serve(balanced: Balanced) -> None:
+    await balanced.start(2, delay_s=0.005)
+    victim = balanced.pod(delay_s=0.005)
+    process = await Subprocess(victim).start()
+    try:
+        pods = [*balanced.pods, victim]
+        balanced.pilot.accept(replace(PLAN, max_connections=16))
+        await balanced.turn(pods)
+        await asyncio.to_thread(balanced.haproxy.start)
+        await balanced.turn(pods)
+        async with Load(balanced, loops=12) as load:
+            await load.more(300)
+            assert load.by_pod.get(victim.address, 0) > 30
+            await process.kill()
+            await load.more(600)
+        assert load.failures == []
+        _, refused, errors = await balanced.counters()
+        assert (refused, errors) == (0, 0)
+    finally:
+        await process.kill()
+
+
+async def test_a_pod_drains_without_an_error_under_load_and_gives_its_line_back(balanced: Balanced) -> None:
+    first, second = await balanced.start(2, delay_s=0.01)
+    await balanced.begin()
+    async with Load(balanced) as load:
+        await load.more(100)
+        leaving = (endpoint(first), endpoint(second, terminating=True, serving=False))
+        await balanced.pilot.turn(leaving)
+        await asyncio.sleep(0.1)
+        before = load.by_pod[second.address]
+
+        async def free() -> bool:
+            await balanced.pilot.turn(leaving)
+            reading = await balanced.haproxy.runtime.read()
+            return sorted(line.admin for line in reading.lines.values()) == ["maint"] * 7 + ["ready"]
+
+        assert await until(free) < 1.0
+        await load.more(100)
+        assert load.by_pod[second.address] == before, "a draining pod gets nothing new"
+        await second.stop()
+        await load.more(50)
+    assert load.failures == []
+
+
+async def test_a_stream_that_does_not_end_is_cut_when_the_drain_is_over_and_the_line_is_free_after_it(
+    balanced: Balanced,
+) -> None:
+    [pod] = await balanced.start(hold=asyncio.Event())
+    await balanced.begin(replace(PLAN, drain_ms=300, request_timeout_ms=60000))
+    [other] = await balanced.start()
+    async with balanced.channel as channel:
+        held = asyncio.ensure_future(infer(channel))
+        await until(lambda: _is(lambda: pod.running == 1))
+        await balanced.turn([other])
+        await balanced.turn([other])
+        reading = await balanced.haproxy.runtime.read()
+        assert sorted(line.admin for line in reading.lines.values()) == ["drain"] + ["maint"] * 6 + ["ready"]
+
+        async def free() -> bool:
+            await balanced.turn([other])
+            reading = await balanced.haproxy.runtime.read()
+            return sorted(line.admin for line in reading.lines.values()) == ["maint"] * 7 + ["ready"]
+
+        await until(free)
+        with pytest.raises(grpc.aio.AioRpcError):
+            await held
+
+
+async def test_five_hundred_replacements_under_load_end_no_worker_and_fail_no_request(balanced: Balanced) -> None:
+    await balanced.start(3)
+    await balanced.begin()
+    worker = (await balanced.haproxy.runtime.read()).process
+    leaving: list[Pod] = []
+    replaced = 0
+    async with Load(balanced, loops=4, pause_s=0.001) as load:
+        while replaced < 500:
+            oldest = balanced.pods.pop(0)
+            await balanced.start(1)
+            leaving.append(oldest)
+            replaced += 1
+            terminating = tuple(endpoint(pod, terminating=True, serving=False) for pod in leaving[-3:])
+            await balanced.pilot.turn((*(endpoint(pod) for pod in balanced.pods), *terminating))
+            assert balanced.pilot.unplaced == ()
+            for gone in leaving[:-3]:
+                await gone.stop()
+            leaving = leaving[-3:]
+        await load.more(20)
+    for pod in leaving:
+        await pod.stop()
+    assert load.failures == []
+    assert load.done > 500
+    assert (await balanced.haproxy.runtime.read()).process == worker
+    assert balanced.haproxy.worker_exits() == 0
+    assert "exited" not in balanced.haproxy.said()
+
+
+async def test_a_restarted_haproxy_serves_at_once_from_its_file_and_is_brought_up_to_date(balanced: Balanced) -> None:
+    first, second = await balanced.start(2)
+    await balanced.begin()
+    old = (await balanced.haproxy.runtime.read()).process
+    await balanced.turn([second])
+    await balanced.turn([second])
+    await balanced.turn([second])
+    balanced.haproxy.kill()
+    await balanced.turn([second])
+    assert balanced.pilot.reading is None
+    await asyncio.to_thread(balanced.haproxy.start)
+    # Before any turn: the file knew.
+    status, _, body = await ask(balanced.haproxy.ports.http, "POST", "/v2/models/m/infer")
+    assert (status, json.loads(body)["who"]) == (200, second.address)
+    balanced.haproxy.kill()
+    # A file from before the last change.
+    stale = balanced.haproxy.config.read_text().replace(second.address, first.address)
+    balanced.haproxy.config.write_text(stale)
+    await asyncio.to_thread(balanced.haproxy.start)
+    await balanced.turn([second])
+    status, _, body = await ask(balanced.haproxy.ports.http, "POST", "/v2/models/m/infer")
+    assert (status, json.loads(body)["who"]) == (200, second.address)
+    assert (await balanced.haproxy.runtime.read()).process != old
+
+
+async def test_a_restarted_agent_takes_over_what_runs_and_changes_nothing(balanced: Balanced) -> None:
+    await balanced.start(3)
+    await balanced.begin()
+    before = (await balanced.haproxy.runtime.read()).lines
+    fresh = Pilot(balanced.haproxy.runtime, balanced.haproxy.config, balanced.haproxy.listen)
+    fresh.accept(PLAN)
+    await fresh.turn(None)
+    assert fresh.in_use
+    # The API server lists them in another order, and one is gone meanwhile.
+    known = tuple(endpoint(pod) for pod in reversed(balanced.pods[1:]))
+    await fresh.turn(known)
+    await fresh.turn(known)
+    after = (await balanced.haproxy.runtime.read()).lines
+    assert {k: v.address for k, v in after.items() if v.admin == "ready"} == {
+        k: v.address for k, v in before.items() if v.admin == "ready" and v.address != balanced.pods[0].address
+    }
+    assert fresh.reloads == 0
+
+
+async def test_a_new_plan_is_one_reload_without_a_failed_request(balanced: Balanced) -> None:
+    await balanced.start(2)
+    await balanced.begin()
+    async with Load(balanced) as load:
+        for limit in (21, 22, 23):
+            balanced.pilot.accept(replace(PLAN, queue_limit=limit, slots=(Slot("a", "m-server-a", 100, limit),)))
+            await load.more(60)
+            await balanced.turn()
+            await load.more(60)
+    assert load.failures == []
+    assert balanced.pilot.reloads == 3
+    assert len((await balanced.haproxy.runtime.read()).lines) == 23
+
+
+async def test_more_pods_than_lines_are_reported_and_a_larger_plan_takes_them(balanced: Balanced) -> None:
+    await balanced.start(3)
+    await balanced.begin(replace(PLAN, slots=(Slot("a", "m-server-a", 100, 2),)))
+    assert [e.address for e in balanced.pilot.unplaced] == [balanced.pods[2].address]
+    balanced.pilot.accept(PLAN)
+    await balanced.turn()
+    await balanced.turn()
+    assert balanced.pilot.unplaced == ()
+    lines = (await balanced.haproxy.runtime.read()).lines.values()
+    assert {line.address for line in lines if line.admin == "ready"} == {pod.address for pod in balanced.pods}
+
+
+async def test_a_configuration_that_haproxy_refuses_leaves_the_former_one_in_force(balanced: Balanced) -> None:
+    [pod] = await balanced.start()
+    await balanced.begin()
+    taken = await asyncio.start_server(lambda _r, _w: None, "0.0.0.0", real_haproxy.free_ports(1)[0])
+    port = taken.sockets[0].getsockname()[1]
+    listen = replace(balanced.haproxy.listen, ports=replace(balanced.haproxy.ports, metrics=port))
+    fresh = Pilot(balanced.haproxy.runtime, balanced.haproxy.config, listen)
+    fresh.accept(PLAN)
+    good = balanced.haproxy.config.read_text()
+    await fresh.turn((endpoint(pod),))
+    await fresh.turn((endpoint(pod),))
+    assert fresh.reloads == 0
+    assert balanced.haproxy.config.read_text() == good
+    assert (await ask(balanced.haproxy.ports.http, "POST", "/v2/models/m/infer"))[0] == 200
+    taken.close()
+
+
+async def test_cancelled_requests_leave_the_queue_and_never_bring_refused_streams(balanced: Balanced) -> None:
+    """Open-loop clients with deadlines, far above capacity: only DEADLINE_EXCEEDED, or the queue's own refusal."""
+    await balanced.start(2, delay_s=0.02)
+    await balanced.begin(replace(PLAN, queue_limit=5000, request_timeout_ms=30000))
+    codes: dict[str, int] = {}
+
+    async def one(channel: grpc.aio.Channel) -> None:
+        try:
+            await infer(channel, timeout=0.3)
+            code = "OK"
+        except grpc.aio.AioRpcError as error:
+            code = f"{error.code().name} {error.details()}"
+        codes[code] = codes.get(code, 0) + 1
+
+    async with balanced.channel as channel:
+        tasks = []
+        for _ in range(150):
+            tasks += [asyncio.ensure_future(one(channel)) for _ in range(16)]
+            await asyncio.sleep(0.01)
+        await asyncio.gather(*tasks)
+        reading = await balanced.haproxy.runtime.read()
+    assert codes.pop("OK") > 100
+    assert sum(count for code, count in codes.items() if code.startswith("DEADLINE_EXCEEDED")) > 100
+    assert {code.split(" ")[0] for code in codes} == {"DEADLINE_EXCEEDED"}, codes
+    assert reading.queued == 0
+
+
+async def test_haproxy_stays_small_with_a_full_queue(balanced: Balanced) -> None:
+    [pod] = await balanced.start(hold=asyncio.Event())
+    assert pod.hold is not None
+    await balanced.begin(replace(PLAN, queue_limit=200, max_connections=48, slots=(Slot("a", "m-server-a", 100, 32),)))
+    idle = sum(balanced.haproxy.memory_kib().values())
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(connector=connector, timeout=TIMEOUT) as session, balanced.channel as channel:
+
+        async def by_http() -> None:
+            async with session.post(balanced.url + "/v2/models/m/infer", data=b"x" * 4000) as response:
+                await response.read()
+
+        waiting: list[asyncio.Future[Any]] = [asyncio.ensure_future(by_http()) for _ in range(148)]
+        waiting += [asyncio.ensure_future(infer(channel)) for _ in range(148)]
+
+        async def full() -> bool:
+            return (await balanced.haproxy.runtime.read()).queued == 200
+
+        await until(full)
+        loaded = sum(balanced.haproxy.memory_kib().values())
+        pod.hold.set()
+        await asyncio.gather(*waiting)
+    print(f"HAProxy PSS: {idle} KiB idle, {loaded} KiB with 200 waiting")
+    assert loaded < 32 * 1024

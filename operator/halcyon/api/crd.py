@@ -160,9 +160,13 @@ def _validation(rule: Rule) -> JsonSchema:
 def _key_rule(key: JsonSchema) -> JsonSchema:
     # A structural schema has no propertyNames, so the keys of a map are held by a rule.
     pattern, longest = key["pattern"], key["maxLength"]
+    good = f"k.matches({cel_string(pattern)}) && k.size() <= {longest}"
+    limit = f"every key must match {pattern} and have at most {longest} characters"
+    said = cel_string(limit.replace("%", "%%") + "; not so: %s")
     return {
-        "rule": f"self.all(k, k.matches({cel_string(pattern)}) && k.size() <= {longest})",
-        "message": f"every key must match {pattern} and have at most {longest} characters",
+        "rule": f"self.all(k, {good})",
+        "messageExpression": f"{said}.format([self.filter(k, !({good}))])",
+        "message": limit,
         "reason": "FieldValueInvalid",
     }
 
@@ -211,6 +215,7 @@ _BOUNDS = {
     "array": {"min_length": "minItems", "max_length": "maxItems"},
     "object": {"min_length": "minProperties", "max_length": "maxProperties"},
     "integer": {"ge": "minimum", "le": "maximum"},
+    "boolean": {},
 }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from halcyon.api.spec import Spec
-from halcyon.api.types import NAME_MESSAGE, NAME_PATTERN
+from halcyon.api.types import EXAMPLES, NAME_MESSAGE, NAME_PATTERN
 
 
 class SpecError(ValueError):
@@ -37,8 +37,12 @@ def parse(name: str, spec: Mapping[str, Any]) -> Spec:
 def _sentences(error: ValidationError) -> list[str]:
     sentences = []
     for problem in error.errors(include_url=False):
-        where = "spec" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"])
-        message = problem["msg"].removeprefix("Value error, ")
+        context = problem.get("ctx", {})
+        path = (part for part in problem["loc"] if part != "[key]")
+        where = "spec" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+        message = problem["msg"].removeprefix("Value error, ").replace("Tuple", "List").replace(" after validation", "")
+        if problem["type"] == "too_short" and len(problem["input"]) >= context["min_length"]:
+            continue  # pydantic counts the items that are valid; those that aren't have sentences of their own
         if problem["type"] == "extra_forbidden":
             sentences.append(f"{where} is not a field")
         elif problem["type"] == "missing":
@@ -48,5 +52,6 @@ def _sentences(error: ValidationError) -> list[str]:
         else:
             value = json.dumps(problem["input"], default=str)
             shown = value if len(value) <= 80 else value[:77] + "..."
-            sentences.append(f"{where} is {shown}: {message}")
+            example = EXAMPLES.get(context.get("pattern", ""))
+            sentences.append(f"{where} is {shown}: {message}" + (f"; write {example}" if example else ""))
     return sentences

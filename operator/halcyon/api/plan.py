@@ -15,6 +15,9 @@ PLAN_KEY = "plan.json"
 PLAN_VERSION = 1
 
 
+_BROKEN = (KeyError, TypeError, AttributeError, RecursionError, UnicodeDecodeError, json.JSONDecodeError)
+
+
 class PlanError(ValueError):
     """The document is not a plan that this version understands."""
 
@@ -86,5 +89,5 @@ class BalancerPlan:
             slots = tuple(Slot(**slot) for slot in raw.pop("slots"))
             collector = raw.pop("collector")
             return cls(**raw, slots=slots, collector=Collector(**collector) if collector else None)
-        except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+        except _BROKEN as error:
             raise PlanError(f"not a balancer plan: {error}") from error

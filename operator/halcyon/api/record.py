@@ -22,6 +22,9 @@ STREAM_PATH = "/collector/v1/stream"
 """WebSocket on every operator replica; one text message per record, `Authorization: Bearer TOKEN` on the upgrade."""
 
 
+_BROKEN = (KeyError, TypeError, AttributeError, RecursionError, UnicodeDecodeError, json.JSONDecodeError)
+
+
 class RecordError(ValueError):
     """The document is not a record that this version understands."""
 
@@ -108,5 +111,5 @@ class Record:
             balancer = raw.pop("balancer")
             pods = tuple(PodSample(**{**pod, "versions": tuple(pod["versions"])}) for pod in raw.pop("pods"))
             return cls(**raw, balancer=BalancerSample(**balancer) if balancer else None, pods=pods)
-        except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+        except _BROKEN as error:
             raise RecordError(f"not a record: {error}") from error

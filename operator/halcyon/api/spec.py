@@ -6,9 +6,9 @@ improve (image, actuator, targets) is not stored by the schema: `halcyon.api.def
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field, StringConstraints
+from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints
 
 from halcyon.api.types import (
     DnsName,
@@ -89,6 +89,13 @@ class Source(_Documented):
     )
 
 
+def _no_number(value: Any) -> Any:  # any JSON value
+    # To pydantic 1 is one of Literal[True].
+    if not isinstance(value, bool):
+        raise ValueError("Input should be true")  # noqa: TRY004  # pydantic takes no TypeError for a refusal
+    return value
+
+
 class Versions(_Documented):
     """Which of the model's version folders are served: exactly one of the policies."""
 
@@ -99,7 +106,7 @@ class Versions(_Documented):
         | None
     ) = None
     """These version numbers."""
-    all: Literal[True] | None = None
+    all: Annotated[Literal[True], BeforeValidator(_no_number)] | None = None
     """Every version folder."""
 
     rules: ClassVar = (
@@ -278,8 +285,8 @@ class Runtime(_Documented):
             cel="!has(self.resources.memory) || "
             "quantity(self.sharedMemory).compareTo(quantity(self.resources.memory)) < 0",
             check=lambda m: m.resources.memory is None or quantity(m.shared_memory) < quantity(m.resources.memory),
-            message="spec.runtime.sharedMemory is {sharedMemory}; it counts against the memory limit and must be smaller "
-            "than it; for example resources: {{memory: 4Gi}}, sharedMemory: 1Gi",
+            message="spec.runtime.sharedMemory is {sharedMemory}; it counts against spec.runtime.resources.memory, which is "
+            "{resources.memory}, and must be smaller; for example resources: {{memory: 4Gi}}, sharedMemory: 1Gi",
         ),
     )
 
@@ -310,8 +317,8 @@ class Batching(_Documented):
                 or m.preferred_batch_sizes is None
                 or all(n <= m.max_batch_size for n in m.preferred_batch_sizes)
             ),
-            message="spec.batching.preferredBatchSizes has a size above spec.batching.maxBatchSize, which is "
-            "{maxBatchSize}; for example maxBatchSize: 16, preferredBatchSizes: [8, 16]",
+            message="spec.batching.preferredBatchSizes is {preferredBatchSizes} and has a size above "
+            "spec.batching.maxBatchSize, which is {maxBatchSize}; for example maxBatchSize: 16, preferredBatchSizes: [8, 16]",
         ),
     )
 

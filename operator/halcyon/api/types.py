@@ -12,8 +12,17 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    StringConstraints,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
+from pydantic_core import core_schema
 
 GROUP = "serving.halcyon.dev"
 VERSION = "v1alpha1"
@@ -60,12 +69,16 @@ class Rule:
 
     def say(self, value: BaseModel) -> str:
         """The message for this value."""
-        return "".join(text + (str(_walk(value, path)) if path else "") for text, path in self.parts())
+        return "".join(text + (_said(_walk(value, path)) if path else "") for text, path in self.parts())
 
 
 def cel_string(text: str) -> str:
     """A string literal of CEL."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _said(value: Any) -> str:  # as CEL's format says it
+    return f"[{', '.join(map(str, value))}]" if isinstance(value, tuple) else str(value)
 
 
 def _walk(value: Any, path: str) -> Any:  # whatever the path leads to
@@ -100,14 +113,37 @@ class Model(BaseModel):
 
 @dataclass(frozen=True)
 class ListMap:
-    """Marks a list whose items are told apart by these keys (`x-kubernetes-list-type: map`)."""
+    """Marks a list whose items are told apart by these keys (`x-kubernetes-list-type: map`), and holds it to that."""
 
     keys: tuple[str, ...]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        """The list's own schema, and the check after it."""
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
+
+    def _check(self, items: tuple[Any, ...]) -> tuple[Any, ...]:
+        named = ", ".join(self.keys)
+        _refuse_twice([", ".join(str(_walk(item, key)) for key in self.keys) for item in items], what=named)
+        return items
 
 
 @dataclass(frozen=True)
 class ListSet:
-    """Marks a list of distinct scalars (`x-kubernetes-list-type: set`)."""
+    """Marks a list of distinct scalars (`x-kubernetes-list-type: set`), and holds it to that."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        """The list's own schema, and the check after it."""
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
+
+    def _check(self, items: tuple[Any, ...]) -> tuple[Any, ...]:
+        _refuse_twice([str(item) for item in items], what="item")
+        return items
+
+
+def _refuse_twice(found: list[str], *, what: str) -> None:
+    twice = sorted({one for one in found if found.count(one) > 1})
+    if twice:
+        raise ValueError(f"{what} {twice[0]} is there more than once; write each once")
 
 
 @dataclass(frozen=True)
@@ -127,8 +163,8 @@ def duration_us(text: str) -> int:
     Raises:
         ValueError: where the text is no duration.
     """
-    if len(text) < 2 or not _DURATION.match(text):
-        raise ValueError(f"'{text}' is not a duration; write for example 500us, 2ms, 30s, 1m30s or 2h")
+    if len(text) < 2 or not _DURATION.fullmatch(text):
+        raise ValueError(f"'{text}' is not a duration; write {EXAMPLES[_DURATION.pattern]}")
     return sum(int(n) * _UNIT_US[unit] for n, unit in re.findall(r"([0-9]+)(h|ms|us|m|s)", text))
 
 
@@ -143,7 +179,7 @@ def duration_field(low: str, high: str) -> Any:  # a type expression
 
     def check(text: str) -> str:
         if not low_us <= duration_us(text) <= high_us:
-            raise ValueError(f"is {text}; it must lie between {low} and {high}")
+            raise ValueError(f"must lie between {low} and {high}")
         return text
 
     rule = Rule(
@@ -163,22 +199,36 @@ def duration_field(low: str, high: str) -> Any:  # a type expression
 _QUANTITY = r"^[0-9]{1,12}(\.[0-9]{1,6})?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$"
 _FACTOR = {
     "": Decimal(1),
-    "m": Decimal("0.001"),
-    **{unit: Decimal(1000) ** n for n, unit in enumerate(("k", "M", "G", "T"), 1)},
-    **{unit: Decimal(1024) ** n for n, unit in enumerate(("Ki", "Mi", "Gi", "Ti"), 1)},
+    **{unit: Decimal(1000) ** n for n, unit in enumerate(("n", "u", "m"), -3)},
+    **{unit: Decimal(1000) ** n for n, unit in enumerate(("k", "M", "G", "T", "P", "E"), 1)},
+    **{unit: Decimal(1024) ** n for n, unit in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), 1)},
 }
 
 
 def quantity(text: str) -> Decimal:
-    """The value of a Kubernetes quantity such as `500m` or `4Gi`, in its base unit (cores, bytes)."""
-    found = re.match(r"^([0-9.]+)([A-Za-z]*)$", text)
-    if found is None:
-        raise ValueError(f"'{text}' is not a quantity; write for example 500m, 2 or 4Gi")
+    """The value of a Kubernetes quantity such as `500m` or `4Gi`, in its base unit (cores, bytes).
+
+    It knows the units that the API server may write (`1P` for `1000T`), not only those that the resource takes.
+
+    Raises:
+        ValueError: where the text is no quantity.
+    """
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]*)?)([A-Za-z]*)", text)
+    if found is None or found[2] not in _FACTOR:
+        raise ValueError(f"'{text}' is not a quantity; write {EXAMPLES[_QUANTITY]}")
     return Decimal(found[1]) * _FACTOR[found[2]]
 
 
+_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_DNS_NAME = rf"{_LABEL}(\.{_LABEL})*"
+EXAMPLES = {
+    _DURATION.pattern: "for example 500us, 2ms, 30s, 1m30s or 2h",
+    _QUANTITY: "for example 500m, 2 or 4Gi",
+}
+"""Good values, by the pattern that says what is one."""
+
 Quantity = Annotated[str, StringConstraints(pattern=_QUANTITY, min_length=1, max_length=24)]
-DnsName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", min_length=1, max_length=253)]
+DnsName = Annotated[str, StringConstraints(pattern=f"^{_DNS_NAME}$", min_length=1, max_length=253)]
 ModelName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$", min_length=1, max_length=63)]
 Key = Annotated[str, StringConstraints(pattern=r"^[-._a-zA-Z0-9]+$", min_length=1, max_length=253)]
 RelativePath = Annotated[
@@ -201,7 +251,7 @@ LabelValue = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9]([-A-Za-z0-
 LabelKey = Annotated[
     str,
     StringConstraints(
-        pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$",
+        pattern=rf"^({_DNS_NAME}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?$",
         min_length=1,
         max_length=317,
     ),

@@ -58,8 +58,8 @@ class Settings:
     ports: Ports = field(default_factory=Ports)
     metrics_port: int = 8002
     """Triton's."""
-    token_path: Path = Path("/var/run/secrets/halcyon/token")
-    """Of the collector."""
+    secrets: Path = Path("/var/run/secrets")
+    """Holds `kubernetes.io/serviceaccount/` and `halcyon/token`."""
     host: str | None = None
     """Address of the probes; all where it is None."""
 
@@ -238,7 +238,7 @@ class Agent:
         ).run()
 
     async def _report(self, collector: Collector) -> None:
-        uplink = Uplink(collector, self._settings.token_path)
+        uplink = Uplink(collector, self._settings.secrets / "halcyon/token")
         self._uplink = uplink
         try:
             await uplink.run()

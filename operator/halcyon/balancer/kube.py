@@ -58,8 +58,8 @@ class Access:
     ca_path: Path | None = None
 
     @classmethod
-    def in_cluster(cls, secrets: Path = Path("/var/run/secrets/kubernetes.io/serviceaccount")) -> Access:
-        """As a pod finds it.
+    def in_cluster(cls, secrets: Path) -> Access:
+        """As a pod finds it: `secrets` holds `token` and `ca.crt`.
 
         Raises:
             KubeError: outside a pod.

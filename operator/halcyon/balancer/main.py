@@ -54,7 +54,7 @@ def run_agent(chosen: Settings) -> int:
     from halcyon.balancer.kube import Access, KubeError  # noqa: PLC0415 - same as above
 
     try:
-        access = Access.in_cluster()
+        access = Access.in_cluster(chosen.secrets / "kubernetes.io/serviceaccount")
     except KubeError as error:
         log("error", "the agent can't start", error=str(error))
         return 1

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from halcyon.balancer import haproxy_config, slots
 from halcyon.balancer.log import log
-from halcyon.balancer.runtime_socket import HaproxyError
+from halcyon.balancer.runtime_socket import HaproxyError, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -136,8 +136,10 @@ class Pilot:
             # The runtime socket is the new worker's from here on.
             reading = await self._runtime.read()
         except HaproxyError as error:
-            log("error", "HAProxy refused its new configuration; the former one stays", error=str(error))
-            self._refused = (wanted.digest, now + RETRY_S)
+            # A master that does not answer yet is asked again in the next turn.
+            if isinstance(error, RefusedError):
+                self._refused = (wanted.digest, now + RETRY_S)
+            log("error", "HAProxy did not take its new configuration; the former one stays", error=str(error))
             self._lines = slots.adopt(reading.lines, now=now)
             if before:
                 self._store(before)

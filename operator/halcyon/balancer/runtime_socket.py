@@ -31,6 +31,10 @@ class HaproxyError(OSError):
     """HAProxy did not answer, or not as it should."""
 
 
+class RefusedError(HaproxyError):
+    """HAProxy answered, and said no."""
+
+
 @dataclass(frozen=True)
 class Reading:
     """What one HAProxy process said of itself."""
@@ -147,17 +151,18 @@ class RuntimeSocket:
             for said in filter(None, (part.strip() for part in answer.split("\n"))):
                 # Success is silent, but for addresses, whose change is told.
                 if "changed from" not in said and "no need to change" not in said and "nothing changed" not in said:
-                    raise HaproxyError(f"HAProxy refused one of {chunk}: {said}")
+                    raise RefusedError(f"HAProxy refused one of {chunk}: {said}")
 
     async def reload(self) -> None:
         """Start a new worker with the configuration as the file has it; the old one ends its requests.
 
         Raises:
-            HaproxyError: where the master does not answer or the new worker did not start (the old one goes on then).
+            RefusedError: where the new worker did not start; the old one goes on.
+            HaproxyError: where the master does not answer.
         """
         answer = await self._ask(self.master_path, "reload", self.reload_timeout_s)
         if not answer.startswith("Success=1"):
-            raise HaproxyError(f"HAProxy did not reload: {answer.strip()[-1000:]}")
+            raise RefusedError(f"HAProxy did not reload: {answer.strip()[-1000:]}")
 
     def _text(self, command: Command) -> list[str]:
         key = command.key

@@ -14,6 +14,7 @@ import contextlib
 import logging
 import resource
 import signal
+import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -202,22 +203,28 @@ class Operator:
             ]
             election = group.create_task(self.elector.run(released), name="election")
             leader = group.create_task(self._lead(), name="leader")
-            handlers = front.registry(self.queue.add, self.settings.kubeconfig)
-            # Last: at its end kopf waits for every task that has begun after it.
-            kopf = group.create_task(
-                front.run(handlers, namespace=self.settings.watch_namespace, stop=stop), name="kopf"
-            )
+            loop = asyncio.get_running_loop()
+            kopf_stop = threading.Event()
+            kopf = group.create_task(self._front(loop, kopf_stop), name="kopf")
             await asyncio.wait({asyncio.ensure_future(stop.wait()), kopf}, return_when=asyncio.FIRST_COMPLETED)
             log.info("stopping", extra={"asked": stop.is_set()})
-            stop.set()
+            kopf_stop.set()
             leader.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await leader
             released.set()
             await election
             await self.collector.close()
-            for task in (*background, kopf):
+            for task in background:
                 task.cancel()
+
+    async def _front(self, loop: asyncio.AbstractEventLoop, stop: threading.Event) -> None:
+        def enqueue(key: Key) -> None:
+            loop.call_soon_threadsafe(self.queue.add, key)
+
+        handlers = front.registry(enqueue, self.settings.kubeconfig)
+        namespace, identity = self.settings.watch_namespace, self.settings.pod_name
+        await front.run(handlers, namespace=namespace, identity=identity, stop=stop)
 
     async def _lead(self) -> None:
         await self.elector.leading.wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -82,7 +83,7 @@ class Recorder:
         event = {
             "apiVersion": EVENT.api_version,
             "kind": EVENT.kind,
-            "metadata": {"generateName": f"{key.name}.", "namespace": key.namespace},
+            "metadata": {"name": f"{key.name}.{time.time_ns():x}", "namespace": key.namespace},
             "eventTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
             "type": happening.type,
             "reason": happening.reason,

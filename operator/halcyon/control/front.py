@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -63,15 +64,22 @@ def settings() -> kopf.OperatorSettings:
     return chosen
 
 
-async def run(handlers: kopf.OperatorRegistry, *, namespace: str, stop: asyncio.Event) -> None:
-    """Run kopf's own loop until `stop`."""
+async def run(handlers: kopf.OperatorRegistry, *, namespace: str, identity: str, stop: threading.Event) -> None:
+    """Run kopf until `stop`, in a thread with a loop of its own.
+
+    In ours it would take the signals for itself, and at its end wait for every task that has begun after it. Handlers are
+    called in that thread.
+    """
     logging.getLogger("kopf").setLevel(logging.WARNING)
     logging.getLogger("kopf.objects").setLevel(logging.ERROR)  # a line for every event otherwise
-    await kopf.operator(
+    # By default kopf makes its identity of the user's name, and a numeric user in a container has none.
+    operator = kopf.operator(
         registry=handlers,
         settings=settings(),
+        identity=identity,  # type: ignore[arg-type]  # a NewType of str that kopf doesn't export
         standalone=True,
         clusterwide=not namespace,
         namespaces=[namespace] if namespace else [],
         stop_flag=stop,
     )
+    await asyncio.to_thread(asyncio.run, operator)

@@ -139,14 +139,14 @@ def renewed(stored: Certificates | None, names: Iterable[str], now: datetime) ->
 
     | what is stored                                    | what follows                                            |
     | ------------------------------------------------- | ------------------------------------------------------- |
-    | nothing, or a CA that has expired                 | everything anew                                         |
+    | nothing, or only CAs that have expired            | everything anew                                         |
     | a CA with less than a third left, no successor    | a successor, published                                  |
     | a successor published for `SPREAD`                | it signs; the old CA stays trusted until it expires     |
     | a serving certificate with less than a third left | a new one                                               |
     | one for other names, or of another CA             | a new one                                               |
     """
     wanted = list(dict.fromkeys(names))
-    if stored is None or load(stored.ca.cert_pem).not_valid_after_utc <= now:
+    if stored is None or all(load(ca.cert_pem).not_valid_after_utc <= now for ca in (stored.ca, stored.next_ca) if ca):
         ca = make_ca(now)
         return Certificates(issue(ca, wanted, now), ca)
     former = tuple(pem for pem in stored.former_cas if load(pem).not_valid_after_utc > now)
@@ -155,7 +155,8 @@ def renewed(stored: Certificates | None, names: Iterable[str], now: datetime) ->
         result = replace(result, next_ca=make_ca(now))
     elif result.next_ca is not None and load(result.next_ca.cert_pem).not_valid_before_utc + SLACK + SPREAD <= now:
         ca = result.next_ca
-        result = Certificates(issue(ca, wanted, now), ca, None, (result.ca.cert_pem, *former))
+        replaced = () if load(result.ca.cert_pem).not_valid_after_utc <= now else (result.ca.cert_pem,)
+        result = Certificates(issue(ca, wanted, now), ca, None, (*replaced, *former))
     serving = result.serving.cert_pem
     if needs_rotation(serving, now) or _names(serving) != set(wanted) or not issued_by(serving, result.ca.cert_pem):
         result = replace(result, serving=issue(result.ca, wanted, now))

@@ -30,6 +30,8 @@ from halcyon.scaling.observations import Missing
 from halcyon.scaling.rules import GPU_UTILIZATION, QUEUE_DEPTH, WINDOW_S, RulesReading
 
 METRICS = (QUEUE_DEPTH, GPU_UTILIZATION)
+_BY_LOWER = {metric.lower(): metric for metric in METRICS}
+"""The HPA asks for the name in lower case, since its client takes it for a resource."""
 LABEL = f"{OUR_GROUP}/model-deployment"
 PORT = 10250
 _SELECTOR = re.compile(re.escape(LABEL) + "=(?P<name>.+)")
@@ -103,21 +105,22 @@ class MetricsApi:
 
     async def _value(self, request: web.Request) -> web.Response:
         response = await self._answer(request)
-        metric = request.match_info["metric"]
-        self.requests.labels(metric if metric in METRICS else "other", str(response.status)).inc()
+        metric = _BY_LOWER.get(request.match_info["metric"].lower(), "other")
+        self.requests.labels(metric, str(response.status)).inc()
         return response
 
     async def _answer(self, request: web.Request) -> web.Response:
-        namespace, metric = request.match_info["namespace"], request.match_info["metric"]
-        refused = await self._admitted(request, namespace=namespace, metric=metric)
+        namespace, asked = request.match_info["namespace"], request.match_info["metric"]
+        refused = await self._admitted(request, namespace=namespace, metric=asked)
         if isinstance(refused, web.Response):
             return refused
-        if metric not in METRICS:
-            return _fail(404, f"there is no metric {metric}; there are {' and '.join(METRICS)}")
+        metric = _BY_LOWER.get(asked.lower())
+        if metric is None:
+            return _fail(404, f"there is no metric {asked}; there are {' and '.join(METRICS)}")
         name = _selected(request.query.getall("labelSelector", []))
         if name is None:
-            asked = ", ".join(request.query.getall("labelSelector", [])) or "empty"
-            return _fail(400, f"labelSelector is {asked[:200]}; it must name one model: {LABEL}=NAME")
+            selector = ", ".join(request.query.getall("labelSelector", [])) or "empty"
+            return _fail(400, f"labelSelector is {selector[:200]}; it must name one model: {LABEL}=NAME")
         where = f"{metric} of ModelDeployment {namespace}/{name}"
         try:
             reading = await self._source(namespace, name)
@@ -172,9 +175,9 @@ async def start_site(
     app: web.Application, tls: ServingTLS, *, host: str = "0.0.0.0", port: int = PORT
 ) -> web.AppRunner:
     """Serves `app` over TLS; the caller ends it by the runner's `cleanup()`. Port 0 takes a free one."""
-    runner = web.AppRunner(app, access_log=None, handle_signals=False)
+    runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=5.0)
     await runner.setup()
-    await web.TCPSite(runner, host, port, ssl_context=tls.context, shutdown_timeout=5.0).start()
+    await web.TCPSite(runner, host, port, ssl_context=tls.context).start()
     return runner
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from halcyon.api.spec import Spec
+from halcyon.api.types import Model
 from halcyon.render import names, overlay, server
 from halcyon.render.objects import Object, child
 from halcyon.render.site import Site, Subject
@@ -45,16 +46,23 @@ class Revision:
 
 
 def key(subject: Subject, spec: Spec, content: Content | None) -> str:
-    """What tells one revision from another: the parts of the spec that a server pod is made of, and the content."""
+    """What tells one revision from another: the parts of the spec that a server pod is made of, and the content.
+
+    Without defaults: a field that a later version adds changes no key, so it restarts no pod.
+    """
     asked = {
-        "model": spec.model.to_dict(),
-        "runtime": spec.runtime.to_dict(),
-        "batching": spec.batching.to_dict() if spec.batching else None,
+        "model": _said(spec.model),
+        "runtime": _said(spec.runtime),
+        "batching": _said(spec.batching) if spec.batching else None,
         "drain": spec.traffic.drain,
         "name": subject.name,
         "content": None if content is None else names.digest([dict(content.data), dict(content.binary)]),
     }
     return names.digest(asked)
+
+
+def _said(part: Model) -> dict[str, Any]:
+    return part.model_dump(mode="json", by_alias=True, exclude_defaults=True)
 
 
 def render(subject: Subject, spec: Spec, site: Site, content: Content | None, *, number: int) -> Revision:

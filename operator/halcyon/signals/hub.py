@@ -74,6 +74,13 @@ class _Agent:
     pods: dict[str, _View] = field(default_factory=dict)
     ring: Ring = field(default_factory=lambda: Ring(6, keep_s=BALANCER_KEEP_S))
     counters: Counters = field(default_factory=lambda: Counters([math.nan] * len(_BALANCER_COUNTERS)))
+    counted: tuple[float, float] = (0.0, 0.0)
+    """Totals of requests and refused ones, as counted."""
+    refused: float = 0.0
+    """Total of those refused that were requests."""
+    last: BalancerSample | None = None
+    knocked: float = -math.inf
+    """When a request was last seen refused, confirmed or not."""
 
 
 @dataclass(slots=True)
@@ -202,8 +209,14 @@ def _make_room(model: _Model, now: float) -> None:
 
 def _add_balancer(agent: _Agent, sample: BalancerSample, now: float) -> None:
     at = max(now, math.nextafter(agent.ring.newest, math.inf))
-    totals = agent.counters.read(at, [getattr(sample, name) for name in _BALANCER_COUNTERS])
-    agent.ring.add((at, sample.queued, sample.inflight, *totals))
+    requests, refused, errors = agent.counters.read(at, [getattr(sample, name) for name in _BALANCER_COUNTERS])
+    # Who is refused has asked: more refusals than requests are a bad sample, and would read as demand.
+    agent.refused += min(refused - agent.counted[1], requests - agent.counted[0])
+    agent.counted = requests, refused
+    if agent.last is not None and sample.refused > agent.last.refused:
+        agent.knocked = now
+    agent.last = sample
+    agent.ring.add((at, sample.queued, sample.inflight, requests, agent.refused, errors))
 
 
 def _add_pod(model: _Model, agent: str, sample: PodSample, at: float) -> None:
@@ -266,8 +279,6 @@ def _waits_in_vain(speaking: Iterable[_Agent], states: dict[str, PodState]) -> b
     """Whether requests wait, or were just refused, while no pod is ready."""
     if any(state == "ready" for state in states.values()):
         return False
-    for seen in speaking:
-        rows = list(seen.ring.rows(seen.ring.newest - FRESH_S))
-        if rows and (rows[-1][1] > 0 or rows[-1][4] > rows[0][4]):
-            return True
-    return False
+    return any(
+        seen.last is not None and (seen.last.queued > 0 or seen.heard - seen.knocked < FRESH_S) for seen in speaking
+    )

@@ -63,14 +63,17 @@ class Ring:
 class Counters:
     """Several counters of one process as one reader sees them: totals that never fall.
 
-    | the counter                                   | counts as                                                  |
-    | --------------------------------------------- | ---------------------------------------------------------- |
-    | grows                                         | its growth                                                 |
-    | falls                                         | nothing yet: a restart or a bad sample                     |
-    | is then back where it was before it fell      | a bad sample: growth since before                          |
-    | is then still lower                           | a restart: growth from zero                                |
-    | grows by more than `MOST_PER_S`               | a jump: nothing                                            |
-    | is not known                                  | nothing; the total is not known                            |
+    Growth counts when the next value has confirmed it, so one bad value in between counts for nothing.
+
+    | the value                                       | what follows                                              |
+    | ----------------------------------------------- | --------------------------------------------------------- |
+    | grows                                           | that growth, once confirmed                               |
+    | falls, but not below where it was before        | the last growth was a bad value: none of it counts        |
+    | falls below                                     | nothing yet: a restart or a bad value                     |
+    | is then back where it was before it fell        | it was a bad value: growth since before                   |
+    | is then still lower                             | it was a restart: growth from zero                        |
+    | grows by more than `MOST_PER_S`                 | it jumped: nothing                                        |
+    | is not known                                    | nothing; the total is not known                           |
     """
 
     __slots__ = ("_at", "_state")
@@ -79,25 +82,28 @@ class Counters:
         """Counters whose totals continue at `totals`."""
         self._at = -math.inf
         self._state = array("d")
-        """Per counter: what was read last, what it was before it fell (NaN where it did not), the total."""
+        """Per counter: the last value, what it was before it fell (NaN: it did not), growth to be confirmed, the total."""
         for total in totals:
-            self._state.extend((math.nan, math.nan, 0.0 if math.isnan(total) else total))
+            self._state.extend((math.nan, math.nan, 0.0, 0.0 if math.isnan(total) else total))
 
     def read(self, at: float, values: Sequence[float | None]) -> list[float]:
         """The totals at `at`, NaN where the counter is not known."""
         most = MOST_PER_S * max(at - self._at, 1.0)
         self._at = at
-        return [math.nan if value is None else self._count(3 * i, value, most) for i, value in enumerate(values)]
+        return [math.nan if value is None else self._count(4 * i, value, most) for i, value in enumerate(values)]
 
     def _count(self, base: int, value: float, most: float) -> float:
-        last, before, total = self._state[base : base + 3]
-        if value < last:
-            grown, before = 0.0, last
-        elif not math.isnan(before):
-            grown, before = (value - before if value >= before else value), math.nan
+        last, before, growth, total = self._state[base : base + 4]
+        if value >= last or math.isnan(last):
+            total += growth
+            origin = last if math.isnan(before) else before if value >= before else 0.0
+            growth, before = value - origin, math.nan
+        elif value >= last - growth:
+            growth -= last - value
         else:
-            grown = value - last
-        if 0 <= grown <= most:
-            total += grown
-        self._state[base : base + 3] = array("d", (value, before, total))
+            total += growth
+            growth, before = 0.0, last
+        if not 0 <= growth <= most:
+            growth = 0.0
+        self._state[base : base + 4] = array("d", (value, before, growth, total))
         return total

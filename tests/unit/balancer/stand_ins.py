@@ -63,8 +63,10 @@ class Pod:
     async def stop(self) -> None:
         for server in self._servers:
             server.close()
-        for writer in list(self._writers):
+        writers = list(self._writers)
+        for writer in writers:
             writer.transport.abort()
+        await asyncio.gather(*(writer.wait_closed() for writer in writers), return_exceptions=True)
         if self._grpc is not None:
             await self._grpc.stop(None)
 
@@ -89,8 +91,10 @@ class Pod:
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
-            self._writers.discard(writer)
             writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+            self._writers.discard(writer)
 
     async def _answer(self, method: str, target: str, request: str, fields: dict[str, str]) -> tuple[int, str]:
         if target == "/metrics":

@@ -38,11 +38,11 @@ def decide(
     behavior: Behavior | None = None,
     low: int = 1,
     high: int = 100,
-    memory: Memory = Memory(),
+    memory: Memory | None = None,
     status: int | None = None,
 ) -> Decision[Memory]:
     reading = RulesReading(now, current if status is None else status, metric(queue), metric(gpu))
-    return desired(now, current, reading, targets, behavior, low=low, high=high, memory=memory)
+    return desired(now, current, reading, targets, behavior, low=low, high=high, memory=memory or Memory())
 
 
 @pytest.mark.parametrize("case", GOLDEN, ids=range(len(GOLDEN)))

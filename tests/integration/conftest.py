@@ -1,0 +1,57 @@
+"""What integration tests share: one real API server per run of pytest, a namespace of its own for each test."""
+
+import os
+import re
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from e2e.cluster import cluster as clusters
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.kubectl import Kubectl
+from e2e.cluster.places import names
+from e2e.cluster.processes import wait_until
+
+_NAME = re.compile(r"test-(\d+)")
+
+
+def _end_clusters_of_dead_runs() -> None:
+    """A run that was killed with SIGKILL could not end its own."""
+    for name in names():
+        match = _NAME.fullmatch(name)
+        if match and not Path("/proc", match[1]).exists():
+            clusters.down(name)
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """etcd, API server, controllers, scheduler, and KWOK for a node with 8 GPUs: about 5 s. See docs/cluster.md."""
+    _end_clusters_of_dead_runs()
+    name = f"test-{os.getpid()}"
+    try:
+        yield clusters.up(name, clusters.Options(control_plane_only=True))
+    finally:
+        clusters.down(name)
+
+
+@pytest.fixture
+def namespace(cluster: Cluster) -> Iterator[str]:
+    """A fresh namespace in which pods can be made at once; its deletion goes on behind the next test."""
+    name = f"t-{uuid.uuid4().hex[:8]}"
+    cluster.api.create("/api/v1/namespaces", {"metadata": {"name": name}})
+    wait_until(
+        lambda: cluster.api.exists(f"/api/v1/namespaces/{name}/serviceaccounts/default"),
+        what=f"namespace {name} has its service account",
+        limit_s=10,
+        every_s=0.01,
+    )
+    yield name
+    cluster.api.call("DELETE", f"/api/v1/namespaces/{name}")
+
+
+@pytest.fixture
+def kubectl(cluster: Cluster, namespace: str) -> Kubectl:
+    """Return kubectl in the test's namespace: `kubectl("get", "pods")`."""
+    return Kubectl(cluster=cluster, namespace=namespace)

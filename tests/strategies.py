@@ -1,0 +1,274 @@
+"""Hypothesis strategies made from the resource's own models: whatever a model allows, they make.
+
+Documents are JSON as a user writes it. `documents` gives valid ones, `broken` such with one or two mistakes. A field that is
+added to a model is covered without a change here; a rule over several fields needs its line in `_REPAIRS`.
+"""
+
+from __future__ import annotations
+
+import copy
+import operator
+import types
+import typing
+from collections.abc import Callable
+from typing import Any, get_args, get_origin
+
+from hypothesis import strategies as st
+from pydantic import BaseModel, StringConstraints
+from pydantic.fields import FieldInfo
+
+from halcyon.api.parse import parse
+from halcyon.api.spec import (
+    Batching,
+    EnvVar,
+    Runtime,
+    Scaling,
+    Source,
+    Spec,
+    Toleration,
+    Versions,
+)
+from halcyon.api.types import NAME_PATTERN, ListMap, ListSet, Rule, StringRules, quantity
+
+Document = dict[str, Any]
+MOST_ITEMS = 3
+"""Lists and maps are kept short: the interesting lengths are none, one and several."""
+
+_PLAIN_NAMES = st.from_regex(NAME_PATTERN, fullmatch=True)
+NAMES = st.one_of(
+    st.sampled_from(["digits", "a", "resnet50"]),
+    _PLAIN_NAMES,
+    _PLAIN_NAMES.map(lambda n: (n + "x" * 52)[:52]),
+)
+"""Names of ModelDeployments, also the longest."""
+
+
+def documents(model: type[BaseModel] = Spec) -> st.SearchStrategy[Document]:
+    """JSON objects that the model accepts."""
+    return _DOCUMENTS.setdefault(model, _build(model))
+
+
+def specs() -> st.SearchStrategy[Spec]:
+    """Valid specs."""
+    return documents(Spec).map(lambda document: parse("digits", document))
+
+
+_DOCUMENTS: dict[type[BaseModel], st.SearchStrategy[Document]] = {}
+
+
+def _build(model: type[BaseModel]) -> st.SearchStrategy[Document]:
+    hints = typing.get_type_hints(model, include_extras=True)
+    required: dict[str, st.SearchStrategy[Any]] = {}
+    optional: dict[str, st.SearchStrategy[Any]] = {}
+    for name, info in model.model_fields.items():
+        (required if info.is_required() else optional)[info.alias or name] = _values(hints[name])
+    objects = st.fixed_dictionaries(required, optional=optional)
+    repair = _REPAIRS.get(model)
+    return objects if repair is None else st.builds(repair, objects, st.randoms(use_true_random=False))
+
+
+def _values(hint: Any, marks: tuple[Any, ...] = ()) -> st.SearchStrategy[Any]:
+    origin = get_origin(hint)
+    if origin is typing.Annotated:
+        inner, *own = get_args(hint)
+        return _values(inner, (*own, *marks))
+    if origin in {typing.Union, types.UnionType}:
+        (option,) = (arg for arg in get_args(hint) if arg is not types.NoneType)
+        return _values(option, marks)
+    if origin is typing.Literal:
+        return st.sampled_from(get_args(hint))
+    bounds = _bounds(marks)
+    if origin is tuple:
+        return _lists(_values(get_args(hint)[0]), marks, bounds)
+    if origin is dict:
+        keys, values = map(_values, get_args(hint))
+        return st.dictionaries(keys, values, min_size=bounds.get("min_length", 0), max_size=MOST_ITEMS)
+    if isinstance(hint, type) and issubclass(hint, BaseModel):
+        return documents(hint)
+    if hint is bool:
+        return st.booleans()
+    if hint is int:
+        return _integers(bounds["ge"], bounds["le"])
+    if hint is str:
+        return _strings(marks, bounds)
+    raise TypeError(f"no strategy for {hint!r}")
+
+
+def _bounds(marks: tuple[Any, ...]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for mark in marks:
+        for source in (mark, *(mark.metadata if isinstance(mark, FieldInfo) else ())):
+            for name in ("ge", "le", "min_length", "max_length", "pattern"):
+                value = getattr(source, name, None)
+                if value is not None:
+                    found[name] = value
+    return found
+
+
+def _integers(low: int, high: int) -> st.SearchStrategy[int]:
+    return st.sampled_from([low, high]) | st.integers(low, min(high, low + 20)) | st.integers(low, high)
+
+
+def _lists(items: st.SearchStrategy[Any], marks: tuple[Any, ...], bounds: dict[str, Any]) -> st.SearchStrategy[Any]:
+    least = bounds.get("min_length", 0)
+    for mark in marks:
+        if isinstance(mark, ListSet):
+            return st.lists(items, min_size=least, max_size=MOST_ITEMS, unique=True)
+        if isinstance(mark, ListMap):
+            return st.lists(items, min_size=least, max_size=MOST_ITEMS, unique_by=operator.itemgetter(*mark.keys))
+    return st.lists(items, min_size=least, max_size=MOST_ITEMS)
+
+
+_DURATIONS = st.one_of(
+    st.sampled_from(["0us", "10ms", "1s", "30s", "1m", "1h", "24h", "1m30s", "59m59s999ms999us"]),
+    st.builds("{}{}".format, st.integers(0, 3600), st.sampled_from(["us", "ms", "s", "m", "h"])),
+    st.builds("{}m{}s{}us".format, st.integers(0, 70), st.integers(0, 70), st.integers(0, 2_000_000 // 10)),
+)
+
+
+def _strings(marks: tuple[Any, ...], bounds: dict[str, Any]) -> st.SearchStrategy[str]:
+    rules: list[Rule] = [rule for mark in marks if isinstance(mark, StringRules) for rule in mark.rules]
+    if rules:
+        return _DURATIONS.filter(lambda text: all(rule.check(text) for rule in rules))
+    least, most = bounds.get("min_length", 0), bounds["max_length"]
+    if not any(isinstance(mark, StringConstraints) for mark in marks):
+        return st.text(min_size=least, max_size=min(most, 20))
+    pattern = bounds["pattern"]
+    return st.from_regex(pattern, fullmatch=True).filter(lambda text: least <= len(text) <= most)
+
+
+def _one_of(*names: str) -> Callable[[Document, Any], Document]:
+    def repair(document: Document, chance: Any) -> Document:
+        present = [name for name in names if name in document]
+        keep = chance.choice(present) if present else None
+        return {k: v for k, v in document.items() if k not in names or k == keep}
+
+    return repair
+
+
+def _source(document: Document, chance: Any) -> Document:
+    kept = _one_of("configMap", "persistentVolumeClaim")(document, chance)
+    return kept or {"persistentVolumeClaim": {"claimName": "models"}}
+
+
+def _versions(document: Document, chance: Any) -> Document:
+    return _one_of("latest", "specific", "all")(document, chance) or {"latest": 1}
+
+
+def _env(document: Document, chance: Any) -> Document:
+    kept = _one_of("value", "secretKeyRef")(document, chance)
+    if kept["name"].startswith(("LD_", "NVIDIA_", "CUDA_", "KUBERNETES_", "AIP_", "PYTHON")):
+        kept["name"] = "X"
+    return kept if len(kept) == 2 else {**kept, "value": "x"}
+
+
+def _toleration(document: Document, _: Any) -> Document:
+    return {k: v for k, v in document.items() if k != "value" or document.get("operator") != "Exists"}
+
+
+def _batching(document: Document, _: Any) -> Document:
+    most = document.get("maxBatchSize")
+    if most is None or "preferredBatchSizes" not in document:
+        return document
+    return {**document, "preferredBatchSizes": sorted({min(n, most) for n in document["preferredBatchSizes"]})}
+
+
+def _scaling(document: Document, _: Any) -> Document:
+    return {**document, "maxReplicas": max(document["maxReplicas"], document.get("minReplicas", 1))}
+
+
+def _runtime(document: Document, _: Any) -> Document:
+    memory = (document.get("resources") or {}).get("memory")
+    if memory is None or quantity(document.get("sharedMemory", "256Mi")) < quantity(memory):
+        return document
+    return {**document, "resources": {**document["resources"], "memory": "999999999999Ti"}, "sharedMemory": "1Gi"}
+
+
+def _spec(document: Document, _: Any) -> Document:
+    if document.get("runtime", {}).get("gpu", {}).get("count", 1) or "scaling" not in document:
+        return document
+    targets = {k: v for k, v in document["scaling"].get("targets", {}).items() if k != "gpuUtilization"}
+    return {**document, "scaling": {**document["scaling"], "targets": targets}}
+
+
+_REPAIRS: dict[type[BaseModel], Callable[[Document, Any], Document]] = {
+    Source: _source,
+    Versions: _versions,
+    EnvVar: _env,
+    Toleration: _toleration,
+    Batching: _batching,
+    Scaling: _scaling,
+    Runtime: _runtime,
+    Spec: _spec,
+}
+
+
+Schema = dict[str, Any]
+
+
+@st.composite
+def broken(draw: st.DrawFn, schema: Schema) -> Document:
+    """Documents with one or two changes that may break them; `schema` is the spec's structural schema."""
+    document = copy.deepcopy(draw(documents(Spec)))
+    for _ in range(draw(st.integers(1, 2))):
+        spots = list(_spots(document, schema))
+        spots[draw(st.integers(0, len(spots) - 1))](draw)
+    return document
+
+
+def _spots(value: Any, schema: Schema) -> typing.Iterator[Callable[[st.DrawFn], None]]:
+    """Every change that could be made somewhere in this value."""
+    if isinstance(value, dict):
+        yield lambda draw: value.__setitem__(draw(st.sampled_from(["surplus", "Model", ""])), draw(_ODD))
+        if value:
+            yield lambda draw: value.pop(draw(st.sampled_from(sorted(value))), None)
+        fields = schema.get("properties") or dict.fromkeys(value, schema.get("additionalProperties") or {})
+        for name, field in fields.items():
+            yield lambda draw, name=name, field=field: value.__setitem__(name, draw(_near(field)))
+            if name in value:
+                yield from _spots(value[name], field)
+    elif isinstance(value, list):
+        yield lambda draw: value.append(draw(st.sampled_from(value) if value else _ODD))
+        yield value_cleared(value)
+        for item in value:
+            yield from _spots(item, schema.get("items") or {})
+
+
+def value_cleared(value: list[Any]) -> Callable[[st.DrawFn], None]:
+    """A change that leaves the list empty."""
+    return lambda _: value.clear()
+
+
+_ODD: st.SearchStrategy[Any] = st.one_of(
+    st.sampled_from(["", "x", "1", "1.5Gi", "30s", 0, 1, -1, 2**40, 1.5, True, False, [], {}, ["x"], {"x": 1}, [1, 1]]),
+    st.text(max_size=5),
+)
+
+
+def _near(schema: Schema) -> st.SearchStrategy[Any]:
+    """Values at the edges of what a field allows, just beyond them, and of other types."""
+    edges: list[Any] = []
+    for bound, step in (("minimum", -1), ("maximum", 1)):
+        if bound in schema:
+            edges += [schema[bound], schema[bound] + step, str(schema[bound])]
+    if schema.get("type") == "string" and "enum" not in schema:
+        edges += ["x" * (schema["maxLength"] + n) for n in (0, 1)]
+        edges += [
+            "a.b",
+            "a..b",
+            "-a",
+            "a-",
+            "A",
+            "a/b",
+            "a\n",
+            "ä",
+            "1h1ms",
+            "999999h",
+            "1m1h",
+            "1.5",
+            "1e3",
+            "5Ti",
+            "5Ei",
+        ]
+    edges += schema.get("enum", [])
+    return st.sampled_from(edges) | _ODD if edges else _ODD

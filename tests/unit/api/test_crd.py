@@ -1,0 +1,218 @@
+"""The CRD as generated: its golden file, and the rules of structural schemas as assertions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import kubernetes_validate
+import pytest
+import yaml
+from pydantic import BaseModel, Field
+
+from halcyon.api import crd
+from halcyon.api.crd import SchemaError
+from halcyon.api.spec import Spec
+from halcyon.api.status import Status
+from halcyon.api.types import Model, Rule
+
+GOLDEN = Path(__file__).parents[3] / "crds" / "modeldeployments.serving.halcyon.dev.yaml"
+CRD = crd.build()
+VERSION = CRD["spec"]["versions"][0]
+ROOT = VERSION["schema"]["openAPIV3Schema"]
+FORBIDDEN = {
+    "$ref", "definitions", "dependencies", "deprecated", "discriminator", "id", "patternProperties", "readOnly",
+    "writeOnly", "xml", "uniqueItems", "title", "nullable", "const", "anyOf", "oneOf", "allOf", "not", "prefixItems",
+    "propertyNames", "examples", "exclusiveMinimum", "exclusiveMaximum",
+}  # fmt: skip
+SCALES = {"string": ("minLength", "maxLength"), "integer": ("minimum", "maximum")}
+
+
+def nodes(schema: dict[str, Any], where: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every schema in this one, with its path."""
+    yield where, schema
+    for name, field in schema.get("properties", {}).items():
+        yield from nodes(field, f"{where}.{name}")
+    if "items" in schema:
+        yield from nodes(schema["items"], f"{where}[]")
+    if isinstance(schema.get("additionalProperties"), dict):
+        yield from nodes(schema["additionalProperties"], f"{where}{{}}")
+
+
+SPEC = list(nodes(ROOT["properties"]["spec"], "spec"))
+STATUS = list(nodes(ROOT["properties"]["status"], "status"))
+EVERYWHERE = pytest.mark.parametrize(
+    ("where", "schema"), [*nodes(ROOT)], ids=lambda value: value if isinstance(value, str) else ""
+)
+
+
+def valid(schema: dict[str, Any], value: Any) -> bool:
+    """Whether a value that the schema gives as a default is allowed by it: no field too many, no bound broken."""
+    kinds = {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool}
+    if type(value) is not kinds[schema["type"]] or ("enum" in schema and value not in schema["enum"]):
+        return False
+    if isinstance(value, dict):
+        fields = schema.get("properties", {})
+        return set(schema.get("required", ())) <= set(value) <= set(fields) and all(
+            valid(fields[k], v) for k, v in value.items()
+        )
+    if isinstance(value, str):
+        return bool(re.search(schema.get("pattern", ""), value)) and (
+            schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", len(value))
+        )
+    return not isinstance(value, int) or (schema.get("minimum", value) <= value <= schema.get("maximum", value))
+
+
+def test_the_file_under_crds_is_what_the_models_say() -> None:
+    assert GOLDEN.read_text() == crd.to_yaml(), "run `make crds`"
+
+
+def test_the_file_holds_the_definition_and_nothing_else() -> None:
+    assert yaml.safe_load(GOLDEN.read_text()) == CRD
+
+
+def test_the_definition_keeps_to_the_schema_of_definitions() -> None:
+    kubernetes_validate.validate(CRD, "1.35", strict=True)
+
+
+@EVERYWHERE
+def test_a_schema_is_structural(where: str, schema: dict[str, Any]) -> None:
+    assert schema["type"] in {"object", "array", "string", "integer", "boolean"}, where
+    assert not FORBIDDEN & set(schema)
+    assert schema.get("additionalProperties") is not False
+    assert not ("properties" in schema and "additionalProperties" in schema)
+
+
+@pytest.mark.parametrize(("where", "schema"), [*SPEC, *STATUS])
+def test_strings_lists_and_maps_are_bounded(where: str, schema: dict[str, Any]) -> None:
+    if schema["type"] == "string" and "enum" not in schema:
+        assert schema["maxLength"] <= 4096, where
+    if schema["type"] == "array":
+        assert schema["maxItems"] <= 64, where
+    if "additionalProperties" in schema:
+        assert schema["maxProperties"] <= 64, where
+        assert "matches" in schema["x-kubernetes-validations"][0]["rule"], where
+
+
+@pytest.mark.parametrize(("where", "schema"), SPEC)
+def test_numbers_of_the_spec_are_bounded(where: str, schema: dict[str, Any]) -> None:
+    if schema["type"] == "integer":
+        assert schema["minimum"] <= schema["maximum"], where
+
+
+@pytest.mark.parametrize(("where", "schema"), [*SPEC, *STATUS])
+def test_every_field_is_described_in_a_sentence(where: str, schema: dict[str, Any]) -> None:
+    if where.endswith(("[]", "{}")) and schema["type"] != "object":
+        return
+    assert schema["description"].endswith("."), where
+    assert "\n" not in schema["description"]
+
+
+@pytest.mark.parametrize(("where", "schema"), [*SPEC, *STATUS])
+def test_keys_of_list_maps_are_always_there(where: str, schema: dict[str, Any]) -> None:
+    for key in schema.get("x-kubernetes-list-map-keys", ()):
+        item = schema["items"]
+        assert key in item["required"] or "default" in item["properties"][key], where
+        assert item["properties"][key]["type"] in {"string", "integer", "boolean"}, where
+    if "x-kubernetes-list-map-keys" in schema:
+        assert schema["x-kubernetes-list-type"] == "map"
+
+
+@EVERYWHERE
+def test_a_default_is_valid_and_has_no_null(where: str, schema: dict[str, Any]) -> None:
+    if "default" in schema:
+        assert valid(schema, schema["default"]), where
+
+
+@EVERYWHERE
+def test_a_required_field_exists_and_has_no_default(where: str, schema: dict[str, Any]) -> None:
+    for name in schema.get("required", ()):
+        assert "default" not in schema["properties"][name], where
+
+
+@EVERYWHERE
+def test_a_rule_says_what_is_wrong(where: str, schema: dict[str, Any]) -> None:
+    for rule in schema.get("x-kubernetes-validations", ()):
+        assert rule["reason"] == "FieldValueInvalid", where
+        assert 10 < len(rule["message"]) < 2048, where
+        assert "\n" not in rule["rule"] + rule["message"], where
+
+
+def test_the_count_has_a_default_so_that_its_scale_can_always_be_read() -> None:
+    assert VERSION["subresources"]["scale"] == {
+        "specReplicasPath": ".spec.replicas",
+        "statusReplicasPath": ".status.replicas.total",
+        "labelSelectorPath": ".status.selector",
+    }
+    assert ROOT["properties"]["spec"]["properties"]["replicas"]["default"] == 1
+    assert VERSION["subresources"]["status"] == {}
+
+
+def test_every_column_shows_a_field_that_exists() -> None:
+    for column in VERSION["additionalPrinterColumns"]:
+        schema = ROOT
+        _, *path = column["jsonPath"].split(".")
+        if path[0] != "metadata":
+            for name in path:
+                schema = schema["properties"][name]
+            assert schema["type"] == column["type"]
+
+
+@pytest.mark.parametrize("model", [Spec, Status])
+def test_the_schema_of_a_model_is_made_anew_each_time(model: type[BaseModel]) -> None:
+    assert crd.schema(model) == crd.schema(model)
+
+
+class _Mixed(Model):
+    either: int | str
+
+
+class _Half(Model):
+    ratio: Annotated[float, Field(ge=0)]
+
+
+class _Pair(Model):
+    pair: tuple[int, str]
+
+
+class _Odd(Model):
+    odd: Annotated[int, Field(multiple_of=2)]
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (_Mixed, "_Mixed.either: a union of"),
+        (_Half, "_Half.ratio: .* is not structural"),
+        (_Pair, "_Pair.pair: only homogeneous tuples"),
+        (_Odd, "_Odd.odd: .* can't be said in a structural schema"),
+    ],
+)
+def test_what_no_structural_schema_can_say_is_an_error_here(model: type[Model], message: str) -> None:
+    with pytest.raises(SchemaError, match=message):
+        crd.schema(model)
+
+
+class _Ruled(Model):
+    """A model with a rule."""
+
+    low: int = 1
+    high: int = 2
+    rules: ClassVar = (
+        Rule(cel="self.low <= self.high", check=lambda m: m.low <= m.high, message="low is {low}, above high {high}"),
+    )
+
+
+def test_a_rule_is_written_with_its_values_and_without() -> None:
+    assert crd.schema(_Ruled)["x-kubernetes-validations"] == [
+        {
+            "rule": "self.low <= self.high",
+            "messageExpression": "'low is %s, above high %s'.format([self.low, self.high])",
+            "message": "low is <low>, above high <high>",
+            "reason": "FieldValueInvalid",
+        }
+    ]
+    with pytest.raises(ValueError, match="low is 3, above high 2"):
+        _Ruled(low=3)

@@ -1,0 +1,68 @@
+"""Every child object of one ModelDeployment, rendered; and a site to render it for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from halcyon.api.plan import Collector
+from halcyon.api.spec import Spec
+from halcyon.render import balancer, names, revision, scaler, server
+from halcyon.render.objects import Object
+from halcyon.render.revision import Content
+from halcyon.render.site import Site, Subject
+
+SITE = Site(
+    operator_image="localhost/halcyon-operator:dev",
+    balancer_image="localhost/halcyon-balancer:dev",
+    server_image="localhost/tritonserver-cpu:24.10",
+    collector=Collector(
+        host="halcyon-agents.halcyon-system.svc", port=10250, server_name="halcyon.halcyon-system.svc", ca_pem="CA"
+    ),
+)
+SUBJECT = Subject("team", "digits", "0c8a9a4e-0000-4000-8000-000000000001")
+CONTENT = Content(data={"config": "backend: 'onnxruntime'"}, binary={"model": "AAEC"})
+
+
+def content_of(spec: Spec) -> Content | None:
+    """What the caches would have read for this spec."""
+    return CONTENT if spec.model.source.config_map is not None else None
+
+
+def children(spec: Spec, subject: Subject = SUBJECT, site: Site = SITE) -> list[Object]:
+    """Every object that is rendered for a ModelDeployment, in the order in which it is applied."""
+    content = content_of(spec)
+    made = revision.render(subject, spec, site, content, number=1)
+    accepted = balancer.plan(subject, spec, site, (names.SLOT_A,))
+    objects = [revision.overlay_map(subject, made)]
+    if content is not None and made.snapshot is not None:
+        objects.append(revision.snapshot_map(subject, made.snapshot, content))
+    objects += [
+        revision.record(subject, made),
+        server.deployment(
+            subject, names.SLOT_A, made.template, replicas=spec.replicas, startup_timeout_s=made.startup_timeout_s
+        ),
+        balancer.service_account(subject),
+        balancer.role(subject),
+        balancer.role_binding(subject),
+        balancer.config_map(subject, accepted, "{}"),
+        balancer.deployment(subject, spec, site),
+        balancer.service(subject),
+        server.slot_service(subject, names.SLOT_A),
+        server.disruption_budget(subject, names.SLOT_A),
+        balancer.disruption_budget(subject),
+    ]
+    if spec.scaling is not None:
+        objects.append(scaler.hpa(subject, spec))
+    return objects
+
+
+def find(objects: Iterable[Object], kind: str, name: str) -> Object:
+    """The one object of this kind and name."""
+    (found,) = (o for o in objects if o["kind"] == kind and o["metadata"]["name"] == name)
+    return found
+
+
+def pods(objects: Iterable[Object]) -> list[dict[str, Any]]:
+    """The pod templates of these objects."""
+    return [o["spec"]["template"] for o in objects if o["kind"] == "Deployment"]

@@ -1,0 +1,403 @@
+"""What holds for the children of any valid ModelDeployment."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from dataclasses import replace
+from typing import Any
+
+import kubernetes_validate
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from halcyon.api.overlay import Overlay
+from halcyon.api.parse import parse
+from halcyon.api.plan import PLAN_KEY, BalancerPlan
+from halcyon.api.spec import Spec
+from halcyon.api.types import quantity
+from halcyon.render import balancer, names, revision, scaler, server
+from halcyon.render.objects import Object
+from halcyon.render.site import Subject
+from tests.strategies import NAMES, documents, specs
+from tests.unit.render.pod_security import violations
+from tests.unit.render.rendered import CONTENT, SITE, SUBJECT, children, content_of, find, pods
+
+MINIMAL = parse("digits", {"model": {"source": {"persistentVolumeClaim": {"claimName": "models"}}}})
+LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?")
+FEW = settings(max_examples=15, deadline=None)
+
+
+def spec_of(**fields: Any) -> Spec:
+    source = {"source": {"persistentVolumeClaim": {"claimName": "m"}}}
+    return parse("digits", {**fields, "model": source | fields.get("model", {})})
+
+
+@given(specs(), NAMES)
+@example(MINIMAL, "a" * 52)
+@FEW
+def test_names_and_labels_fit(spec: Spec, name: str) -> None:
+    for obj in children(spec, Subject("team", name, "uid")):
+        meta = obj["metadata"]
+        assert LABEL.fullmatch(meta["name"])
+        # ConfigMaps become neither labels nor host names: theirs are subdomains, of 253 characters at most.
+        assert len(meta["name"]) <= (253 if obj["kind"] == "ConfigMap" else 63)
+        template = obj.get("spec", {}).get("template", {"metadata": {"labels": {}}})
+        for value in [*meta["labels"].values(), *template["metadata"]["labels"].values()]:
+            assert VALUE.fullmatch(value)
+            assert len(value) <= 63
+
+
+@given(specs())
+@FEW
+def test_no_two_children_share_a_kind_and_a_name(spec: Spec) -> None:
+    there = [(o["kind"], o["metadata"]["name"]) for o in children(spec)]
+
+    assert len(there) == len(set(there))
+
+
+@given(specs())
+@FEW
+def test_every_child_is_found_by_its_labels_and_goes_with_its_owner(spec: Spec) -> None:
+    for obj in children(spec):
+        meta = obj["metadata"]
+        assert meta["namespace"] == "team"
+        assert meta["labels"]["serving.halcyon.dev/model-deployment"] == "digits"
+        assert meta["labels"]["app.kubernetes.io/component"] in {"server", "balancer", "scaling"}
+        assert meta["labels"]["app.kubernetes.io/managed-by"] == "halcyon"
+        (owner,) = meta["ownerReferences"]
+        assert (owner["kind"], owner["name"], owner["uid"]) == ("ModelDeployment", "digits", SUBJECT.uid)
+        assert owner["controller"]
+
+
+@given(specs())
+@FEW
+def test_pods_keep_to_pod_security_restricted(spec: Spec) -> None:
+    for template in pods(children(spec)):
+        assert violations(template) == []
+        assert template["spec"]["automountServiceAccountToken"] is False
+        for container in (*template["spec"]["initContainers"], *template["spec"]["containers"]):
+            assert container["securityContext"]["readOnlyRootFilesystem"]
+
+
+@given(specs())
+@FEW
+def test_what_happens_while_a_server_stops_fits_into_its_grace_period(spec: Spec) -> None:
+    pod = find(children(spec), "Deployment", "digits-a")["spec"]["template"]["spec"]
+    (triton,) = pod["containers"]
+    (exit_timeout,) = (a.partition("=")[2] for a in triton["args"] if a.startswith("--exit-timeout-secs="))
+    pre_stop = triton["lifecycle"]["preStop"]["sleep"]["seconds"]
+
+    assert pod["terminationGracePeriodSeconds"] > pre_stop + int(exit_timeout)
+    assert int(exit_timeout) >= server.drain_s(spec)
+
+
+@given(specs())
+@FEW
+def test_a_stopping_balancer_outlives_the_requests_in_it(spec: Spec) -> None:
+    pod = find(children(spec), "Deployment", "digits-balancer")["spec"]["template"]["spec"]
+
+    assert pod["terminationGracePeriodSeconds"] > balancer.PRE_STOP_S + server.drain_s(spec)
+
+
+@given(specs())
+@FEW
+def test_selectors_pick_the_pods_they_are_meant_for_and_no_others(spec: Spec) -> None:
+    objects = children(spec)
+    of_servers = find(objects, "Deployment", "digits-a")["spec"]["template"]["metadata"]["labels"]
+    of_balancers = find(objects, "Deployment", "digits-balancer")["spec"]["template"]["metadata"]["labels"]
+    picked = {
+        **{(o["kind"], o["metadata"]["name"]): o["spec"]["selector"] for o in objects if o["kind"] == "Service"},
+        **{
+            (o["kind"], o["metadata"]["name"]): o["spec"]["selector"]["matchLabels"]
+            for o in objects
+            if o["kind"] in {"Deployment", "PodDisruptionBudget"}
+        },
+    }
+    for (kind, name), selector in picked.items():
+        servers = name in {"digits-a", "digits-server-a"}
+        assert (selector.items() <= of_servers.items()) is servers, (kind, name)
+        assert (selector.items() <= of_balancers.items()) is not servers, (kind, name)
+
+
+@given(specs())
+@FEW
+def test_volumes_that_are_mounted_exist_and_hold_only_what_the_revision_made(spec: Spec) -> None:
+    objects = children(spec)
+    maps = {o["metadata"]["name"] for o in objects if o["kind"] == "ConfigMap"}
+    for template in pods(objects):
+        volumes = {v["name"]: v for v in template["spec"]["volumes"]}
+        mounted = {
+            m["name"]
+            for c in (*template["spec"]["initContainers"], *template["spec"]["containers"])
+            for m in c["volumeMounts"]
+        }
+        assert mounted == set(volumes)
+        for volume in volumes.values():
+            if "configMap" in volume:
+                assert volume["configMap"]["name"] in maps
+
+
+@given(specs())
+@FEW
+def test_the_documents_in_config_maps_are_read_back(spec: Spec) -> None:
+    objects = children(spec)
+    plan = BalancerPlan.from_json(find(objects, "ConfigMap", "digits-balancer")["data"][PLAN_KEY])
+    overlays = [o["data"]["overlay.json"] for o in objects if "overlay.json" in o.get("data", {})]
+
+    assert plan.model == (spec.model.name or "digits")
+    assert plan.slots[0].capacity > spec.replicas
+    assert [Overlay.from_json(text).model_name for text in overlays] == [plan.model]
+
+
+@given(documents())
+@FEW
+def test_rendering_twice_gives_the_same_text(document: dict[str, Any]) -> None:
+    one, other = parse("digits", document), parse("digits", copy.deepcopy(document))
+
+    assert json.dumps(children(one)) == json.dumps(children(other))
+
+
+@given(specs())
+@settings(max_examples=5, deadline=None)
+def test_every_child_keeps_to_the_schema_of_its_kind(spec: Spec) -> None:
+    for obj in children(spec):
+        kubernetes_validate.validate(obj, "1.35", strict=True)
+
+
+@given(specs())
+@FEW
+def test_a_record_is_read_back_as_the_revision(spec: Spec) -> None:
+    made = revision.render(SUBJECT, spec, SITE, content_of(spec), number=7)
+
+    assert revision.read(json.loads(json.dumps(revision.record(SUBJECT, made)))) == made
+
+
+def test_a_record_of_another_format_is_left_alone() -> None:
+    assert revision.read({"data": {"format": 2}}) is None
+    assert revision.read({}) is None
+
+
+def key(document: dict[str, Any]) -> str:
+    return revision.key(SUBJECT, parse("digits", document), None)
+
+
+BASE = {"model": {"source": {"persistentVolumeClaim": {"claimName": "m"}}}, "scaling": {"maxReplicas": 4}}
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    document = copy.deepcopy(BASE)
+    *parents, last = path.split(".")
+    part: dict[str, Any] = document
+    for parent in parents:
+        part = part.setdefault(parent, {})
+    part[last] = value
+    return document
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("model.name", "other"),
+        ("model.source.persistentVolumeClaim.path", "a"),
+        ("model.revision", "2"),
+        ("model.versions", {"latest": 2}),
+        ("model.backend", "python"),
+        ("model.parameters", {"a": "b"}),
+        ("model.warmup", {}),
+        ("runtime.image", "x"),
+        ("runtime.imagePullSecrets", [{"name": "a"}]),
+        ("runtime.gpu.count", 2),
+        ("runtime.resources.cpu", "1"),
+        ("runtime.resources.memory", "1Gi"),
+        ("runtime.instancesPerGPU", 2),
+        ("runtime.env", [{"name": "A", "value": "b"}]),
+        ("runtime.sharedMemory", "1Gi"),
+        ("runtime.placement.nodeSelector", {"a": "b"}),
+        ("runtime.placement.tolerations", [{"key": "a"}]),
+        ("runtime.placement.priorityClassName", "a"),
+        ("runtime.placement.runtimeClassName", "a"),
+        ("runtime.startupTimeout", "1m"),
+        ("batching", {}),
+        ("batching.maxBatchSize", 4),
+        ("batching.maxQueueDelay", "1ms"),
+        ("batching.preferredBatchSizes", [4]),
+        ("batching.preserveOrdering", True),
+        ("traffic.drain", "31s"),
+    ],
+)
+def test_a_change_of_what_a_server_pod_is_made_of_is_a_new_revision(path: str, value: Any) -> None:
+    assert key(changed(path, value)) != key(BASE)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("replicas", 7),
+        ("scaling", None),
+        ("scaling.maxReplicas", 9),
+        ("scaling.targets.queueDepth", 9),
+        ("scaling.behavior", {}),
+        ("traffic.balancerReplicas", 1),
+        ("traffic.queueLimit", 9),
+        ("traffic.requestTimeout", "9s"),
+        ("runtime.gpu", {"count": 1}),
+        ("runtime.startupTimeout", "10m"),
+    ],
+)
+def test_a_change_of_anything_else_is_none(path: str, value: Any) -> None:
+    assert key(changed(path, value)) == key(BASE)
+
+
+def test_a_later_version_finds_the_records_of_this_one() -> None:
+    assert key(BASE) == "1951ff15a3"
+    assert key(changed("batching.maxBatchSize", 4)) == "2f85894322"
+
+
+def test_the_content_of_a_config_map_is_part_of_the_revision() -> None:
+    spec = spec_of(model={"source": {"configMap": {"name": "m", "items": [{"key": "model", "path": "1/model.onnx"}]}}})
+    other = revision.Content(data=CONTENT.data, binary={"model": "AAED"})
+    one, two = (revision.render(SUBJECT, spec, SITE, content, number=1) for content in (CONTENT, other))
+
+    assert one.key != two.key
+    assert one.snapshot != two.snapshot
+
+
+def test_another_name_is_another_revision() -> None:
+    assert revision.key(Subject("team", "a", "u"), MINIMAL, None) != revision.key(SUBJECT, MINIMAL, None)
+
+
+def test_a_revision_does_not_depend_on_the_operator_s_version() -> None:
+    newer = replace(SITE, operator_image="localhost/halcyon-operator:next")
+
+    assert (
+        revision.render(SUBJECT, MINIMAL, newer, None, number=1).key
+        == revision.key(SUBJECT, MINIMAL, None)
+        == revision.key(Subject("elsewhere", "digits", "another uid"), MINIMAL, None)
+    )
+
+
+def server_pod(**fields: Any) -> tuple[Object, Object]:
+    pod = find(children(spec_of(**fields)), "Deployment", "digits-a")["spec"]["template"]["spec"]
+    return pod, pod["containers"][0]
+
+
+def test_gpus_are_a_limit_and_their_taint_is_tolerated() -> None:
+    pod, triton = server_pod(runtime={"gpu": {"count": 2}})
+
+    assert triton["resources"] == {"limits": {"nvidia.com/gpu": "2"}}
+    assert pod["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists"}]
+
+
+def test_a_pod_without_gpu_asks_for_none() -> None:
+    pod, triton = server_pod(runtime={"gpu": {"count": 0}})
+
+    assert triton["resources"] == {}
+    assert "tolerations" not in pod
+
+
+def test_memory_is_request_and_limit_and_cpu_a_request() -> None:
+    _, triton = server_pod(runtime={"gpu": {"count": 0}, "resources": {"cpu": "2", "memory": "4Gi"}})
+
+    assert triton["resources"] == {"requests": {"cpu": "2", "memory": "4Gi"}, "limits": {"memory": "4Gi"}}
+
+
+def test_a_secret_s_key_reaches_the_environment_by_reference() -> None:
+    entries = [{"name": "A", "value": ""}, {"name": "B", "secretKeyRef": {"name": "s", "key": "k"}}]
+
+    assert server_pod(runtime={"env": entries})[1]["env"] == [
+        {"name": "A", "value": ""},
+        {"name": "B", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+    ]
+
+
+@pytest.mark.parametrize(("timeout", "seconds"), [("10m", 600), ("10s500ms", 11), ("24h", 86400)])
+def test_the_start_up_probe_and_the_deadline_follow_the_startup_timeout(timeout: str, seconds: int) -> None:
+    deployment = find(children(spec_of(runtime={"startupTimeout": timeout})), "Deployment", "digits-a")["spec"]
+    probe = deployment["template"]["spec"]["containers"][0]["startupProbe"]
+
+    assert probe["failureThreshold"] * probe["periodSeconds"] == seconds
+    assert deployment["progressDeadlineSeconds"] > seconds
+
+
+def test_the_probes_ask_for_the_model_itself() -> None:
+    _, triton = server_pod(model={"name": "Digits.v2"})
+
+    assert triton["readinessProbe"]["httpGet"]["path"] == "/v2/models/Digits.v2/ready"
+    assert triton["livenessProbe"]["httpGet"]["path"] == "/v2/health/live"
+
+
+def test_a_model_of_a_config_map_is_loaded_from_its_copy() -> None:
+    spec = spec_of(model={"source": {"configMap": {"name": "m", "items": [{"key": "model", "path": "1/m.onnx"}]}}})
+    objects = children(spec)
+    (volume,) = (v for v in pods(objects)[0]["spec"]["volumes"] if v["name"] == "source")
+    copied = find(objects, "ConfigMap", volume["configMap"]["name"])
+
+    assert volume["configMap"]["name"] != "m"
+    assert copied["immutable"]
+    assert copied["binaryData"] == dict(CONTENT.binary)
+    assert volume["configMap"]["items"] == [{"key": "model", "path": "1/m.onnx"}]
+
+
+def test_a_volume_is_mounted_read_only() -> None:
+    pod, triton = server_pod()
+    (volume,) = (v for v in pod["volumes"] if v["name"] == "source")
+
+    assert volume["persistentVolumeClaim"] == {"claimName": "m", "readOnly": True}
+    assert all(m["readOnly"] for m in triton["volumeMounts"] if m["name"] == "source")
+
+
+def test_the_autoscaler_has_both_targets_as_average_values() -> None:
+    hpa = scaler.hpa(SUBJECT, spec_of(scaling={"maxReplicas": 8}, batching={"maxBatchSize": 16}))["spec"]
+
+    assert hpa["scaleTargetRef"] == {
+        "apiVersion": "serving.halcyon.dev/v1alpha1",
+        "kind": "ModelDeployment",
+        "name": "digits",
+    }
+    assert [(m["external"]["metric"]["name"], m["external"]["target"]) for m in hpa["metrics"]] == [
+        ("queueDepth", {"type": "AverageValue", "averageValue": "16"}),
+        ("gpuUtilization", {"type": "AverageValue", "averageValue": "80"}),
+    ]
+    assert (hpa["minReplicas"], hpa["maxReplicas"]) == (1, 8)
+    assert "behavior" not in hpa
+
+
+def test_without_a_gpu_there_is_no_target_for_one() -> None:
+    hpa = scaler.hpa(SUBJECT, spec_of(scaling={"maxReplicas": 8}, runtime={"gpu": {"count": 0}}))["spec"]
+
+    assert [m["external"]["metric"]["name"] for m in hpa["metrics"]] == ["queueDepth"]
+
+
+def test_without_scaling_there_is_no_autoscaler_to_render() -> None:
+    with pytest.raises(ValueError, match="without scaling"):
+        scaler.hpa(SUBJECT, MINIMAL)
+
+
+@given(st.integers(0, 1000))
+def test_server_lines_are_reserved_for_every_pod_and_as_many_that_drain(most: int) -> None:
+    spec = spec_of(replicas=most)
+    (slot,) = balancer.plan(SUBJECT, spec, SITE, (names.SLOT_A,)).slots
+
+    assert 2 * max(most, 1) + 1 < slot.capacity <= 4 * max(most, 1) + 8
+    assert slot.capacity.bit_count() == 1
+
+
+def test_a_request_may_take_at_least_a_millisecond_and_drain_is_in_whole_seconds() -> None:
+    plan = balancer.plan(
+        SUBJECT, spec_of(traffic={"requestTimeout": "10ms500us", "drain": "1s1us"}), SITE, (names.SLOT_A,)
+    )
+
+    assert (plan.request_timeout_ms, plan.drain_ms) == (10, 2000)
+
+
+def test_shared_memory_is_a_volume_of_its_size() -> None:
+    pod, triton = server_pod(runtime={"sharedMemory": "2Gi"})
+    (volume,) = (v for v in pod["volumes"] if v["name"] == "shm")
+
+    assert volume["emptyDir"]["medium"] == "Memory"
+    assert quantity(volume["emptyDir"]["sizeLimit"]) == 2 * 2**30
+    assert {"name": "shm", "mountPath": "/dev/shm"} in triton["volumeMounts"]

@@ -1,0 +1,57 @@
+"""All children of a minimal and of a full ModelDeployment, as files: a change of what is rendered is seen in review.
+
+HALCYON_UPDATE_GOLDEN=1 writes the files anew.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from halcyon.api import crd
+from halcyon.api.parse import parse
+from halcyon.api.spec import Spec
+from tests.unit.render.rendered import children
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+
+
+class _Plain(yaml.SafeDumper):
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002  # the signature is PyYAML's
+        return True
+
+
+def _fields(schema: dict[str, Any], value: Any, where: str) -> Iterator[tuple[str, bool]]:
+    """Every field that the schema has where the value has its parent, and whether it is set."""
+    if schema["type"] == "array":
+        for item in value:
+            yield from _fields(schema["items"], item, where)
+    for name, field in schema.get("properties", {}).items():
+        yield f"{where}.{name}", name in value
+        if name in value:
+            yield from _fields(field, value[name], f"{where}.{name}")
+
+
+def test_the_full_resource_sets_every_field_that_can_be_set_beside_the_others() -> None:
+    resource = yaml.safe_load((GOLDEN / "full.yaml").read_text())
+    found = list(_fields(crd.schema(Spec), resource["spec"], "spec"))
+    unset = {where for where, _ in found} - {where for where, is_set in found if is_set}
+
+    assert unset == {"spec.model.source.persistentVolumeClaim", "spec.model.versions.latest", "spec.model.versions.all"}
+
+
+@pytest.mark.parametrize("name", ["minimal", "full"])
+def test_the_children_are_those_of_the_golden_file(name: str) -> None:
+    resource = yaml.safe_load((GOLDEN / f"{name}.yaml").read_text())
+    spec = parse(resource["metadata"]["name"], resource["spec"])
+    rendered = yaml.dump_all(children(spec), Dumper=_Plain, sort_keys=False, width=120)
+    file = GOLDEN / f"{name}.children.yaml"
+    if os.environ.get("HALCYON_UPDATE_GOLDEN"):
+        file.write_text(rendered)
+
+    assert rendered == file.read_text(), "HALCYON_UPDATE_GOLDEN=1 writes the file anew; look at the difference"

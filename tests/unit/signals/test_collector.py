@@ -1,0 +1,262 @@
+"""The agents' streams, over real connections."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import WSCloseCode, WSMsgType, web
+from aiohttp.test_utils import TestClient, TestServer
+
+from halcyon.api.record import AUDIENCE, STREAM_PATH
+from halcyon.signals import collector as module
+from halcyon.signals.collector import Collector, speaks_for
+from halcyon.signals.hub import Hub
+from tests.unit.signals.records import haproxy, record, triton
+
+ACCOUNT = "system:serviceaccount:ns:m-balancer"
+
+
+class Accounts:
+    """Tokens and whose they are; counts how often it was asked."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, str] = {"good": ACCOUNT, "other": "system:serviceaccount:ns:default", "person": "alice"}
+        self.asked = 0
+        self.down = False
+
+    async def __call__(self, token: str, audience: str) -> str | None:
+        assert audience == AUDIENCE
+        self.asked += 1
+        if self.down:
+            raise ConnectionError("no API server")
+        return self.known.get(token)
+
+
+class Clock:
+    """A clock that stands until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Scene:
+    """A collector that is served."""
+
+    client: TestClient[web.Request, web.Application]
+
+    def __init__(self) -> None:
+        self.accounts, self.clock, self.hub = Accounts(), Clock(), Hub()
+        self.collector = Collector(self.hub, self.accounts, monotonic=self.clock)
+
+    async def connect(self, token: str | None = "good") -> aiohttp.ClientWebSocketResponse:
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        return await self.client.ws_connect(STREAM_PATH, headers=headers)
+
+    async def refused(self, token: str | None) -> int:
+        with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
+            await self.connect(token)
+        return caught.value.status
+
+    def has_accepted(self, records: int) -> bool:
+        return self.count("accepted") == records
+
+    def count(self, result: str) -> float:
+        return float(self.collector.records.labels(result)._value.get())
+
+
+@asynccontextmanager
+async def served() -> AsyncIterator[Scene]:
+    scene = Scene()
+    app = web.Application()
+    app.add_routes(scene.collector.routes())
+    async with TestClient(TestServer(app)) as client:
+        scene.client = client
+        yield scene
+
+
+async def closed_with(stream: aiohttp.ClientWebSocketResponse) -> int | None:
+    message = await stream.receive(timeout=5)
+    assert message.type in {WSMsgType.CLOSE, WSMsgType.CLOSED}
+    return stream.close_code
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    """Lets the server run until it has seen what was sent."""
+    async with asyncio.timeout(5):
+        while not condition():  # noqa: ASYNC110  # a counter has no event to wait for
+            await asyncio.sleep(0)
+
+
+async def test_a_record_of_the_tokens_model_reaches_the_hub() -> None:
+    async with served() as scene:
+        stream = await scene.connect()
+        await stream.send_str(record(0, triton(), balancer=haproxy(7)).to_json())
+        await until(lambda: scene.count("accepted"))
+        observation = scene.hub.observe("ns", "m", scene.clock())
+        assert observation is not None
+        assert observation.balancers[0].points[-1].queued == 7
+        await stream.close()
+
+
+@pytest.mark.parametrize(
+    ("token", "status"), [(None, 401), ("", 401), ("unknown", 401), ("other", 403), ("person", 403)]
+)
+async def test_who_is_not_a_balancer_is_refused(token: str | None, status: int) -> None:
+    async with served() as scene:
+        assert await scene.refused(token) == status
+
+
+async def test_an_authenticator_that_cannot_be_asked_is_no_verdict() -> None:
+    async with served() as scene:
+        scene.accounts.down = True
+        assert await scene.refused("good") == 503
+
+
+@pytest.mark.parametrize("foreign", [{"name": "other"}, {"namespace": "elsewhere"}])
+async def test_an_agent_that_speaks_for_another_model_is_cut_off(foreign: dict[str, Any]) -> None:
+    async with served() as scene:
+        stream = await scene.connect()
+        await stream.send_str(record(0, **foreign).to_json())
+        assert await closed_with(stream) == WSCloseCode.POLICY_VIOLATION
+        assert scene.count("foreign") == 1
+        assert list(scene.hub.models()) == []
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "[" * 90_000, '{"version":' + "9" * 5000 + "}", '{"version":99}'])
+async def test_garbage_is_cut_off(text: str) -> None:
+    async with served() as scene:
+        stream = await scene.connect()
+        await stream.send_str(text)
+        assert await closed_with(stream) == WSCloseCode.INVALID_TEXT
+        assert scene.count("garbage") == 1
+
+
+async def test_bytes_are_garbage() -> None:
+    async with served() as scene:
+        stream = await scene.connect()
+        await stream.send_bytes(b"\x00")
+        assert await closed_with(stream) == WSCloseCode.INVALID_TEXT
+
+
+async def test_a_message_that_is_too_large_is_cut_off() -> None:
+    async with served() as scene:
+        stream = await scene.connect()
+        await stream.send_str(" " * (module.MOST_BYTES + 1))
+        assert await closed_with(stream) == WSCloseCode.MESSAGE_TOO_BIG
+
+
+async def test_the_largest_model_fits_into_a_message() -> None:
+    pods = [
+        triton(
+            f"{'n' * 52}-a-7d9f8b6c5d-{n:05d}", versions=("1",), failed=10**9, backend_failed=10**9, succeeded=10**12,
+            rows=10**12, executions=10**12, queue_us=10**15, compute_us=10**15, pending=10**5, gpu=0.123456789, at=0.123456,
+        )
+        for n in range(1250)
+    ]  # fmt: skip
+    text = record(0, *pods, namespace="n" * 63).to_json()
+    assert len(text) < module.MOST_BYTES
+
+
+async def test_a_flood_is_cut_off_and_a_steady_stream_is_not() -> None:
+    async with served() as scene:
+        stream = await scene.connect()
+        for n in range(60):
+            scene.clock.now += 1.0
+            await stream.send_str(record(n).to_json())
+            await until(partial(scene.has_accepted, n + 1))
+        for n in range(60, 90):
+            await stream.send_str(record(n).to_json())
+        assert await closed_with(stream) == WSCloseCode.POLICY_VIOLATION
+        assert scene.count("accepted") == 59 + module.BURST
+        assert scene.count("flood") == 1
+
+
+async def test_an_accepted_token_is_not_asked_for_again_within_a_minute() -> None:
+    async with served() as scene:
+        for _ in range(3):
+            await (await scene.connect()).close()
+        assert scene.accounts.asked == 1
+        scene.clock.now += module.REMEMBER_S
+        await (await scene.connect()).close()
+        assert scene.accounts.asked == 2
+
+
+async def test_a_refused_token_is_asked_for_each_time() -> None:
+    async with served() as scene:
+        assert await scene.refused("late") == 401
+        scene.accounts.known["late"] = ACCOUNT
+        await (await scene.connect("late")).close()
+
+
+async def test_a_stream_ends_when_its_token_has_been_revoked() -> None:
+    async with served() as scene:
+        stream = await scene.connect()
+        scene.accounts.known.clear()
+        scene.clock.now += module.ASK_AGAIN_S
+        await stream.send_str(record(0).to_json())
+        assert await closed_with(stream) == WSCloseCode.POLICY_VIOLATION
+
+
+async def test_a_stream_outlives_an_api_server_that_is_away() -> None:
+    async with served() as scene:
+        stream = await scene.connect()
+        scene.accounts.down = True
+        scene.clock.now += module.ASK_AGAIN_S
+        await stream.send_str(record(0).to_json())
+        await until(lambda: scene.count("accepted"))
+        await stream.close()
+
+
+async def test_absurd_values_are_counted_and_not_believed() -> None:
+    async with served() as scene:
+        stream = await scene.connect()
+        await stream.send_str(record(0, triton(gpu=80.0, pending=-1), balancer=haproxy(-3)).to_json())
+        await until(lambda: scene.count("accepted"))
+        assert scene.collector.absurd._value.get() == 3
+        await stream.close()
+
+
+async def test_streams_per_model_are_bounded() -> None:
+    async with served() as scene:
+        streams = [await scene.connect() for _ in range(module.MOST_STREAMS)]
+        assert await scene.refused("good") == 503
+        await streams[0].close()
+        await until(lambda: scene.collector.streams._value.get() == module.MOST_STREAMS - 1)
+        await (await scene.connect()).close()
+        for stream in streams[1:]:
+            await stream.close()
+
+
+async def test_a_stopping_operator_says_goodbye() -> None:
+    async with served() as scene:
+        stream = await scene.connect()
+        await until(lambda: scene.collector.streams._value.get() == 1)
+        closing = asyncio.ensure_future(scene.collector.close())
+        assert await closed_with(stream) == WSCloseCode.GOING_AWAY
+        await closing
+
+
+@pytest.mark.parametrize(
+    ("username", "model"),
+    [
+        ("system:serviceaccount:ns:m-balancer", ("ns", "m")),
+        ("system:serviceaccount:ns:m-balancer-balancer", ("ns", "m-balancer")),
+        ("system:serviceaccount:ns:-balancer", None),
+        ("system:serviceaccount:ns:m", None),
+        ("system:serviceaccount:m-balancer", None),
+        ("system:serviceaccount:a:b:m-balancer", None),
+        ("system:node:m-balancer", None),
+        ("", None),
+    ],
+)
+def test_an_account_speaks_for_its_own_model_alone(username: str, model: tuple[str, str] | None) -> None:
+    assert speaks_for(username) == model
