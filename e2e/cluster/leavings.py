@@ -52,10 +52,12 @@ def end_processes(place: Place) -> None:
     """
     deadline = time.monotonic() + _LIMIT_S
     while pids := alive(place):
-        kill(pids, still=lambda pid: is_marked(place, pid) or pid in cgroups.processes(place.cgroup))
-        if time.monotonic() > deadline:
+        remaining_s = deadline - time.monotonic()
+        if remaining_s < 0:
             raise ClusterError(f"cluster {place.name}: the processes {sorted(pids)} survive SIGKILL")
-        time.sleep(0.02)
+        kill(
+            pids, still=lambda pid: is_marked(place, pid) or pid in cgroups.processes(place.cgroup), limit_s=remaining_s
+        )
     reap()
 
 

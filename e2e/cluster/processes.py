@@ -6,7 +6,9 @@ and a recycled process id doesn't have it. (A file of process ids has a gap betw
 Processes in pods have environments of their own; they are found by the cluster's cgroup (see `leavings`).
 """
 
+import contextlib
 import os
+import select
 import signal
 import subprocess
 import time
@@ -105,19 +107,34 @@ def other_kubelet() -> int | None:
     return None
 
 
-def kill(pids: Iterable[int], *, still: Callable[[int], bool]) -> None:
-    """Send SIGKILL to each process for which STILL is true after a handle on it is held: no other can be hit."""
-    for pid in pids:
-        try:
-            handle = os.pidfd_open(pid)
-        except ProcessLookupError:
-            continue
-        try:
+def kill(pids: Iterable[int], *, still: Callable[[int], bool], limit_s: float) -> None:
+    """Send SIGKILL to each process for which STILL is true, and wait up to LIMIT_S for all of them to have exited.
+
+    STILL is asked after a handle on the process is held, so no other can be hit. The wait matters: a process that exits
+    loses its environment, and so its mark, before it closes its files.
+    """
+    waiting = select.poll()
+    handles: list[int] = []
+    left = 0
+    try:
+        for pid in pids:
+            try:
+                handle = os.pidfd_open(pid)
+            except ProcessLookupError:
+                continue
+            handles.append(handle)
             if still(pid):
-                signal.pidfd_send_signal(handle, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        finally:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(handle, signal.SIGKILL)
+                waiting.register(handle, select.POLLIN)
+                left += 1
+        deadline = time.monotonic() + limit_s
+        while left and (remaining_s := deadline - time.monotonic()) > 0:
+            for handle, _ in waiting.poll(remaining_s * 1000):
+                waiting.unregister(handle)
+                left -= 1
+    finally:
+        for handle in handles:
             os.close(handle)
 
 

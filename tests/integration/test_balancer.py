@@ -6,19 +6,23 @@ import asyncio
 import contextlib
 import itertools
 import json
+import os
+import sys
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
 import aiohttp
-import grpc
-import grpc.aio
+import grpc  # type: ignore[import-untyped]  # grpcio has no types
+import grpc.aio  # type: ignore[import-untyped]  # same
 import pytest
-from halcyon.api.plan import BalancerPlan, Slot
+
+from halcyon.api.plan import BalancerPlan, Collector, Slot
 from halcyon.balancer.pilot import Pilot
 from halcyon.balancer.slots import Endpoint
-
 from tests.unit.balancer import real_haproxy
+from tests.unit.balancer.stand_in_api import CONFIG_MAPS, SLICES, StandIn, certificate, slice_of
 from tests.unit.balancer.stand_ins import SERVICE, Pod, Subprocess
 
 if TYPE_CHECKING:
@@ -73,7 +77,11 @@ class Balanced:
 
     @property
     def channel(self) -> grpc.aio.Channel:
-        options = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_retries", 0)]
+        """Without the client's own retries: what is retried, HAProxy retries."""
+        return self.connect(retries=False)
+
+    def connect(self, *, retries: bool) -> grpc.aio.Channel:
+        options = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_retries", int(retries))]
         return grpc.aio.insecure_channel(f"127.0.0.1:{self.haproxy.ports.grpc}", options=options)
 
     async def counters(self) -> tuple[int, int, int]:
@@ -122,9 +130,9 @@ async def ask(port: int, method: str, target: str) -> tuple[int, dict[str, str],
     return await raw(port, request.encode("latin-1"))
 
 
-async def infer(channel: grpc.aio.Channel, method: str = "ModelInfer", timeout: float = 10) -> bytes:
+async def infer(channel: grpc.aio.Channel, method: str = "ModelInfer", within_s: float = 10) -> bytes:
     path = method if method.startswith("/") else SERVICE + method
-    return bytes(await channel.unary_unary(path)(b"x", timeout=timeout))
+    return bytes(await channel.unary_unary(path)(b"x", timeout=within_s))
 
 
 OPEN = [
@@ -202,7 +210,7 @@ async def test_only_inference_readiness_and_metadata_of_the_one_model_are_open_o
     for method, path, wanted in CLOSED:
         status, headers, body = await ask(port, method, path)
         assert status == wanted, (method, path, status)
-        if method not in {"HEAD"} and status in {404, 405}:
+        if method != "HEAD" and status in {404, 405}:
             assert headers["content-type"] == "application/json"
             assert json.loads(body)["error"]
     assert pod.seen == [], "nothing closed reached the pod"
@@ -271,6 +279,7 @@ async def test_the_queue_is_bounded_over_both_protocols_together_and_refusals_ar
     await balanced.begin()
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector, timeout=TIMEOUT) as session, balanced.channel as channel:
+        details: set[str] = set()
 
         async def by_http() -> int:
             async with session.post(balanced.url + "/v2/models/m/infer", data=b"{}") as response:
@@ -284,7 +293,7 @@ async def test_the_queue_is_bounded_over_both_protocols_together_and_refusals_ar
             try:
                 await infer(channel)
             except grpc.aio.AioRpcError as error:
-                assert "20 requests for model m wait already" in str(error.details())
+                details.add(str(error.details()))
                 return str(error.code().name)
             return "OK"
 
@@ -300,6 +309,7 @@ async def test_the_queue_is_bounded_over_both_protocols_together_and_refusals_ar
         assert [await by_grpc() for _ in range(5)] == ["RESOURCE_EXHAUSTED"] * 5
         for path in ("/v2/models/m/stats", "/v2/nothing"):
             await ask(balanced.haproxy.ports.http, "GET", path)
+        assert details == {"20 requests for model m wait already, the limit of this balancer; try later"}
         assert await balanced.counters() == (38, 10, 0)
         pod.hold.set()
         assert sorted(map(str, await asyncio.gather(*waiting))) == ["200"] * 14 + ["OK"] * 14
@@ -366,7 +376,8 @@ async def test_a_request_that_waited_too_long_in_the_queue_is_a_refusal(balanced
 class Load:
     """Closed loops of both protocols; every answer that is not the pods' is a failure."""
 
-    def __init__(self, balanced: Balanced, *, loops: int = 6, pause_s: float = 0.002) -> None:
+    def __init__(self, balanced: Balanced, *, loops: int = 6, pause_s: float = 0.002, retries: bool = False) -> None:
+        self._retries = retries
         self._balanced = balanced
         self._loops = loops
         self._pause_s = pause_s
@@ -374,9 +385,9 @@ class Load:
         self.by_pod: dict[str, int] = {}
         self.failures: list[str] = []
 
-    async def __aenter__(self) -> Load:
+    async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(timeout=TIMEOUT)
-        self._channel = self._balanced.channel
+        self._channel = self._balanced.connect(retries=self._retries)
         calls = itertools.cycle([self._http, self._grpc])
         self._tasks = [asyncio.ensure_future(self._loop(next(calls))) for _ in range(self._loops)]
         return self
@@ -583,7 +594,8 @@ async def test_a_restarted_agent_takes_over_what_runs_and_changes_nothing(balanc
 async def test_a_new_plan_is_one_reload_without_a_failed_request(balanced: Balanced) -> None:
     await balanced.start(2)
     await balanced.begin()
-    async with Load(balanced) as load:
+    # A stopping worker says GOAWAY; what it did not take any more, every gRPC client sends again by itself.
+    async with Load(balanced, retries=True) as load:
         for limit in (21, 22, 23):
             balanced.pilot.accept(replace(PLAN, queue_limit=limit, slots=(Slot("a", "m-server-a", 100, limit),)))
             await load.more(60)
@@ -631,7 +643,7 @@ async def test_cancelled_requests_leave_the_queue_and_never_bring_refused_stream
 
     async def one(channel: grpc.aio.Channel) -> None:
         try:
-            await infer(channel, timeout=0.3)
+            await infer(channel, within_s=0.3)
             code = "OK"
         except grpc.aio.AioRpcError as error:
             code = f"{error.code().name} {error.details()}"
@@ -650,7 +662,9 @@ async def test_cancelled_requests_leave_the_queue_and_never_bring_refused_stream
     assert reading.queued == 0
 
 
-async def test_haproxy_stays_small_with_a_full_queue(balanced: Balanced) -> None:
+async def test_haproxy_stays_small_with_a_full_queue(
+    balanced: Balanced, record_property: Callable[[str, object], None]
+) -> None:
     [pod] = await balanced.start(hold=asyncio.Event())
     assert pod.hold is not None
     await balanced.begin(replace(PLAN, queue_limit=200, max_connections=48, slots=(Slot("a", "m-server-a", 100, 32),)))
@@ -672,5 +686,162 @@ async def test_haproxy_stays_small_with_a_full_queue(balanced: Balanced) -> None
         loaded = sum(balanced.haproxy.memory_kib().values())
         pod.hold.set()
         await asyncio.gather(*waiting)
-    print(f"HAProxy PSS: {idle} KiB idle, {loaded} KiB with 200 waiting")
+    record_property("haproxy_kib_idle", idle)
+    record_property("haproxy_kib_with_200_waiting", loaded)
     assert loaded < 32 * 1024
+
+
+PAGE = """\
+# HELP nv_inference_request_success Number of successful inference requests
+nv_inference_request_success{{model="m",version="1"}} {success}
+nv_inference_request_failure{{model="m",reason="BACKEND",version="1"}} {failure}
+nv_inference_pending_request_count{{model="m",version="1"}} 3
+nv_gpu_utilization{{gpu_uuid="GPU-0"}} 0.5
+"""
+
+
+@dataclass
+class Process:
+    """The agent as it runs in a pod: a process of its own, with TLS and tokens."""
+
+    api: StandIn
+    collectors: list[StandIn]
+    process: asyncio.subprocess.Process
+    port: int
+
+    def memory_kib(self, field: str = "VmRSS") -> int:
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return next(int(line.split()[1]) for line in status.splitlines() if line.startswith(field + ":"))
+
+    async def probe(self, path: str) -> tuple[int, bytes]:
+        try:
+            status, _, body = await ask(self.port, "GET", path)
+        except (OSError, asyncio.IncompleteReadError):
+            return 0, b""
+        return status, body
+
+    async def is_(self, path: str, status: int) -> bool:
+        return (await self.probe(path))[0] == status
+
+
+@contextlib.asynccontextmanager
+async def agent(balanced: Balanced, tmp_path: Path, *, metrics_port: int) -> AsyncIterator[Process]:
+    secrets = tmp_path / "secrets"
+    (secrets / "kubernetes.io/serviceaccount").mkdir(parents=True)
+    (secrets / "halcyon").mkdir()
+    tls, api_ca = certificate(tmp_path, name="kubernetes")
+    (secrets / "kubernetes.io/serviceaccount/token").write_text("api-token\n")
+    (secrets / "kubernetes.io/serviceaccount/ca.crt").write_text(api_ca)
+    (secrets / "halcyon/token").write_text("collector-token\n")
+    api = await StandIn().start(tls=tls)
+    tls, collector_ca = certificate(tmp_path, name="halcyon.halcyon-system.svc")
+    collector = await StandIn().start(tls=tls)
+    plan = replace(PLAN, collector=Collector("127.0.0.1", collector.port, "halcyon.halcyon-system.svc", collector_ca))
+    api.put(CONFIG_MAPS, "m-balancer", {"data": {"plan.json": plan.to_json()}})
+    [port] = real_haproxy.free_ports(1)
+    ports = balanced.haproxy.ports
+    code = (
+        "from pathlib import Path; from halcyon.balancer.agent import Settings; "
+        "from halcyon.balancer.haproxy_config import Ports; from halcyon.balancer.main import run_agent; "
+        f"raise SystemExit(run_agent(Settings('default', 'm-balancer', 'm-balancer-x', Path({str(balanced.haproxy.directory)!r}), "
+        f"{port}, {ports!r}, {metrics_port}, Path({str(secrets)!r}), '127.0.0.1')))"
+    )
+    env = {**os.environ, "KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(api.port)}
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, env=env)
+    made = Process(api, [collector], process, port)
+    try:
+        yield made
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+        await api.stop()
+        await collector.stop()
+
+
+async def test_the_agent_as_a_process_serves_reports_takes_out_a_dead_backend_and_stays_small(  # noqa: PLR0915 - one life
+    balanced: Balanced, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    [metrics_port] = real_haproxy.free_ports(1)
+    pods = await balanced.start(6, metrics_port=metrics_port, page=PAGE.format(success=7, failure=0))
+    names = {endpoint(pod).pod: pod.address for pod in pods}
+    async with agent(balanced, tmp_path, metrics_port=metrics_port) as running:
+        running.api.put(SLICES, "m-server-a-x", slice_of("m-server-a", names))
+        # HAProxy starts when the agent is healthy: its configuration is there then.
+        await until(lambda: running.is_("/healthz", 200), 10)
+        assert (await running.probe("/readyz"))[0] == 503
+        await asyncio.to_thread(balanced.haproxy.start)
+        await until(lambda: running.is_("/readyz", 200), 10)
+        collector = running.collectors[0]
+        await until(lambda: _is(lambda: len(collector.records) > 0), 10)
+        async with Load(balanced, loops=8) as load:
+            await load.more(1500)
+            # One pod's stub dies: failures rise, successes don't; the others go on.
+            sick = pods[0]
+            since = asyncio.get_running_loop().time()
+            sick.page = PAGE.format(success=7, failure=2)
+            for pod in pods[1:]:
+                pod.page = PAGE.format(success=99, failure=0)
+
+            def state() -> str:
+                record = collector.records[-1][1]
+                return next(pod.state for pod in record.pods if pod.name == endpoint(sick).pod)
+
+            async def out() -> bool:
+                lines = (await balanced.haproxy.runtime.read()).lines.values()
+                return all(line.admin != "ready" for line in lines if line.address == sick.address)
+
+            assert await until(out, 5) < 2.0
+            await until(lambda: _is(lambda: state() == "maintenance"), 3)
+            assert asyncio.get_running_loop().time() - since < 3.5
+            await load.more(100)
+        assert load.failures == []
+        seen = len(collector.records)
+        await until(lambda: _is(lambda: len(collector.records) > seen + 1), 12)
+        record = collector.records[-1][1]
+        assert (record.namespace, record.name, record.agent) == ("default", "m", "m-balancer-x")
+        assert record.balancer is not None
+        assert record.balancer.requests >= 1500
+        assert {pod.state for pod in record.pods} == {"ready", "maintenance"}
+        assert {pod.gpu for pod in record.pods} == {0.5}
+        assert {pod.pending for pod in record.pods} == {3}
+        assert set(collector.tokens) == {"Bearer collector-token"}
+        assert {authorization for _, _, authorization in running.api.requests} == {"Bearer api-token"}
+        times = [at for at, _ in collector.records]
+        assert all(b - a > 0.9 for a, b in itertools.pairwise(times))
+        # The API server goes away: what is served stays served.
+        await running.api.stop()
+        await asyncio.sleep(0.5)
+        assert (await running.probe("/readyz"))[0] == 200
+        record_property("agent_kib", running.memory_kib())
+        record_property("agent_kib_at_most", running.memory_kib("VmHWM"))
+        assert running.memory_kib("VmHWM") < 48 * 1024
+        drained = asyncio.ensure_future(running.probe("/drain?delay=1"))
+        await until(lambda: running.is_("/readyz", 503), 1)
+        assert (await drained)[0] == 200
+        balanced.haproxy.kill()
+        began = time.monotonic()
+        running.process.terminate()
+        assert await asyncio.wait_for(running.process.wait(), 5) == 0
+        assert time.monotonic() - began < 2.5
+
+
+async def test_requests_that_find_no_server_are_told_at_once(balanced: Balanced, tmp_path: Path) -> None:
+    async with agent(balanced, tmp_path, metrics_port=1) as running:
+        await until(lambda: running.is_("/healthz", 200), 10)
+        await asyncio.to_thread(balanced.haproxy.start)
+        await until(lambda: running.is_("/readyz", 200), 10)
+        collector = running.collectors[0]
+        await until(lambda: _is(lambda: len(collector.records) > 0), 10)
+        await asyncio.sleep(0.5)
+        began = asyncio.get_running_loop().time()
+        assert (await ask(balanced.haproxy.ports.http, "POST", "/v2/models/m/infer"))[0] == 503
+
+        def told() -> bool:
+            return any(record.balancer is not None and record.balancer.refused == 1 for _, record in collector.records)
+
+        await until(lambda: _is(told), 2)
+        at = next(
+            at for at, record in collector.records if record.balancer is not None and record.balancer.refused == 1
+        )
+        assert at - began < 0.5

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from halcyon.balancer.sensor import Sighting
     from halcyon.balancer.slots import Endpoint
 
-TURN_S = 1.0
+TURN_S = 2.0
+"""Longest time without a turn; each look brings one too."""
 WAITING_TURN_S = 0.2
 """While no server is in use: a request that comes now must be told at once."""
 LOOK_S = 1.0
@@ -288,9 +289,10 @@ class Agent:
                 )
                 self._maintenance |= {verdict.dead}
                 last_s = clock()
-                self._wake.set()
             # A pod that did not answer this time is compared with what it said before.
             before = {pod: outcomes for pod, outcomes in {**before, **after}.items() if pod in self._sightings}
+            # A record is of one moment: HAProxy is read right after the pods.
+            await self._pilot.turn(self._endpoints, out=self._maintenance)
             self._offer(urgent=False)
             next_s = max(next_s + (SUSPECT_LOOK_S if verdict.suspects else LOOK_S), clock())
             await asyncio.sleep(next_s - clock())

@@ -180,7 +180,7 @@ def _global(out: _Writer, plan: BalancerPlan, listen: Listen) -> None:
     out.add("maxconn $connections", connections=min(max(4000, 2000 + plan.queue_limit), 20000))
     out.add("stats socket $file mode 600 level admin expose-fd listeners", file=listen.socket_path)
     out.add("stats timeout 10s")
-    out.add("hard-stop-after $ms", ms=plan.request_timeout_ms + plan.drain_ms)
+    out.add("hard-stop-after $ms", ms=plan.drain_ms)
     out.add("tune.bufsize $bytes", bytes=_BUFFER_BYTES)
     out.add("tune.h2.fe.max-concurrent-streams $streams", streams=_STREAMS_PER_CHANNEL)
     out.add("tune.h2.fe.initial-window-size $bytes", bytes=_WINDOW_BYTES)
@@ -197,6 +197,8 @@ def _defaults(out: _Writer, plan: BalancerPlan) -> None:
     out.add("retry-on conn-failure empty-response")
     # Without it a request that its client gave up stays in the queue, and its stream counts against the channel's limit.
     out.add("option abortonclose")
+    # A stopping process says `Connection: close` in an answer; closing an idle connection races with the client's next request.
+    out.add("option idle-close-on-response")
     out.add("http-reuse always")
     out.add("timeout connect 1s")
     out.add("timeout queue $ms", ms=timeout)

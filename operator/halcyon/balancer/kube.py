@@ -97,6 +97,7 @@ class Watch(Generic[_T]):
         project: Callable[[Mapping[str, Any]], _T],
         on_change: Callable[[Mapping[str, _T]], None],
         silence_s: float = SILENCE_S,
+        first_pause_s: float = _FIRST_PAUSE_S,
     ) -> None:
         """Nothing runs before `run`.
 
@@ -108,6 +109,7 @@ class Watch(Generic[_T]):
             project: what to keep of one object. It must not raise.
             on_change: called with everything that is kept, by name, after the list and after each change.
             silence_s: after so many seconds without a byte a stream counts as dead.
+            first_pause_s: after the first failure; each further one doubles it.
         """
         self._session = session
         self._access = access
@@ -116,6 +118,7 @@ class Watch(Generic[_T]):
         self._project = project
         self._on_change = on_change
         self._silence_s = silence_s
+        self._first_pause_s = first_pause_s
         self._kept: dict[str, _T] = {}
         self._tls: tuple[float, ssl.SSLContext | bool] | None = None
 
@@ -123,21 +126,33 @@ class Watch(Generic[_T]):
         """Follow until cancelled."""
         version: str | None = None
         pause_s = 0.0
+        told = False
         while True:
             try:
                 if version is None:
                     version = await self._list()
+                if told:
+                    log("info", "the API server answers again", path=self._path)
+                    told = False
                 began = asyncio.get_running_loop().time()
                 version, some = await self._watch(version)
                 # A watch that ends at once each time must not become a busy loop.
                 steady = some or asyncio.get_running_loop().time() - began > _STEADY_S
-                pause_s = 0.0 if steady else _longer(pause_s)
+                pause_s = 0.0 if steady else self._longer(pause_s)
             except _Gone:
                 version = None
-                pause_s = _longer(pause_s)
+                pause_s = self._longer(pause_s)
             except (KubeError, aiohttp.ClientError, OSError) as error:
-                pause_s = _longer(pause_s)
-                log("warning", "the API server does not answer as it should", path=self._path, error=repr(error))
+                pause_s = self._longer(pause_s)
+                # Once per outage: the lines of an agent are few.
+                if not told:
+                    log(
+                        "warning",
+                        "the API server does not answer; what is known stays",
+                        path=self._path,
+                        error=str(error),
+                    )
+                    told = True
             if pause_s:
                 await asyncio.sleep(random.uniform(pause_s / 2, pause_s))  # noqa: S311 - spreads load, keeps no secret
 
@@ -212,16 +227,15 @@ class Watch(Generic[_T]):
             self._tls = (changed, self._access.tls())
         return self._tls[1]
 
+    def _longer(self, pause_s: float) -> float:
+        return min(max(2 * pause_s, self._first_pause_s), _LONGEST_PAUSE_S)
+
     async def _check(self, response: aiohttp.ClientResponse) -> None:
         if response.status == 410:
             raise _Gone
         if response.status != 200:
             said = (await response.content.read(500)).decode(errors="replace")
             raise KubeError(f"{self._path} answers {response.status}: {said}")
-
-
-def _longer(pause_s: float) -> float:
-    return min(max(2 * pause_s, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
 
 
 def _load(text: bytes) -> dict[str, Any]:

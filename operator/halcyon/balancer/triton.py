@@ -106,7 +106,7 @@ def _sample(line: str) -> tuple[str, dict[str, str], float] | None:
     labels: dict[str, str] = {}
     rest = line[len(name) :]
     if end >= 0:
-        at = end + 1
+        at = end + 1 + len(line[end + 1 :]) - len(line[end + 1 :].lstrip())
         while found := _LABEL.match(line, at):
             labels[found[1]] = _ESCAPE.sub(lambda m: "\n" if m[1] == "n" else m[1], found[2])
             at = found.end()

@@ -86,9 +86,9 @@ class Informer:
         while True:
             try:
                 version = await self._replace()
-                attempt = 0
                 while True:
                     version = await self._follow(version)
+                    attempt = 0
             except errors.Gone:
                 log.info("the watch is too old; listing again", extra={"kind": self.kind.plural})
             except (errors.ApiError, errors.Unreachable) as error:

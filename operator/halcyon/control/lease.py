@@ -75,20 +75,25 @@ class Elector:
         """
         renewed = self.clock()
         while not stop.is_set():
+            # A renewal counts from before it is sent: the others' clocks start when it arrives, not when we hear of it.
+            began = self.clock()
+            end = renewed + RENEW_DEADLINE_S if self.leading.is_set() else began + RENEW_DEADLINE_S
             try:
-                async with asyncio.timeout(RENEW_DEADLINE_S / 2):
+                async with asyncio.timeout(min(RENEW_DEADLINE_S / 2, end - began)):
                     held = await self._once()
             except (errors.ApiError, errors.Unreachable, TimeoutError) as error:
                 log.warning("cannot reach the lease", extra={"error": str(error) or repr(error)})
                 held = None
             if held:
-                renewed = self.clock()
+                renewed = began
+                end = renewed + RENEW_DEADLINE_S
                 if not self.leading.is_set():
                     log.info("leading", extra={"identity": self.identity})
                     self.leading.set()
-            elif self.leading.is_set() and (held is False or self.clock() - renewed > RENEW_DEADLINE_S):
+            elif self.leading.is_set() and (held is False or self.clock() >= end):
                 raise errors.LeaseLost(f"lease {self.namespace}/{self.name} is held by '{self.holder}' or out of reach")
-            await pause(RENEW_EVERY_S if self.leading.is_set() else RENEW_EVERY_S / 2, stop)
+            every_s = RENEW_EVERY_S if self.leading.is_set() else RENEW_EVERY_S / 2
+            await pause(min(every_s, max(end - self.clock(), 0.0)), stop)
         if self.leading.is_set():
             await self._release()
 

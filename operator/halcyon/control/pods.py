@@ -109,7 +109,7 @@ def _troubles(pod: Object) -> list[Trouble]:
             found.append(Trouble(Reason.IMAGE_PULL_FAILED, _pull(status, waiting), name))
         elif status["name"] == "fetch" and ended.get("exitCode"):
             found.append(_fetch(ended, name))
-        elif waiting.get("reason") == "CreateContainerConfigError":
+        elif waiting.get("reason") in {"CreateContainerConfigError", "CreateContainerError"}:
             found.append(Trouble(Reason.CONTAINER_FAILED, f"{status['name']}: {waiting.get('message')}", name))
         elif ended.get("exitCode") and status["restartCount"] > 0:
             text = f"{status['name']} ended with {ended.get('reason') or 'Error'} (exit code {ended['exitCode']})"

@@ -11,10 +11,14 @@ from halcyon.api import conditions
 from halcyon.api.conditions import Condition, Reason, Type
 from halcyon.control import kinds, pods
 from halcyon.control.client import Object
-from halcyon.control.plan import Actuator, Plan
+from halcyon.control.kinds import Kind
+from halcyon.control.plan import Actuator, Plan, is_ours
 from halcyon.control.view import Signal, View
 from halcyon.render import names
 from halcyon.render.names import SLOT_A
+
+MOST_VERSIONS = 64
+"""The schema's limit; the highest are shown."""
 
 
 def make(view: View, plan: Plan, *, now: str) -> Object:
@@ -59,7 +63,7 @@ def _conditions(view: View, plan: Plan) -> list[Condition]:
         balancer,
         _scaling_active(view, plan),
     ]
-    reconciling = _reconciling(view, plan, servers, balancer)
+    reconciling = None if stalled else _reconciling(view, plan, servers, balancer)
     return [*decided, *(c for c in (reconciling, stalled) if c is not None)]
 
 
@@ -148,8 +152,14 @@ def _servers_ready(view: View, plan: Plan) -> Condition:
     return Condition(Type.SERVERS_READY, status=False, reason=reason, message=text)
 
 
+def _ours(view: View, kind: Kind, name: str) -> Object | None:
+    """The child of this name, unless it is somebody else's."""
+    child = view.children.get((kind, name))
+    return child if child is not None and is_ours(view, child) else None
+
+
 def _deployment_condition(view: View, name: str, wanted: str) -> dict[str, Any]:
-    deployment = view.children.get((kinds.DEPLOYMENT, name)) or {}
+    deployment = _ours(view, kinds.DEPLOYMENT, name) or {}
     found = (deployment.get("status") or {}).get("conditions") or ()
     return next((c for c in found if c.get("type") == wanted), {})
 
@@ -165,7 +175,7 @@ def _replica_failure(view: View) -> str:
 # isn't                  -            Unknown
 def _balancer_ready(view: View, plan: Plan) -> Condition:
     name = names.balancer(view.key.name)
-    deployment = view.children.get((kinds.DEPLOYMENT, name))
+    deployment = _ours(view, kinds.DEPLOYMENT, name)
     if deployment is None or plan.spec is None:
         text = "there is no balancer yet"
         return Condition(Type.BALANCER_READY, status=None, reason=Reason.UNKNOWN, message=text)
@@ -209,7 +219,7 @@ def _scaling_active(view: View, plan: Plan) -> Condition:
 
 
 def _hpa_condition(view: View, wanted: str) -> dict[str, Any]:
-    hpa = view.children.get((kinds.HPA, view.key.name)) or {}
+    hpa = _ours(view, kinds.HPA, view.key.name) or {}
     found = (hpa.get("status") or {}).get("conditions") or ()
     return next((c for c in found if c.get("type") == wanted), {})
 
@@ -242,6 +252,7 @@ def _ready(accepted: Condition, servers: Condition, balancer: Condition, loaded:
 # is not           some are of another revision            True
 # is not           none of the revision is ready, n > 0    True
 # is not           all of the revision, one ready          (absent)
+# Stalled                                                  (absent): who reads kstatus would take both for progress
 # A changed count is not a new revision: more or fewer pods of the revision are no reconciling.
 def _reconciling(view: View, plan: Plan, servers: Condition, balancer: Condition) -> Condition | None:
     if plan.spec is None or plan.target is None:
@@ -255,7 +266,7 @@ def _reconciling(view: View, plan: Plan, servers: Condition, balancer: Condition
 
 def _current(view: View, plan: Plan) -> str | None:
     """Key of the revision that is fully rolled out."""
-    deployment = view.children.get((kinds.DEPLOYMENT, names.server(view.key.name, SLOT_A)))
+    deployment = _ours(view, kinds.DEPLOYMENT, names.server(view.key.name, SLOT_A))
     if deployment is None or plan.target is None:
         return None
     status = deployment.get("status") or {}
@@ -326,7 +337,7 @@ def _summary(view: View, plan: Plan, status: dict[str, Any]) -> dict[str, str]:
 def _model(view: View, plan: Plan) -> dict[str, Any]:
     model: dict[str, Any] = {"name": plan.target.model if plan.target else ""}
     if view.signals and view.signals.versions:
-        model["versions"] = sorted(view.signals.versions, key=lambda v: (len(v), v))
+        model["versions"] = sorted(view.signals.versions, key=lambda v: (len(v), v))[-MOST_VERSIONS:]
     if (error := _load_error(view, plan)) is not None:
         model["error"] = error[: conditions.MESSAGE_LIMIT]
     return model
@@ -335,11 +346,11 @@ def _model(view: View, plan: Plan) -> dict[str, Any]:
 def _scaling(view: View, plan: Plan) -> dict[str, Any]:
     scaling: dict[str, Any] = {
         "actuator": plan.actuator.value,
-        "actuatorReason": plan.actuator_why,
+        "actuatorReason": plan.actuator_why[:1024],
         "policy": "Rules",
     }
     if plan.actuator is Actuator.HPA:
-        hpa = (view.children.get((kinds.HPA, view.key.name)) or {}).get("status") or {}
+        hpa = (_ours(view, kinds.HPA, view.key.name) or {}).get("status") or {}
         if hpa.get("desiredReplicas") is not None and hpa.get("conditions"):
             scaling["desired"] = hpa["desiredReplicas"]
             limited = _hpa_condition(view, "ScalingLimited")

@@ -47,7 +47,8 @@ class TokenReviewer(Protocol):
 class AccessReviewer(Protocol):
     """Tells whether a user may `list` an external metric in a namespace (SubjectAccessReview).
 
-    The verb is list, because that is what the API server makes of a GET without a name, also for the HPA.
+    The verb is list, because that is what the API server makes of a GET without a name. The metric is as it was asked for;
+    Kubernetes' clients, the HPA's too, ask in lower case: `resources: [queuedepth], verbs: [list]`.
     """
 
     async def __call__(self, user: User, *, namespace: str, metric: str) -> bool:

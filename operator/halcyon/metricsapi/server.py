@@ -30,8 +30,8 @@ from halcyon.scaling.observations import Missing
 from halcyon.scaling.rules import GPU_UTILIZATION, QUEUE_DEPTH, WINDOW_S, RulesReading
 
 METRICS = (QUEUE_DEPTH, GPU_UTILIZATION)
-_BY_LOWER = {metric.lower(): metric for metric in METRICS}
-"""The HPA asks for the name in lower case, since its client takes it for a resource."""
+_BY_RESOURCE = {metric.lower(): metric for metric in METRICS}
+"""Kubernetes' clients, the HPA's too, put a resource into the URL in lower case: the HPA asks for `queuedepth`."""
 LABEL = f"{OUR_GROUP}/model-deployment"
 PORT = 10250
 _SELECTOR = re.compile(re.escape(LABEL) + "=(?P<name>.+)")
@@ -77,7 +77,7 @@ class MetricsApi:
             web.get("/readyz", self._readyz),
             web.get("/apis", self._guarded(lambda _: wire.groups())),
             web.get(f"/apis/{wire.GROUP}", self._guarded(lambda _: wire.group())),
-            web.get(wire.ROOT, self._guarded(lambda _: wire.resources(METRICS))),
+            web.get(wire.ROOT, self._guarded(lambda _: wire.resources(_BY_RESOURCE))),
             web.get(f"{wire.ROOT}/namespaces/{{namespace}}/{{metric}}", self._value),
             web.get("/apis/{rest:.*}", self._nothing),
         ]
@@ -105,7 +105,7 @@ class MetricsApi:
 
     async def _value(self, request: web.Request) -> web.Response:
         response = await self._answer(request)
-        metric = _BY_LOWER.get(request.match_info["metric"].lower(), "other")
+        metric = _BY_RESOURCE.get(request.match_info["metric"].lower(), "other")
         self.requests.labels(metric, str(response.status)).inc()
         return response
 
@@ -114,9 +114,9 @@ class MetricsApi:
         refused = await self._admitted(request, namespace=namespace, metric=asked)
         if isinstance(refused, web.Response):
             return refused
-        metric = _BY_LOWER.get(asked.lower())
+        metric = _BY_RESOURCE.get(asked.lower())
         if metric is None:
-            return _fail(404, f"there is no metric {asked}; there are {' and '.join(METRICS)}")
+            return _fail(404, f"there is no metric {asked[:100]}; there are {' and '.join(METRICS)}")
         name = _selected(request.query.getall("labelSelector", []))
         if name is None:
             selector = ", ".join(request.query.getall("labelSelector", [])) or "empty"

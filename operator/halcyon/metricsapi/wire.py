@@ -52,7 +52,7 @@ def resources(metrics: Iterable[str]) -> dict[str, Any]:
                 "singularName": "",
                 "namespaced": True,
                 "kind": "ExternalMetricValueList",
-                "verbs": ["get", "list"],
+                "verbs": ["get"],
             }
             for metric in metrics
         ],

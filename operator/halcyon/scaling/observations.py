@@ -7,6 +7,7 @@ fall: only differences mean something. Not here: any target, any count that is w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -140,21 +141,53 @@ def mean(points: Sequence[P], now: float, window_s: float, known: Callable[[P], 
     would count five steady seconds as little as one of unrest. What is not known has no weight; None where nothing in
     the window is known.
     """
-    start = now - window_s
-    total = weight = 0.0
-    last: float | None = None
+    return mean_of_sum([points], now, window_s, known)
+
+
+def mean_of_sum(
+    series: Iterable[Sequence[P]], now: float, window_s: float, known: Callable[[P], float | None]
+) -> float | None:
+    """Mean over the last `window_s` of what all series add up to, over the time in which any of them is known.
+
+    Not the sum of the means: a series that begins within the window (a new balancer, which takes over a share of what
+    waited elsewhere) would count that share twice.
+    """
+    total = 0.0
+    spans: list[tuple[float, float]] = []
+    last: list[float] = []
+    for points in series:
+        newest_known = None
+        for begin, end, value in _held(points, now, known):
+            if end >= now - window_s:
+                newest_known = value
+            begin_in = max(begin, now - window_s)
+            if end > begin_in:
+                total += value * (end - begin_in)
+                spans.append((begin_in, end))
+        if newest_known is not None:
+            last.append(newest_known)
+    covered = _covered(spans)
+    if covered > 0:
+        return total / covered
+    return sum(last) if last else None
+
+
+def _held(points: Sequence[P], now: float, known: Callable[[P], float | None]) -> Iterable[tuple[float, float, float]]:
+    """(from, until, value) of each point that knows a value."""
     for index, point in enumerate(points):
         value = known(point)
-        if value is None or point.at > now:
-            continue
-        until = points[index + 1].at if index + 1 < len(points) else now
-        lasted = min(until, now, point.at + FRESH_S) - max(point.at, start)
-        if lasted > 0:
-            total += value * lasted
-            weight += lasted
-        if point.at >= start:
-            last = value
-    return total / weight if weight > 0 else last
+        if value is not None and point.at <= now:
+            following = points[index + 1].at if index + 1 < len(points) else now
+            yield point.at, min(following, now, point.at + FRESH_S), value
+
+
+def _covered(spans: list[tuple[float, float]]) -> float:
+    """Length of the union of spans."""
+    length, until = 0.0, -math.inf
+    for begin, end in sorted(spans):
+        length += max(end - max(begin, until), 0.0)
+        until = max(until, end)
+    return length
 
 
 def rate(points: Sequence[P], now: float, window_s: float, counter: Callable[[P], float | None]) -> float | None:

@@ -17,6 +17,7 @@ from halcyon.scaling.observations import (
     Value,
     fresh,
     mean,
+    mean_of_sum,
     newest,
     total_rate,
 )
@@ -69,12 +70,12 @@ def queue_depth(observation: Observation, *, target: int, replicas: int) -> Valu
     refused = total_rate((b.points for b in speaking), now, WINDOW_S, lambda p: p.refused)
     if refused is None:
         return Missing("only one record of each balancer so far: the rate of refused requests needs two")
-    waiting = refused + sum(mean(b.points, now, WINDOW_S, lambda p: p.queued) or 0.0 for b in speaking)
+    waiting = refused + (mean_of_sum([b.points for b in speaking], now, WINDOW_S, lambda p: p.queued) or 0.0)
     ready = [pod for pod in observation.pods if pod.ready]
     known = [pod for pod in ready if fresh(pod.points, now, lambda p: p.pending)]
     if ready and not known:
         return Missing(f"no ready pod says how much waits in it: {_names(ready)}")
-    waiting += sum(mean(pod.points, now, WINDOW_S, lambda p: p.pending) or 0.0 for pod in known)
+    waiting += mean_of_sum([pod.points for pod in known], now, WINDOW_S, lambda p: p.pending) or 0.0
     missing = len(ready) - len(known)
     return Value(filled(waiting, missing=missing, target=target, replicas=max(replicas, len(ready))), _at(observation))
 

@@ -233,7 +233,7 @@ def _add_pod(model: _Model, agent: str, sample: PodSample, at: float) -> None:
     pod.totals = merged
     known = [math.nan if math.isnan(t) else m for t, m in zip(totals, merged, strict=True)]
     pending = math.nan if sample.pending is None else sample.pending
-    gpu = math.nan if sample.gpu is None else 100.0 * sample.gpu
+    gpu = math.nan if sample.gpu is None else min(100.0 * sample.gpu, 100.0)
     pod.ring.add((at, pending, gpu, *known))
 
 

@@ -12,6 +12,8 @@ from halcyon.api.record import BalancerSample, PodSample, PodState, Record, Reco
 
 MOST_WAITING = 1e6
 """More requests than this don't wait in one process: a balancer's queue is bounded at 100,000 by the spec."""
+MOST_BUSY = 1.05
+"""GPU utilisation: a busy share measured over a moment may end a little above 1; 80 is one in percent, and wrong."""
 MOST_COUNTED = 2.0**53
 """Above it a float no longer tells neighbours apart."""
 MOST_PODS = 2048
@@ -23,7 +25,7 @@ MOST_VERSIONS = 64
 _STATES = frozenset(get_args(PodState))
 _LIMITS = (
     ("pending", MOST_WAITING),
-    ("gpu", 1.0),
+    ("gpu", MOST_BUSY),
     *((field, MOST_COUNTED) for field in ("succeeded", "failed", "backend_failed", "rows", "executions")),
     *((field, MOST_COUNTED) for field in ("queue_us", "compute_us")),
 )

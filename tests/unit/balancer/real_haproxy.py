@@ -82,24 +82,28 @@ class Haproxy:
 
     def __init__(self, directory: Path, tree: Path) -> None:
         self.directory = directory
-        self._inside = Path("/") / directory.relative_to(tree)
         self._tree = tree
         http, grpc, metrics, server_http, server_grpc = free_ports(5)
         self.ports = Ports(http, grpc, metrics, server_http, server_grpc)
-        self.listen = Listen(self.ports, dual_stack=False, socket_path=str(self._inside / "haproxy.sock"))
+        self.listen = Listen(self.ports, dual_stack=False, socket_path=str(directory / "haproxy.sock"))
         self.config = directory / "haproxy.cfg"
         self.runtime = RuntimeSocket(str(directory / "haproxy.sock"), str(directory / "master.sock"), self.ports)
         self._log = (directory / "log").open("wb")
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        inside = self._inside
         command = ["chroot", str(self._tree), "/usr/sbin/haproxy", "-W", "-db"]
-        command += ["-S", f"{inside}/master.sock", "-f", f"{inside}/haproxy.cfg"]
+        command += ["-S", f"{self.directory}/master.sock", "-f", f"{self.directory}/haproxy.cfg"]
         self.process = subprocess.Popen(command, stderr=self._log, stdout=self._log)
         deadline = time.monotonic() + 10
         while time.monotonic() < deadline:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.ports.http), 1):
+            master = str(self.directory / "master.sock")
+            with (
+                contextlib.suppress(OSError),
+                socket.create_connection(("127.0.0.1", self.ports.http), 1),
+                socket.socket(socket.AF_UNIX) as other,
+            ):
+                other.connect(master)
                 return
             if self.process.poll() is not None:
                 raise RuntimeError(f"HAProxy ended: {self.said()}")
@@ -126,7 +130,7 @@ class Haproxy:
 
     def kill(self) -> None:
         """As a crash: master and worker at once, no good-bye."""
-        if self.process is None:
+        if self.process is None or self.process.poll() is not None:
             return
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
         self.process.kill()
@@ -145,10 +149,14 @@ class Haproxy:
 def haproxy() -> Iterator[Haproxy]:
     """Not started yet: write `config` first."""
     tree = root()
-    directory = Path(tempfile.mkdtemp(prefix="halcyon-", dir=tree / "tmp"))
+    inside = Path(tempfile.mkdtemp(prefix="halcyon-", dir=tree / "tmp"))
+    # The same path within the chroot and outside of it: both ends of a socket know it by one name.
+    directory = Path("/tmp") / inside.name
+    directory.symlink_to(inside)
     made = Haproxy(directory, tree)
     try:
         yield made
     finally:
         made.close()
-        shutil.rmtree(directory, ignore_errors=True)
+        directory.unlink()
+        shutil.rmtree(inside, ignore_errors=True)

@@ -49,7 +49,7 @@ class Site:
             ("ns", "digits"): RulesReading(50.0, 2, Value(12.5, 48.0), Value(160.0, 48.0))
         }
         self.tokens: dict[str, User] = {"alices": User("alice", ("staff",)), "bobs": User("bob")}
-        self.allowed = {("alice", "ns", "queueDepth")}
+        self.allowed = {("alice", "ns", "queuedepth"), ("alice", "ns", "queueDepth")}
         self.reviews_fail = False
         self.reviewed: list[str] = []
         self.ready = True
@@ -164,6 +164,12 @@ async def test_the_hpa_gets_one_value_with_its_time_and_window(tmp_path: Path) -
         assert site.reviewed == []
 
 
+async def test_a_metric_is_found_in_lower_case_as_kubernetes_clients_ask_for_it(tmp_path: Path) -> None:
+    async with served() as site:
+        status, answer = await as_hpa(site, tmp_path, f"{ROOT}/namespaces/ns/queuedepth")
+        assert (status, answer["items"][0]["metricName"]) == (200, "queueDepth")
+
+
 async def test_discovery_says_what_there_is(tmp_path: Path) -> None:
     async with served() as site:
         _, groups = await as_hpa(site, tmp_path, "/apis")
@@ -171,7 +177,7 @@ async def test_discovery_says_what_there_is(tmp_path: Path) -> None:
         _, group = await as_hpa(site, tmp_path, "/apis/external.metrics.k8s.io")
         assert group["preferredVersion"]["groupVersion"] == "external.metrics.k8s.io/v1beta1"
         _, resources = await as_hpa(site, tmp_path, ROOT)
-        assert [resource["name"] for resource in resources["resources"]] == list(METRICS)
+        assert [resource["name"] for resource in resources["resources"]] == [metric.lower() for metric in METRICS]
         assert resources["kind"] == "APIResourceList"
 
 

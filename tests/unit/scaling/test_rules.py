@@ -17,6 +17,7 @@ from halcyon.scaling.observations import (
     Value,
     mean,
     mean_batch,
+    mean_of_sum,
     rate,
     request_rate,
 )
@@ -198,6 +199,14 @@ def points(*pairs: tuple[float, float | None]) -> list[PodPoint]:
 def test_a_value_holds_until_the_next(series: list[PodPoint], expected: float | None) -> None:
     result = mean(series, NOW, 15.0, lambda p: p.pending)
     assert result == (None if expected is None else pytest.approx(expected))
+
+
+def test_what_moves_from_one_balancer_to_a_new_one_is_not_counted_twice() -> None:
+    old = [PodPoint(NOW - 15, pending=20.0), PodPoint(NOW - 5, pending=10.0)]
+    new = [PodPoint(NOW - 5, pending=10.0)]
+    assert mean_of_sum([old, new], NOW, 15.0, lambda p: p.pending) == pytest.approx(20)
+    assert mean_of_sum([new], NOW, 15.0, lambda p: p.pending) == pytest.approx(10)
+    assert mean_of_sum([], NOW, 15.0, lambda p: p.pending) is None
 
 
 def test_a_rate_needs_two_points() -> None:

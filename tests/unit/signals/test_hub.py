@@ -130,6 +130,12 @@ def test_the_graver_word_on_a_pod_counts(one: str, other: str, merged: str) -> N
         assert seen(hub, 0.0).pods[0].state == merged
 
 
+def test_a_gpu_is_never_more_than_wholly_busy() -> None:
+    hub = Hub()
+    hub.receive(record(0, triton(gpu=1.03)), 0.0)
+    assert seen(hub, 0.0).pods[0].points[-1].gpu == 100.0
+
+
 def test_a_restarted_pod_counts_from_zero() -> None:
     hub = Hub()
     for second, rows in enumerate([1000, 1010, 3, 13, 23, 23]):

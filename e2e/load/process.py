@@ -1,0 +1,139 @@
+"""A load in a process of its own, so that neither disturbs the other's timing."""
+
+import contextlib
+import dataclasses
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+from e2e.load.settings import Load, Report
+
+_REPOSITORY = Path(__file__).resolve().parents[2]
+_GRACE_S = 5.0
+
+
+class LoadFailedError(Exception):
+    """The load's process ended without a report; the message has the end of what it said."""
+
+
+class RunningLoad:
+    """A load under way. As a context: ended, and its process gone, when the context is left."""
+
+    def __init__(self, load: Load, *, watch: Callable[[Report], None] | None = None) -> None:
+        self.load = load
+        self.began_s = time.monotonic()
+        """Of this process's monotonic clock; the first request leaves some 0.5 s later."""
+        self.latest: Report | None = None
+        """The last second's."""
+        self._watch = watch
+        self._final: Report | None = None
+        self._said: list[str] = []
+        # A session of its own: Ctrl-C in a terminal reaches the program that started it, which then ends the load.
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "e2e.load", "--load", load.to_json(), "--json-lines"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=_REPOSITORY,
+            start_new_session=True,
+        )
+        self._readers = [
+            threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True),
+            threading.Thread(target=self._read_errors, args=(self._process.stderr,), daemon=True),
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._final is None:
+            if error is None:
+                self.stop()
+            else:
+                self._end()
+
+    @property
+    def done(self) -> bool:
+        """Whether its process has ended."""
+        return self._process.poll() is not None
+
+    def stop(self) -> Report:
+        """Send no more, wait for what is under way, and return the report.
+
+        Raises:
+            LoadFailedError: there is none.
+        """
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGTERM)
+        return self._report(self.load.timeout_s + _GRACE_S)
+
+    def wait(self) -> Report:
+        """Wait for its time or count to be over, and return the report.
+
+        Raises:
+            LoadFailedError: there is none.
+        """
+        return self._report(self.load.duration_s + self.load.timeout_s + _GRACE_S)
+
+    def _report(self, limit_s: float) -> Report:
+        try:
+            self._process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            self._end()
+            raise LoadFailedError(f"the load on {self.load.model} did not end within {limit_s:.0f} s") from None
+        self._close()
+        if self._final is None:
+            said = "\n".join(self._said[-8:]) or f"exit status {self._process.returncode}"
+            raise LoadFailedError(f"the load on {self.load.model} at {self.load.address} gave no report:\n{said}")
+        return self._final
+
+    def _end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._close()
+
+    def _close(self) -> None:
+        for reader in self._readers:
+            reader.join(_GRACE_S)
+        for stream in (self._process.stdout, self._process.stderr):
+            if stream is not None:
+                stream.close()
+
+    def _read(self, stream: IO[str]) -> None:
+        for line in stream:
+            report = Report(**json.loads(line))
+            if report.final:
+                self._final = report
+            else:
+                self.latest = report
+                if self._watch is not None:
+                    self._watch(report)
+
+    def _read_errors(self, stream: IO[str]) -> None:
+        self._said.extend(line.rstrip() for line in stream)
+
+
+def run(load: Load) -> Report:
+    """Run a load in a process of its own from its begin to its end.
+
+    Raises:
+        LoadFailedError: its process broke.
+    """
+    with RunningLoad(load) as running:
+        return running.wait()
+
+
+def line(report: Report) -> str:
+    """A report as the line of JSON that a load's process prints."""
+    return json.dumps(dataclasses.asdict(report))

@@ -1,0 +1,117 @@
+"""Runs a load in this process's event loop."""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+
+from e2e.load.clients import Caller, Connections, kind_of, numbers
+from e2e.load.settings import Load, Report
+from e2e.load.tally import Tally
+
+NOT_SENT = "not sent: too many are under way"
+
+
+async def run(load: Load, *, stop: asyncio.Event, sample: Callable[[Report], None] | None = None) -> Report:
+    """Send the load's requests until its time or count is over, or `stop` is set; wait for those under way; report.
+
+    `sample`, where given, is called once a second with what came of that second.
+    """
+    async with Connections(load) as connections:
+        work = _Work(load, connections.caller(), stop)
+        watch = asyncio.create_task(work.sample(sample)) if sample is not None else None
+        try:
+            await (work.closed() if load.rate_rps is None else work.open(load.rate_rps))
+        finally:
+            if watch is not None:
+                watch.cancel()
+        return work.all.report(time.monotonic(), final=True)
+
+
+class _Work:
+    """The requests of one load."""
+
+    def __init__(self, load: Load, call: Caller, stop: asyncio.Event) -> None:
+        self.all = self._second = Tally(time.monotonic())
+        self._load, self._call, self._stop = load, call, stop
+        self._number = numbers()
+        self._end_s = time.monotonic() + load.duration_s
+
+    def _goes_on(self) -> bool:
+        return not self._stop.is_set() and time.monotonic() < self._end_s
+
+    async def _one(self, n: int) -> None:
+        sent_s = time.monotonic()
+        try:
+            answer = await self._call(n)
+        except Exception as error:  # noqa: BLE001  # every kind of failure is what is counted here
+            self._failed(kind_of(error))
+            return
+        now = time.monotonic()
+        self.all.answered(answer, sent_s=sent_s, now=now)
+        if self._second is not self.all:
+            self._second.answered(answer, sent_s=sent_s, now=now)
+
+    def _failed(self, kind: str) -> None:
+        self.all.failed(kind)
+        if self._second is not self.all:
+            self._second.failed(kind)
+
+    async def closed(self) -> None:
+        async def client() -> None:
+            while self._goes_on():
+                n = self._number()
+                if n >= self._load.most_requests:
+                    return
+                failed = self.all.failures()
+                await self._one(n)
+                if self.all.failures() > failed:
+                    # A server that refuses at once would else be asked some thousand times a second.
+                    await self._wait(0.05)
+                if self._load.pause_s:
+                    await self._wait(self._load.pause_s)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._load.clients):
+                group.create_task(client())
+
+    async def open(self, rate_rps: float) -> None:
+        draw = random.Random(self._load.seed)
+        room = asyncio.Semaphore(self._load.clients)
+        due_s = time.monotonic()
+
+        async def one(n: int) -> None:
+            try:
+                await self._one(n)
+            finally:
+                room.release()
+
+        async with asyncio.TaskGroup() as group:
+            while (n := self._number()) < self._load.most_requests:
+                due_s += draw.expovariate(rate_rps)
+                if due_s >= self._end_s:
+                    return
+                await self._wait(due_s - time.monotonic())
+                if self._stop.is_set():
+                    return
+                if room.locked():
+                    self._failed(NOT_SENT)
+                    continue
+                await room.acquire()
+                group.create_task(one(n))
+
+    async def _wait(self, seconds: float) -> None:
+        if seconds <= 0:
+            await asyncio.sleep(0)
+            return
+        try:
+            async with asyncio.timeout(seconds):
+                await self._stop.wait()
+        except TimeoutError:
+            return
+
+    async def sample(self, tell: Callable[[Report], None]) -> None:
+        while True:
+            self._second = Tally(time.monotonic())
+            await asyncio.sleep(1.0)
+            tell(self._second.report(time.monotonic(), final=False))

@@ -1,0 +1,160 @@
+"""A stand-in for the Kubernetes API server and for the operator's collector: real TLS, real aiohttp, recorded shapes.
+
+It speaks list and watch for ConfigMaps and EndpointSlices as the real one does (bookmarks, 410, ERROR events), and takes
+records on the collector's WebSocket. That the real ones do the same is proved by the scenarios on the cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import ipaddress
+import json
+import ssl
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from halcyon.api.record import STREAM_PATH, Record
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SLICES = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+
+
+def certificate(directory: Path, *, name: str = "halcyon", address: str = "127.0.0.1") -> tuple[ssl.SSLContext, str]:
+    """A server's context with a fresh self-signed certificate, and the PEM that trusts it."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = dt.datetime.now(dt.UTC)
+    names = x509.SubjectAlternativeName([x509.DNSName(name), x509.IPAddress(ipaddress.ip_address(address))])
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(names, critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = made.public_bytes(serialization.Encoding.PEM).decode()
+    both = directory / f"{name}.pem"
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    both.write_text(private.decode() + pem)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(both)
+    return context, pem
+
+
+@dataclass
+class StandIn:
+    """One server with both faces."""
+
+    version: int = 1
+    objects: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
+    """Path of a collection -> name -> object."""
+    watchers: dict[str, list[asyncio.Queue[bytes | None]]] = field(default_factory=dict)
+    requests: list[tuple[str, dict[str, str], str]] = field(default_factory=list)
+    """Path, query and Authorization of each list and watch."""
+    fail_with: list[int] = field(default_factory=list)
+    """Statuses of the next answers, before anything else."""
+    records: list[tuple[float, Record]] = field(default_factory=list)
+    tokens: list[str] = field(default_factory=list)
+    sockets: list[web.WebSocketResponse] = field(default_factory=list)
+
+    async def start(self, *, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None) -> StandIn:
+        app = web.Application()
+        app.router.add_get(STREAM_PATH, self._stream)
+        app.router.add_get("/{tail:.*}", self._collection)
+        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, host, 0, ssl_context=tls)
+        await site.start()
+        server = site._server
+        assert isinstance(server, asyncio.Server)
+        self.port: int = server.sockets[0].getsockname()[1]
+        return self
+
+    async def stop(self) -> None:
+        self.end_watches()
+        for ws in self.sockets:
+            await ws.close()
+        await self._runner.cleanup()
+
+    def put(self, path: str, name: str, content: dict[str, Any]) -> None:
+        self.version += 1
+        kind = "MODIFIED" if name in self.objects.setdefault(path, {}) else "ADDED"
+        labels = content.pop("labels", {})
+        made = {"metadata": {"name": name, "resourceVersion": str(self.version), "labels": labels}, **content}
+        self.objects[path][name] = made
+        self.send(path, {"type": kind, "object": made})
+
+    def delete(self, path: str, name: str) -> None:
+        self.version += 1
+        gone = self.objects[path].pop(name)
+        gone["metadata"]["resourceVersion"] = str(self.version)
+        self.send(path, {"type": "DELETED", "object": gone})
+
+    def send(self, path: str, event: dict[str, Any]) -> None:
+        for queue in self.watchers.get(path, []):
+            queue.put_nowait(json.dumps(event).encode() + b"\n")
+
+    def end_watches(self) -> None:
+        for queues in self.watchers.values():
+            for queue in queues:
+                queue.put_nowait(None)
+
+    async def _collection(self, request: web.Request) -> web.StreamResponse:
+        query = dict(request.query)
+        self.requests.append((request.path, query, request.headers.get("Authorization", "")))
+        if self.fail_with:
+            return web.json_response({"kind": "Status", "message": "no"}, status=self.fail_with.pop(0))
+        if query.get("watch") != "1":
+            items = list(self.objects.get(request.path, {}).values())
+            return web.json_response({"metadata": {"resourceVersion": str(self.version)}, "items": items})
+        response = web.StreamResponse()
+        queue: asyncio.Queue[bytes | None] = asyncio.Queue()
+        queues = self.watchers.setdefault(request.path, [])
+        queues.append(queue)
+        try:
+            await response.prepare(request)
+            while (line := await queue.get()) is not None:
+                await response.write(line)
+        finally:
+            queues.remove(queue)
+        return response
+
+    async def _stream(self, request: web.Request) -> web.StreamResponse:
+        self.tokens.append(request.headers.get("Authorization", ""))
+        ws = web.WebSocketResponse()
+        await ws.prepare(request)
+        self.sockets.append(ws)
+        async for message in ws:
+            self.records.append((asyncio.get_running_loop().time(), Record.from_json(message.data)))
+        self.sockets.remove(ws)
+        return ws
+
+
+def slice_of(service: str, pods: dict[str, str], **conditions: bool) -> dict[str, Any]:
+    """An EndpointSlice with these pods (name -> address), as the API server writes it."""
+    told = {"ready": True, "serving": True, "terminating": False, **conditions}
+    return {
+        "labels": {"kubernetes.io/service-name": service},
+        "addressType": "IPv4",
+        "endpoints": [
+            {"addresses": [at], "conditions": told, "targetRef": {"kind": "Pod", "name": pod}, "nodeName": "n"}
+            for pod, at in pods.items()
+        ],
+    }

@@ -1,0 +1,91 @@
+"""Whether what is there already is what is wanted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from halcyon.control.compare import DIGEST, holds, with_digest
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+)
+DEPLOYMENT: dict[str, Any] = {"kind": "Deployment", "metadata": {"name": "a"}, "spec": {"replicas": 1}}
+
+
+@pytest.mark.parametrize(
+    ("live", "wanted"),
+    [
+        ({"a": 1, "b": 2}, {"a": 1}),
+        ({"a": {"b": 1, "c": 2}}, {"a": {}}),
+        ([{"a": 1, "default": 2}], [{"a": 1}]),
+        ("1", "1000m"),
+        ("500m", "0.5"),
+        ("1536Mi", "1.5Gi"),
+        ("1P", "1000T"),
+        ("1u", "0.001m"),
+    ],
+)
+def test_what_the_api_server_adds_or_writes_otherwise_is_no_difference(live: Any, wanted: Any) -> None:
+    assert holds(live, wanted)
+
+
+@pytest.mark.parametrize(
+    ("live", "wanted"),
+    [
+        ({}, {"a": 1}),
+        ({"a": 2}, {"a": 1}),
+        ([1, 2], [1]),
+        ([1], [1, 2]),
+        ([2, 1], [1, 2]),
+        ({"a": 1}, [1]),
+        ([1], {"a": 1}),
+        (None, "1"),
+        ("1Gi", "1G"),
+        ("v1", "v2"),
+        ("1.2.3", "1.2.4"),
+        ("1 x", "1"),
+        (1, "1"),
+    ],
+)
+def test_anything_else_is_one(live: Any, wanted: Any) -> None:
+    assert not holds(live, wanted)
+
+
+@given(JSON)
+def test_everything_holds_itself(value: Any) -> None:
+    assert holds(value, value)
+
+
+@given(st.dictionaries(st.text(max_size=5), JSON, max_size=3), st.dictionaries(st.text(max_size=5), JSON, max_size=3))
+def test_fields_of_others_are_no_difference(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
+    assert holds(theirs | ours, ours)
+
+
+def test_the_digest_is_kept_beside_other_annotations_and_changes_nothing_else() -> None:
+    obj = DEPLOYMENT | {"metadata": {"name": "a", "annotations": {"x": "y"}}}
+    marked = with_digest(obj)
+
+    assert holds(marked, obj)
+    assert set(marked["metadata"]["annotations"]) == {"x", DIGEST}
+    assert DIGEST not in obj["metadata"]["annotations"]
+
+
+def test_a_field_that_is_left_out_is_noticed_by_the_digest() -> None:
+    fuller = with_digest(DEPLOYMENT | {"spec": {"replicas": 1, "paused": True}})
+    leaner = with_digest(DEPLOYMENT)
+
+    assert holds(fuller, DEPLOYMENT)
+    assert not holds(fuller, leaner)
+
+
+@given(st.dictionaries(st.text(max_size=5), JSON, max_size=4))
+@settings(max_examples=40)
+def test_the_digest_does_not_depend_on_the_order_of_keys(spec: dict[str, Any]) -> None:
+    turned = dict(reversed(spec.items()))
+
+    assert with_digest(DEPLOYMENT | {"spec": spec}) == with_digest(DEPLOYMENT | {"spec": turned})

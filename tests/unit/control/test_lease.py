@@ -1,0 +1,260 @@
+"""Leader election: at most one leads, whatever the network does, and one leads soon."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from halcyon.control import errors
+from halcyon.control.kinds import LEASE
+from halcyon.control.lease import DURATION_S, RENEW_DEADLINE_S, RENEW_EVERY_S, Elector, Step, decide
+from tests.unit.control.memory_kube import Fault, MemoryKube, no_fault
+from tests.unit.control.virtual_time import VirtualTime, run
+
+
+@pytest.mark.parametrize(
+    ("holder", "unchanged_s", "step"),
+    [
+        ("", 0, Step.ACQUIRE),
+        ("", 99, Step.ACQUIRE),
+        ("me", 0, Step.RENEW),
+        ("me", 99, Step.RENEW),
+        ("other", 0, Step.WAIT),
+        ("other", 10, Step.WAIT),
+        ("other", 10.1, Step.ACQUIRE),
+    ],
+)
+def test_the_table_of_the_lease(holder: str, unchanged_s: float, step: Step) -> None:
+    assert decide(holder, "me", unchanged_s=unchanged_s, duration_s=10) is step
+
+
+@dataclass
+class Replica:
+    """An operator replica, as far as the election goes: it leads from `leading` to the end of its run."""
+
+    elector: Elector
+    time: VirtualTime
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    led: list[tuple[float, float]] = field(default_factory=list)
+    lost: bool = False
+
+    async def live(self) -> None:
+        watching = asyncio.create_task(self._watch())
+        try:
+            await self.elector.run(self.stop)
+        except errors.LeaseLost:
+            self.lost = True
+        finally:
+            if self.elector.leading.is_set():
+                await watching
+                self.led[-1] = (self.led[-1][0], self.time())
+            watching.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await watching
+
+    async def _watch(self) -> None:
+        await self.elector.leading.wait()
+        self.led.append((self.time(), float("inf")))
+
+    @property
+    def leads(self) -> bool:
+        return self.elector.leading.is_set() and self.led[-1][1] == float("inf")
+
+
+def replica(kube: MemoryKube, name: str, time: VirtualTime, fault: Fault = no_fault) -> Replica:
+    client = kube.seen_by(fault)
+    return Replica(Elector(client, "halcyon-system", "halcyon", name, time), time)
+
+
+async def holder(kube: MemoryKube) -> str:
+    lease = await kube.get(LEASE, "halcyon-system", "halcyon")
+    return str(lease["spec"]["holderIdentity"]) if lease else ""
+
+
+def test_the_first_leads_at_once_and_the_second_stands_by() -> None:
+    async def scenario(time: VirtualTime) -> None:
+        kube = MemoryKube()
+        one, two = replica(kube, "one", time), replica(kube, "two", time)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(one.live())
+            await asyncio.sleep(0.5)
+            group.create_task(two.live())
+            await asyncio.sleep(300)
+            assert one.leads
+            assert not two.leads
+            assert two.elector.holder == "one"
+            lease = await kube.get(LEASE, "halcyon-system", "halcyon")
+            assert lease is not None
+            assert lease["spec"]["leaseTransitions"] == 1
+            two.stop.set()
+            await asyncio.sleep(1)
+            one.stop.set()
+
+    run(scenario)
+
+
+def test_a_leader_that_ends_hands_over_in_less_than_two_seconds() -> None:
+    async def scenario(time: VirtualTime) -> float:
+        kube = MemoryKube()
+        one, two = replica(kube, "one", time), replica(kube, "two", time)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(one.live())
+            await asyncio.sleep(0.3)
+            group.create_task(two.live())
+            await asyncio.sleep(20.2)
+            one.stop.set()
+            stopped = time()
+            await two.elector.leading.wait()
+            took = time() - stopped
+            two.stop.set()
+        assert one.led[0][1] <= two.led[0][0]
+        assert await holder(kube) == ""
+        return took
+
+    assert run(scenario) < 2
+
+
+def test_a_leader_that_crashed_is_replaced_within_fifteen_seconds_and_not_before_its_lease_ends() -> None:
+    async def scenario(time: VirtualTime) -> float:
+        kube = MemoryKube()
+        one, two = replica(kube, "one", time), replica(kube, "two", time)
+        crashing = asyncio.create_task(one.live())
+        await asyncio.sleep(0.3)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(two.live())
+            await asyncio.sleep(20)
+            crashing.cancel()
+            crashed = time()
+            await two.elector.leading.wait()
+            two.stop.set()
+            return time() - crashed
+        raise AssertionError
+
+    assert DURATION_S - RENEW_EVERY_S <= run(scenario) < 15
+
+
+@pytest.mark.parametrize("fate", ["refuse", "hang", "lose", "hang after"])
+def test_a_leader_that_cannot_renew_ends_before_another_may_lead(fate: str) -> None:
+    async def scenario(time: VirtualTime) -> None:
+        kube = MemoryKube()
+        broken = asyncio.Event()
+        one = replica(kube, "one", time, lambda _: fate if broken.is_set() else "ok")
+        two = replica(kube, "two", time)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(one.live())
+            await asyncio.sleep(0.3)
+            group.create_task(two.live())
+            await asyncio.sleep(20.9)
+            broken.set()
+            began = time()
+            await two.elector.leading.wait()
+            assert one.lost
+            assert one.led[0][1] - began <= RENEW_DEADLINE_S
+            assert one.led[0][1] < two.led[0][0]
+            two.stop.set()
+
+    run(scenario)
+
+
+def test_a_leader_that_another_has_replaced_ends() -> None:
+    async def scenario(time: VirtualTime) -> None:
+        kube = MemoryKube()
+        one = replica(kube, "one", time)
+        living = asyncio.create_task(one.live())
+        await asyncio.sleep(5)
+        await kube.patch(LEASE, "halcyon-system", "halcyon", {"spec": {"holderIdentity": "somebody"}})
+        await living
+        assert one.lost
+        assert time() < 5 + 2 * RENEW_EVERY_S
+
+    run(scenario)
+
+
+def test_a_restarted_replica_of_the_same_name_goes_on_at_once() -> None:
+    async def scenario(time: VirtualTime) -> float:
+        kube = MemoryKube()
+        crashing = asyncio.create_task(replica(kube, "one", time).live())
+        await asyncio.sleep(5)
+        crashing.cancel()
+        again = replica(kube, "one", time)
+        began = time()
+        living = asyncio.create_task(again.live())
+        await again.elector.leading.wait()
+        again.stop.set()
+        await living
+        return time() - began
+
+    assert run(scenario) == 0
+
+
+def test_a_lease_whose_holder_is_nobody_is_taken() -> None:
+    async def scenario(time: VirtualTime) -> str:
+        kube = MemoryKube()
+        await kube.create(LEASE, {"metadata": {"name": "halcyon"}}, namespace="halcyon-system")
+        one = replica(kube, "one", time)
+        living = asyncio.create_task(one.live())
+        await one.elector.leading.wait()
+        taken = await holder(kube)
+        one.stop.set()
+        await living
+        return taken
+
+    assert run(scenario) == "one"
+
+
+def test_a_hand_over_that_fails_ends_all_the_same() -> None:
+    async def scenario(time: VirtualTime) -> None:
+        kube = MemoryKube()
+        broken = asyncio.Event()
+        one = replica(kube, "one", time, lambda _: "hang" if broken.is_set() else "ok")
+        living = asyncio.create_task(one.live())
+        await asyncio.sleep(1)
+        broken.set()
+        one.stop.set()
+        began = time()
+        await living
+        assert time() - began < 5
+
+    run(scenario)
+
+
+FATES = st.lists(st.sampled_from(["ok", "ok", "ok", "refuse", "lose", "hang", "hang after"]), max_size=40)
+
+
+@given(one=FATES, two=FATES, three=FATES)
+@settings(max_examples=60, deadline=None)
+def test_two_never_lead_at_once_and_one_leads_when_faults_are_over(
+    one: list[str], two: list[str], three: list[str]
+) -> None:
+    async def scenario(time: VirtualTime) -> None:
+        kube = MemoryKube()
+        stop = asyncio.Event()
+        lives: list[Replica] = []
+
+        async def again_and_again(name: str, fates: list[str]) -> None:
+            # A process that ends is started anew, under another name as a pod would be.
+            left = iter(fates)
+            for n in range(100):
+                born = replica(kube, f"{name}-{n}", time, lambda _: next(left, "ok"))
+                born.stop = stop
+                lives.append(born)
+                await born.live()
+                if stop.is_set():
+                    return
+                await asyncio.sleep(1)
+
+        async with asyncio.TaskGroup() as group:
+            for name, fates in (("one", one), ("two", two), ("three", three)):
+                group.create_task(again_and_again(name, fates))
+            await asyncio.sleep(600)
+            assert sum(r.leads for r in lives) == 1
+            stop.set()
+        led = sorted(interval for r in lives for interval in r.led)
+        assert all(end <= begin for (_, end), (begin, _) in zip(led, led[1:], strict=False))
+
+    run(scenario)

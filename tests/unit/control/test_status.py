@@ -1,0 +1,534 @@
+"""The status: each row of each truth table in `halcyon.control.status`, and what tools make of it."""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from halcyon.api.conditions import Reason
+from halcyon.api.status import Status
+from halcyon.control import kinds, status
+from halcyon.control.client import Object
+from halcyon.control.plan import make
+from halcyon.control.view import Direct, MetricsApi, Signal, Signals, Source, View
+from tests.strategies import documents
+from tests.unit.control import kstatus
+from tests.unit.control.objects import pod, resource, stranger, view, world
+
+NOW = "2026-01-02T03:04:05Z"
+SCALING = {"scaling": {"minReplicas": 1, "maxReplicas": 4}}
+OURS = MetricsApi(ours=True, why="Halcyon serves external.metrics.k8s.io")
+HEARD = Signals(
+    scaling=(Signal("queueDepth", 8, value=12.0, observed_at=NOW), Signal("gpuUtilization", 80, value=150.0)),
+    mean_batch=3.25,
+)
+PULLING = [{"name": "triton", "restartCount": 0, "state": {"waiting": {"reason": "ErrImagePull", "message": "no"}}}]
+
+
+def fetcher(reason: str) -> list[Any]:
+    message = json.dumps({"reason": reason, "message": "line 3: expected a number"})
+    return [{"name": "fetch", "restartCount": 1, "state": {"terminated": {"exitCode": 1, "message": message}}}]
+
+
+def deployed(
+    spec: dict[str, Any] | None = None,
+    *,
+    ready: int = 1,
+    starting: int = 0,
+    old: int = 0,
+    balancers: int = 2,
+    server: Object | None = None,
+    hpa: Object | None = None,
+    troubled: dict[str, Any] | None = None,
+    **fields: Any,
+) -> View:
+    """A view some time after the plan was applied: so many pods ready and starting, and ready ones of another revision."""
+    before = view(spec, **{k: v for k, v in fields.items() if k in {"metrics_api", "source"}})
+    planned = make(before)
+    assert planned.target is not None
+    children = world(before)
+    count = ready + starting
+    children[kinds.DEPLOYMENT, "digits-a"]["metadata"]["generation"] = 1
+    children[kinds.DEPLOYMENT, "digits-a"]["status"] = {
+        "observedGeneration": 1,
+        "replicas": count + old,
+        "updatedReplicas": count,
+        "readyReplicas": ready + old,
+    } | (server or {})
+    children[kinds.DEPLOYMENT, "digits-balancer"]["status"] = {"availableReplicas": balancers} if balancers else {}
+    if hpa is not None:
+        children[kinds.HPA, "digits"]["status"] = hpa
+    key = planned.target.key
+    pods = [
+        *(pod(f"ready-{n}", ready=True, revision=key) for n in range(ready)),
+        *(pod(f"starting-{n}", ready=False, revision=key, **troubled or {}) for n in range(starting)),
+        *(pod(f"old-{n}", ready=True, revision="0123456789") for n in range(old)),
+    ]
+    return replace(before, children=children, revisions=(planned.target,), pods=tuple(pods), **fields)
+
+
+def of(now: View) -> Object:
+    return status.make(now, make(now), now=NOW)
+
+
+def condition(now: View, kind: str) -> tuple[str, str, str] | None:
+    """Status, reason and message of the condition of this type."""
+    found = {c["type"]: (c["status"], c["reason"], c["message"]) for c in of(now)["conditions"]}
+    return found.get(kind)
+
+
+def told(now: View, kind: str) -> tuple[str, str] | None:
+    found = condition(now, kind)
+    return None if found is None else found[:2]
+
+
+def reconciled(now: View) -> str:
+    """What kstatus says of the resource with the status of this view."""
+    return kstatus.compute({**now.resource, "status": of(now)})
+
+
+# Accepted
+
+
+def test_accepted_is_true_where_the_spec_is_valid_and_its_source_there() -> None:
+    assert told(deployed(), "Accepted") == ("True", "Accepted")
+
+
+def test_accepted_is_false_where_the_api_server_refused_a_write() -> None:
+    now = deployed(refused="PATCH deployments: exceeded quota")
+
+    assert condition(now, "Accepted") == ("False", "Forbidden", "PATCH deployments: exceeded quota")
+
+
+def test_accepted_is_false_where_a_name_is_somebody_s() -> None:
+    now = view(children={(kinds.SERVICE, "digits"): stranger(kinds.SERVICE, "digits")})
+
+    assert told(now, "Accepted") == ("False", "Conflict")
+
+
+def test_accepted_is_false_where_the_spec_is_broken() -> None:
+    now = view({"replicas": 2, "batching": {"maxBatchSize": 0}})
+
+    assert condition(now, "Accepted") == (
+        "False", "Invalid", "spec.batching.maxBatchSize is 0: Input should be greater than or equal to 1",
+    )  # fmt: skip
+
+
+def test_a_broken_spec_after_a_good_one_says_what_keeps_serving() -> None:
+    now = replace(deployed(), resource=resource({"batching": {"maxBatchSize": 0}}))
+    found = condition(now, "Accepted")
+
+    assert found is not None
+    assert found[2].endswith("; what was accepted before keeps serving")
+
+
+def test_accepted_is_false_where_the_source_is_missing() -> None:
+    missing = "ConfigMap team/m doesn't exist"
+
+    assert condition(view(source=Source(missing=missing)), "Accepted") == ("False", "SourceNotFound", missing)
+
+
+# ModelLoaded
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [
+        (deployed(ready=1, starting=1), ("True", "Loaded")),
+        (deployed(ready=1, starting=1, troubled={"init": fetcher("ModelConfigInvalid")}), ("True", "Loaded")),
+        (deployed(ready=0, starting=1, troubled={"init": fetcher("ModelConfigInvalid")}), ("False", "ModelConfigInvalid")),
+        (
+            deployed(ready=0, starting=1, troubled={"init": fetcher("ModelSourceNotFound")}),
+            ("False", "ModelSourceNotFound"),
+        ),
+        (
+            deployed(ready=0, starting=1, signals=Signals(load_errors={"starting-0": "no version folder"})),
+            ("False", "LoadFailed"),
+        ),
+        (deployed(ready=0, starting=1, signals=Signals(load_errors={"gone": "old news"})), ("Unknown", "Loading")),
+        (deployed(ready=0, starting=1, old=1), ("Unknown", "Loading")),
+        (deployed(ready=0, old=1), ("Unknown", "Unknown")),
+        (view(), ("Unknown", "Unknown")),
+    ],
+)
+def test_model_loaded_follows_its_table(now: View, expected: tuple[str, str]) -> None:
+    assert told(now, "ModelLoaded") == expected
+
+
+def test_a_model_that_does_not_load_is_told_in_triton_s_words() -> None:
+    now = deployed(ready=0, starting=1, signals=Signals(load_errors={"starting-0": "unexpected shape"}))
+
+    assert condition(now, "ModelLoaded") == ("False", "LoadFailed", "unexpected shape")
+    assert of(now)["model"] == {"name": "digits", "error": "unexpected shape"}
+    assert told(now, "Ready") == ("False", "LoadFailed")
+    assert told(now, "Stalled") == ("True", "LoadFailed")
+
+
+# ServersReady
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [
+        (deployed({"replicas": 0}, ready=0), ("True", "ScaledToZero")),
+        (deployed({"replicas": 2}, ready=2), ("True", "ServersReady")),
+        (deployed({"replicas": 2}, ready=3), ("True", "ServersReady")),
+        (deployed({"replicas": 2}, ready=1, starting=1, troubled={"unschedulable": "no GPU"}), ("False", "PartlyReady")),
+        (deployed(ready=0, starting=1, troubled={"unschedulable": "no GPU"}), ("False", "Unschedulable")),
+        (deployed(ready=0, starting=1, troubled={"containers": PULLING}), ("False", "ImagePullFailed")),
+        (deployed(ready=0, starting=1), ("False", "NoneReady")),
+        (deployed(ready=0), ("False", "NoneReady")),
+        (view({"replicas": -1}), ("Unknown", "Unknown")),
+    ],
+)
+def test_servers_ready_follows_its_table(now: View, expected: tuple[str, str]) -> None:
+    assert told(now, "ServersReady") == expected
+
+
+def test_servers_that_are_partly_ready_say_what_the_others_wait_for() -> None:
+    now = deployed({"replicas": 2}, ready=1, starting=1, troubled={"unschedulable": "0/1 nodes: no GPU"})
+
+    assert condition(now, "ServersReady") == (
+        "False", "PartlyReady", "1 of 2 servers are ready: pod starting-0: 0/1 nodes: no GPU",
+    )  # fmt: skip
+
+
+def test_pods_that_cannot_be_created_are_told_in_the_api_server_s_words() -> None:
+    failure = {"conditions": [{"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: gpus"}]}
+
+    assert condition(deployed(ready=0, server=failure), "ServersReady") == (
+        "False", "PodRefused", "0 of 1 servers are ready: exceeded quota: gpus",
+    )  # fmt: skip
+
+
+# BalancerReady
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [
+        (deployed(balancers=2), ("True", "BalancerReady")),
+        (deployed(balancers=1), ("True", "BalancerReady")),
+        (deployed(balancers=0), ("False", "BalancerNotReady")),
+        (view(), ("Unknown", "Unknown")),
+    ],
+)
+def test_balancer_ready_follows_its_table(now: View, expected: tuple[str, str]) -> None:
+    assert told(now, "BalancerReady") == expected
+
+
+def test_a_balancer_s_pods_that_cannot_be_created_are_told() -> None:
+    now = deployed(balancers=0)
+    failure = {"conditions": [{"type": "ReplicaFailure", "status": "True", "message": "forbidden"}]}
+    now.children[kinds.DEPLOYMENT, "digits-balancer"]["status"] = failure
+
+    assert condition(now, "BalancerReady") == ("False", "BalancerNotReady", "0 of 2 balancers are ready: forbidden")
+
+
+# ScalingActive
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [
+        (deployed(), ("True", "Fixed")),
+        (deployed(SCALING, foreign_autoscaler="theirs"), ("False", "ForeignAutoscaler")),
+        (deployed(SCALING), ("Unknown", "Unknown")),
+        (deployed(SCALING, signals=Signals()), ("Unknown", "Unknown")),
+        (
+            deployed(SCALING, signals=Signals(scaling=(Signal("queueDepth", 8, missing="no agent for 20 s"),))),
+            ("False", "MetricsMissing"),
+        ),
+        (
+            deployed(SCALING, metrics_api=OURS, signals=HEARD, hpa={"conditions": [
+                {"type": "ScalingActive", "status": "False", "message": "FailedGetExternalMetric"}]}),
+            ("False", "HPAInactive"),
+        ),
+        (deployed(SCALING, metrics_api=OURS, signals=HEARD), ("True", "ScalingActive")),
+        (
+            deployed(SCALING, metrics_api=OURS, signals=HEARD, hpa={"conditions": [
+                {"type": "ScalingActive", "status": "True"}]}),
+            ("True", "ScalingActive"),
+        ),
+        (deployed(SCALING, signals=HEARD), ("True", "ScalingActive")),
+        (view({"replicas": -1}), ("Unknown", "Unknown")),
+    ],
+)  # fmt: skip
+def test_scaling_active_follows_its_table(now: View, expected: tuple[str, str]) -> None:
+    assert told(now, "ScalingActive") == expected
+
+
+def test_a_missing_metric_says_which_and_that_the_count_holds() -> None:
+    signals = Signals(scaling=(Signal("queueDepth", 8, missing="no agent for 20 s"), Signal("gpuUtilization", 80, 5.0)))
+
+    assert condition(deployed(SCALING, signals=signals), "ScalingActive") == (
+        "False", "MetricsMissing", "queueDepth: no agent for 20 s. The count holds",
+    )  # fmt: skip
+
+
+# Ready
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [
+        (view({"replicas": -1}), ("False", "Invalid")),
+        (deployed(refused="no"), ("False", "Forbidden")),
+        (view(), ("Unknown", "Unknown")),
+        (deployed(balancers=0), ("False", "BalancerNotReady")),
+        (deployed({"replicas": 0}, ready=0), ("True", "ScaledToZero")),
+        (deployed(), ("True", "Ready")),
+        (deployed({"replicas": 3}, ready=1, starting=2), ("True", "Ready")),
+        (deployed(SCALING, foreign_autoscaler="theirs"), ("True", "Ready")),
+        (deployed(ready=0, starting=1, troubled={"init": fetcher("ModelConfigInvalid")}), ("False", "ModelConfigInvalid")),
+        (deployed(ready=0, starting=1, troubled={"unschedulable": "no GPU"}), ("False", "Unschedulable")),
+        (deployed(ready=0, starting=1), ("False", "NoneReady")),
+    ],
+)
+def test_ready_follows_its_table(now: View, expected: tuple[str, str]) -> None:
+    assert told(now, "Ready") == expected
+
+
+# Reconciling
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [
+        (view(), "True"),
+        (deployed(server={"observedGeneration": 0}), "True"),
+        (deployed(ready=1, old=1), "True"),
+        (deployed(ready=0, starting=1), "True"),
+        (deployed(balancers=0), "True"),
+        (deployed(), None),
+        (deployed({"replicas": 5}, ready=1), None),
+        (deployed({"replicas": 5}, ready=1, starting=4), None),
+        (deployed({"replicas": 0}, ready=0), None),
+        (view({"replicas": -1}), None),
+        (deployed(refused="no"), None),
+    ],
+)
+def test_reconciling_is_there_until_the_revision_is_reached(now: View, expected: str | None) -> None:
+    found = told(now, "Reconciling")
+
+    assert (found and found[0]) == expected
+
+
+# Stalled
+
+LATE = {"conditions": [{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}]}
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [
+        (view({"replicas": -1}), ("True", "Invalid")),
+        (deployed(refused="no"), ("True", "Forbidden")),
+        (view(children={(kinds.SERVICE, "digits"): stranger(kinds.SERVICE, "digits")}), ("True", "Conflict")),
+        (view(children={(kinds.SERVICE, "digits"): stranger(kinds.SERVICE, "digits", owner_uid="old")}), None),
+        (
+            deployed(ready=0, starting=1, troubled={"init": fetcher("ModelConfigInvalid")}),
+            ("True", "ModelConfigInvalid"),
+        ),
+        (deployed(ready=0, starting=1, server=LATE), ("True", "ProgressDeadlineExceeded")),
+        (deployed(ready=0, starting=1), None),
+        (deployed(), None),
+    ],
+)
+def test_stalled_follows_its_table(now: View, expected: tuple[str, str] | None) -> None:
+    assert told(now, "Stalled") == expected
+
+
+# What tools make of it
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [
+        (deployed(), "Current"),
+        (deployed({"replicas": 0}, ready=0), "Current"),
+        (deployed({"replicas": 5}, ready=1, starting=4), "Current"),
+        (deployed(SCALING, foreign_autoscaler="theirs"), "Current"),
+        (view(), "InProgress"),
+        (deployed(ready=0, starting=1), "InProgress"),
+        (deployed(ready=1, old=1), "InProgress"),
+        (deployed(balancers=0), "InProgress"),
+        (view(children={(kinds.SERVICE, "digits"): stranger(kinds.SERVICE, "digits", owner_uid="old")}), "InProgress"),
+        (view({"replicas": -1}), "Failed"),
+        (view(source=Source(missing="no")), "Failed"),
+        (deployed(refused="no"), "Failed"),
+        (deployed(ready=0, starting=1, troubled={"init": fetcher("ModelConfigInvalid")}), "Failed"),
+        (deployed(ready=0, starting=1, server=LATE), "Failed"),
+    ],
+)
+def test_tools_that_read_kstatus_see_what_is(now: View, expected: str) -> None:
+    assert reconciled(now) == expected
+
+
+def test_a_new_generation_is_in_progress_before_it_was_looked_at() -> None:
+    now = deployed()
+    newer = copy.deepcopy(now.resource)
+    newer["metadata"]["generation"] = 2
+
+    assert kstatus.compute({**newer, "status": of(now)}) == "InProgress"
+
+
+@given(document=documents(), ready=st.integers(0, 3), starting=st.integers(0, 2), old=st.integers(0, 2), heard=st.booleans())
+@settings(max_examples=25, deadline=None)
+def test_any_status_is_one_that_the_schema_takes(
+    document: dict[str, Any], ready: int, starting: int, old: int, heard: bool
+) -> None:
+    signals = Signals(
+        load_errors={"starting-0": "x" * 5000},
+        versions=tuple(map(str, range(100))),
+        scaling=(Signal("queueDepth", 10**6, missing="y" * 5000), Signal("gpuUtilization", 80, value=1e6)),
+        mean_batch=4096.0,
+    )
+    now = deployed(
+        document,
+        ready=ready,
+        starting=starting,
+        old=old,
+        signals=signals if heard else None,
+        metrics_api=MetricsApi(ours=False, why="z" * 5000),
+        direct=Direct(3, "w" * 5000),
+        refused="v" * 5000 if old else "",
+    )
+    made = of(now)
+
+    assert Status.model_validate_json(json.dumps(made), strict=True).to_dict() == made
+    assert {c["type"] for c in made["conditions"]} >= {"Ready", "Accepted", "ModelLoaded", "ServersReady"}
+
+
+# Strangers
+
+
+def test_a_stranger_s_deployment_tells_nothing_of_ours() -> None:
+    strangers = {
+        (kinds.DEPLOYMENT, name): stranger(kinds.DEPLOYMENT, name) for name in ("digits-a", "digits-balancer")
+    }
+    now = view(children=strangers)
+
+    assert told(now, "BalancerReady") == ("Unknown", "Unknown")
+    assert "current" not in of(now)["revision"]
+
+
+# Values
+
+
+def test_replicas_are_counted_by_what_they_are() -> None:
+    now = deployed({"replicas": 4}, ready=1, starting=2, old=1, troubled={"unschedulable": "no GPU"})
+
+    assert of(now)["replicas"] == {"total": 4, "ready": 2, "updated": 3, "unschedulable": 2}
+    assert of(now)["summary"]["ready"] == "2/4"
+
+
+def test_pods_that_leave_are_not_counted() -> None:
+    now = deployed()
+    leaving = pod("leaving", ready=True, deleted=True)
+
+    assert of(replace(now, pods=(*now.pods, leaving)))["replicas"]["total"] == 1
+
+
+def test_the_selector_and_the_addresses_are_those_of_the_children() -> None:
+    made = of(deployed())
+
+    assert made["selector"] == "serving.halcyon.dev/model-deployment=digits,app.kubernetes.io/component=server"
+    assert made["endpoints"] == {"http": "http://digits.team.svc:8000", "grpc": "digits.team.svc:8001"}
+    assert made["runtimeImage"] == "localhost/tritonserver-cpu:24.10"
+
+
+def test_nothing_is_said_of_a_spec_that_was_never_accepted_but_why() -> None:
+    made = of(view({"replicas": -1}))
+
+    assert set(made) == {"observedGeneration", "conditions", "replicas", "selector", "summary"}
+    assert made["summary"] == {"ready": "0/0", "state": "Invalid"}
+
+
+def test_the_columns_show_signals_per_replica_and_a_question_mark_where_one_is_missing() -> None:
+    summary = of(deployed(SCALING | {"replicas": 2}, ready=2, signals=HEARD))["summary"]
+    missing = Signals(scaling=(Signal("queueDepth", 8, missing="x"), Signal("gpuUtilization", 80, missing="x")))
+
+    assert (summary["queue"], summary["gpu"], summary["batch"]) == ("12", "75%", "3.2")
+    assert of(deployed(SCALING, signals=missing))["summary"] | {"queue": "?", "gpu": "?"} == of(
+        deployed(SCALING, signals=missing)
+    )["summary"]
+
+
+@pytest.mark.parametrize(
+    ("now", "state"),
+    [
+        (deployed(), "Ready"),
+        (deployed(ready=0, starting=1), "Progressing"),
+        (deployed(ready=0, starting=1, server=LATE), "ProgressDeadlineExceeded"),
+        (deployed({"replicas": 0}, ready=0), "ScaledToZero"),
+    ],
+)
+def test_the_state_is_the_reason_that_matters_most(now: View, state: str) -> None:
+    assert of(now)["summary"]["state"] == state
+
+
+def test_versions_are_in_the_order_of_their_numbers() -> None:
+    assert of(deployed(signals=Signals(versions=("10", "9", "1"))))["model"]["versions"] == ["1", "9", "10"]
+
+
+def test_what_the_autoscaler_wants_and_why_is_told() -> None:
+    hpa = {
+        "desiredReplicas": 3,
+        "conditions": [
+            {"type": "AbleToScale", "status": "True", "message": "recommended size matches current size"},
+            {"type": "ScalingLimited", "status": "True", "message": "more than the maximum"},
+        ],
+    }
+    scaling = of(deployed(SCALING, metrics_api=OURS, hpa=hpa, signals=HEARD))["scaling"]
+
+    assert (scaling["actuator"], scaling["desired"], scaling["why"]) == ("HPA", 3, "more than the maximum")
+    assert scaling["actuatorReason"].startswith("Auto: Halcyon serves")
+    assert scaling["signals"][0] == {
+        "name": "queueDepth", "target": "8", "source": "agents", "value": "12.0", "observedAt": NOW,
+    }  # fmt: skip
+
+
+def test_an_autoscaler_that_has_decided_nothing_yet_wants_nothing() -> None:
+    assert "desired" not in of(deployed(SCALING, metrics_api=OURS, hpa={"desiredReplicas": 0}))["scaling"]
+
+
+def test_the_direct_actuator_tells_its_last_decision() -> None:
+    scaling = of(deployed(SCALING, direct=Direct(2, "queue 12 / 8")))["scaling"]
+
+    assert (scaling["actuator"], scaling["desired"], scaling["why"]) == ("Direct", 2, "queue 12 / 8")
+
+
+def test_there_is_no_scaling_to_tell_of_without_an_actuator() -> None:
+    assert "scaling" not in of(deployed())
+    assert "scaling" not in of(deployed(SCALING, foreign_autoscaler="theirs"))
+
+
+def test_the_revision_that_serves_is_told_until_the_next_is_reached() -> None:
+    settled = deployed()
+    target = make(settled).target
+    assert target is not None
+    assert of(settled)["revision"] == {"current": f"digits-{target.key}", "target": f"digits-{target.key}"}
+
+    before = {"revision": {"current": "digits-0123456789"}}
+    rolling = deployed(ready=0, starting=1, old=1)
+    rolling = replace(rolling, resource={**rolling.resource, "status": before})
+    assert of(rolling)["revision"] == {"current": "digits-0123456789", "target": f"digits-{target.key}"}
+
+
+def test_times_of_conditions_that_did_not_change_stay() -> None:
+    now = deployed()
+    written = of(now)
+    later = status.make(replace(now, resource={**now.resource, "status": written}), make(now), now="2027-01-01T00:00:00Z")
+
+    assert later == written
+
+
+def test_every_reason_that_a_condition_gives_is_documented() -> None:
+    assert all(reason.value[0].isupper() and reason.value.isalnum() for reason in Reason)
