@@ -6,7 +6,6 @@ on one machine don't meet. Where a program insists on a shared directory, `leavi
 
 import json
 import subprocess
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -124,11 +123,9 @@ def load_images(place: Place, directory: Path) -> None:
     Raises:
         ClusterError: as `load_image`, or the pause image is missing.
     """
-    # the largest first, two at a time: most of the work is decompression
-    archives = sorted(directory.glob("*.tar"), key=lambda archive: -archive.stat().st_size)
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        for archive, images in zip(archives, pool.map(lambda each: load_image(place, each), archives), strict=True):
-            say(f"loaded {', '.join(images) or archive.name}")
+    # one after another: images share layers, and two at once would unpack a shared one twice
+    for archive in sorted(directory.glob("*.tar")):
+        say(f"loaded {', '.join(load_image(place, archive)) or archive.name}")
     if PAUSE_IMAGE not in command([*_ctr(place), "images", "ls", "-q"]).split():
         raise ClusterError(
             f"image {PAUSE_IMAGE} is in no archive of {directory}, and no pod starts without it; "

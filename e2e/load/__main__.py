@@ -19,14 +19,18 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("model", nargs="?", help="the model's name in requests")
     parser.add_argument("--protocol", choices=("grpc", "http"), default="grpc", help="default: %(default)s")
     parser.add_argument("--clients", type=int, default=32, help="closed loop: callers (default: %(default)s)")
-    parser.add_argument("--rate", type=float, metavar="RPS", help="open loop: mean rate; --clients bounds what is under way")
+    parser.add_argument(
+        "--rate", type=float, metavar="RPS", help="open loop: mean rate; --clients bounds what is under way"
+    )
     parser.add_argument("--seconds", type=float, default=10, help="default: %(default)s")
     parser.add_argument("--requests", type=int, default=1_000_000, help="most requests (default: %(default)s)")
     parser.add_argument("--channels", type=int, default=4, help="gRPC connections (default: %(default)s)")
     parser.add_argument("--timeout", type=float, default=30, help="of one request, in seconds (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of inputs and arrivals (default: %(default)s)")
     parser.add_argument("--load", help=argparse.SUPPRESS)  # all of it as JSON: how e2e.load.process calls
-    parser.add_argument("--json-lines", action="store_true", help="print a line of JSON each second, and one at the end")
+    parser.add_argument(
+        "--json-lines", action="store_true", help="print a line of JSON each second, and one at the end"
+    )
     return parser
 
 

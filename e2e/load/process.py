@@ -28,11 +28,11 @@ class RunningLoad:
 
     def __init__(self, load: Load, *, watch: Callable[[Report], None] | None = None) -> None:
         self.load = load
-        self.began_s = time.monotonic()
-        """Of this process's monotonic clock; the first request leaves some 0.5 s later."""
         self.latest: Report | None = None
         """The last second's."""
         self._watch = watch
+        self._began = threading.Event()
+        self._began_s = 0.0
         self._final: Report | None = None
         self._said: list[str] = []
         # A session of its own: Ctrl-C in a terminal reaches the program that started it, which then ends the load.
@@ -62,6 +62,18 @@ class RunningLoad:
                 self.stop()
             else:
                 self._end()
+
+    def began_s(self) -> float:
+        """When the first request was sent, of this process's monotonic clock; waits for it.
+
+        Raises:
+            LoadFailedError: it can't start.
+        """
+        while not self._began.wait(0.05):
+            if self.done:
+                self._report(_GRACE_S)
+                break
+        return self._began_s
 
     @property
     def done(self) -> bool:
@@ -113,7 +125,10 @@ class RunningLoad:
     def _read(self, stream: IO[str]) -> None:
         for line in stream:
             report = Report(**json.loads(line))
-            if report.final:
+            if not self._began.is_set():
+                self._began_s = time.monotonic()
+                self._began.set()
+            elif report.final:
                 self._final = report
             else:
                 self.latest = report

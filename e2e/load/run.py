@@ -15,10 +15,14 @@ NOT_SENT = "not sent: too many are under way"
 async def run(load: Load, *, stop: asyncio.Event, sample: Callable[[Report], None] | None = None) -> Report:
     """Send the load's requests until its time or count is over, or `stop` is set; wait for those under way; report.
 
-    `sample`, where given, is called once a second with what came of that second.
+    `sample`, where given, is called when the first request is about to be sent, with an empty report, and then once a
+    second with what came of that second.
     """
     async with Connections(load) as connections:
-        work = _Work(load, connections.caller(), stop)
+        call = connections.caller()
+        if sample is not None:
+            sample(Tally(time.monotonic()).report(time.monotonic(), final=False))
+        work = _Work(load, call, stop)
         watch = asyncio.create_task(work.sample(sample)) if sample is not None else None
         try:
             await (work.closed() if load.rate_rps is None else work.open(load.rate_rps))

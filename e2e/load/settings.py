@@ -60,7 +60,9 @@ class Load:
             limits += (("rate_rps", self.rate_rps, MOST_RATE_RPS, "200"),)
         for name, value, most, good in limits:
             if not 0 < value <= most:
-                raise LoadError(f"load: {name} is {value:g}; it must be above 0 and at most {most:g}, for example {good}")
+                raise LoadError(
+                    f"load: {name} is {value:g}; it must be above 0 and at most {most:g}, for example {good}"
+                )
 
     def to_json(self) -> str:
         """As one line."""

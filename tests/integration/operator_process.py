@@ -191,7 +191,7 @@ def running(cluster: Cluster, directory: Path, *, watch: str = "") -> Iterator[O
     try:
         operator.wait_leading()
         yield operator
-        assert operator.complaints() == []
+        assert not operator.complaints(), operator.complaints()
     finally:
         operator.stop()
         cluster.api.call("DELETE", f"/api/v1/namespaces/{operator.namespace}")

@@ -663,7 +663,7 @@ async def test_cancelled_requests_leave_the_queue_and_never_bring_refused_stream
 
 
 async def test_haproxy_stays_small_with_a_full_queue(
-    balanced: Balanced, record_property: Callable[[str, object], None]
+    balanced: Balanced, record_testsuite_property: Callable[[str, object], None]
 ) -> None:
     [pod] = await balanced.start(hold=asyncio.Event())
     assert pod.hold is not None
@@ -686,8 +686,8 @@ async def test_haproxy_stays_small_with_a_full_queue(
         loaded = sum(balanced.haproxy.memory_kib().values())
         pod.hold.set()
         await asyncio.gather(*waiting)
-    record_property("haproxy_kib_idle", idle)
-    record_property("haproxy_kib_with_200_waiting", loaded)
+    record_testsuite_property("haproxy_kib_idle", idle)
+    record_testsuite_property("haproxy_kib_with_200_waiting", loaded)
     assert loaded < 32 * 1024
 
 
@@ -760,7 +760,7 @@ async def agent(balanced: Balanced, tmp_path: Path, *, metrics_port: int) -> Asy
 
 
 async def test_the_agent_as_a_process_serves_reports_takes_out_a_dead_backend_and_stays_small(  # noqa: PLR0915 - one life
-    balanced: Balanced, tmp_path: Path, record_property: Callable[[str, object], None]
+    balanced: Balanced, tmp_path: Path, record_testsuite_property: Callable[[str, object], None]
 ) -> None:
     [metrics_port] = real_haproxy.free_ports(1)
     pods = await balanced.start(6, metrics_port=metrics_port, page=PAGE.format(success=7, failure=0))
@@ -813,8 +813,8 @@ async def test_the_agent_as_a_process_serves_reports_takes_out_a_dead_backend_an
         await running.api.stop()
         await asyncio.sleep(0.5)
         assert (await running.probe("/readyz"))[0] == 200
-        record_property("agent_kib", running.memory_kib())
-        record_property("agent_kib_at_most", running.memory_kib("VmHWM"))
+        record_testsuite_property("agent_kib", running.memory_kib())
+        record_testsuite_property("agent_kib_at_most", running.memory_kib("VmHWM"))
         assert running.memory_kib("VmHWM") < 48 * 1024
         drained = asyncio.ensure_future(running.probe("/drain?delay=1"))
         await until(lambda: running.is_("/readyz", 503), 1)

@@ -262,6 +262,8 @@ def _frontend_grpc(out: _Writer, plan: BalancerPlan, listen: Listen) -> None:
         'hdr grpc-message "this address serves inference, readiness and metadata of one model" unless reads or infers'
     )
     out.add("http-request set-uri %[path]")
+    # A stream can't be repeated from its first message.
+    out.add(f"http-request disable-l7-retry if {{ path -m str {_GRPC}ModelStreamInfer }}")
     _count(out, plan)
     out.add(
         "http-request return status 200 hdr grpc-status 8 hdr grpc-retry-pushback-ms 1000 "
@@ -340,9 +342,10 @@ def _backends(out: _Writer, plan: BalancerPlan, slot: Slot, ports: Ports, placed
     out.add("option httpchk")
     out.add("http-check send meth GET uri /v2/models/$model/ready", model=plan.model)
     out.add("http-check expect status 200")
-    # A refused connection takes the server out until its next good check, or leastconn would send it everything.
+    # Two refused connections in a row take the server out until its next good check, or leastconn would send it everything.
+    # Two, because the only server must not be lost to one that a second attempt repairs.
     out.add(
-        "default-server maxconn $most check inter 1s fall 3 rise 1 observe layer4 error-limit 1 on-error mark-down",
+        "default-server maxconn $most check inter 1s fall 3 rise 1 observe layer4 error-limit 2 on-error mark-down",
         most=plan.max_connections,
     )
     _servers(out, slot, ports.server_http, placed, "")

@@ -14,7 +14,6 @@ import contextlib
 import logging
 import resource
 import signal
-import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -204,7 +203,7 @@ class Operator:
             election = group.create_task(self.elector.run(released), name="election")
             leader = group.create_task(self._lead(), name="leader")
             loop = asyncio.get_running_loop()
-            kopf_stop = threading.Event()
+            kopf_stop = asyncio.Event()
             kopf = group.create_task(self._front(loop, kopf_stop), name="kopf")
             await asyncio.wait({asyncio.ensure_future(stop.wait()), kopf}, return_when=asyncio.FIRST_COMPLETED)
             log.info("stopping", extra={"asked": stop.is_set()})
@@ -218,7 +217,7 @@ class Operator:
             for task in background:
                 task.cancel()
 
-    async def _front(self, loop: asyncio.AbstractEventLoop, stop: threading.Event) -> None:
+    async def _front(self, loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
         def enqueue(key: Key) -> None:
             loop.call_soon_threadsafe(self.queue.add, key)
 

@@ -9,6 +9,7 @@ HalcyonError
 │   ├── Refused          401, 403, 422: it won't be otherwise without a change
 │   └── Busy             429, 5xx: later
 ├── Unreachable          no answer from the API server
+├── FrontEnded           kopf has ended without being asked: this process must end
 └── LeaseLost            another replica may lead: this process must end
 """
 
@@ -25,6 +26,10 @@ class SettingsError(HalcyonError):
 
 class Unreachable(HalcyonError):  # noqa: N818  # says what is, as httpx's and aiohttp's do
     """No answer from the API server."""
+
+
+class FrontEnded(HalcyonError):  # noqa: N818
+    """Kopf has ended without being asked: this process must end."""
 
 
 class LeaseLost(HalcyonError):  # noqa: N818

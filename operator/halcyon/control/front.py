@@ -7,14 +7,16 @@ worse than quadratically (docs/decisions/0003-kopf.md).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-import threading
+import os
 from collections.abc import Callable
 from typing import Any
 
 import kopf
 
 from halcyon.api.types import GROUP, PLURAL, VERSION
+from halcyon.control import errors
 from halcyon.control.kinds import Key
 
 
@@ -44,6 +46,7 @@ def registry(enqueue: Callable[[Key], None], kubeconfig: str | None) -> kopf.Ope
     def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
         if kubeconfig is None:
             return kopf.login_with_service_account(**kwargs)
+        os.environ["KUBECONFIG"] = kubeconfig  # kopf takes a path from nowhere else
         return kopf.login_with_kubeconfig(**kwargs)
 
     return handlers
@@ -64,14 +67,20 @@ def settings() -> kopf.OperatorSettings:
     return chosen
 
 
-async def run(handlers: kopf.OperatorRegistry, *, namespace: str, identity: str, stop: threading.Event) -> None:
+async def run(handlers: kopf.OperatorRegistry, *, namespace: str, identity: str, stop: asyncio.Event) -> None:
     """Run kopf until `stop`, in a thread with a loop of its own.
 
     In ours it would take the signals for itself, and at its end wait for every task that has begun after it. Handlers are
     called in that thread.
+
+    Raises:
+        FrontEnded: kopf has ended by itself.
     """
     logging.getLogger("kopf").setLevel(logging.WARNING)
     logging.getLogger("kopf.objects").setLevel(logging.ERROR)  # a line for every event otherwise
+    loop = asyncio.new_event_loop()
+    # Of asyncio: kopf would wait for a threading.Event also after it has failed, and nobody would know.
+    asked = asyncio.Event()
     # By default kopf makes its identity of the user's name, and a numeric user in a container has none.
     operator = kopf.operator(
         registry=handlers,
@@ -80,6 +89,23 @@ async def run(handlers: kopf.OperatorRegistry, *, namespace: str, identity: str,
         standalone=True,
         clusterwide=not namespace,
         namespaces=[namespace] if namespace else [],
-        stop_flag=stop,
+        stop_flag=asked,
     )
-    await asyncio.to_thread(asyncio.run, operator)
+
+    def work() -> None:
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            runner.run(operator)
+
+    ended = asyncio.ensure_future(asyncio.to_thread(work))
+    waiting = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait({ended, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        # When we are cancelled, too: the process can't end before its threads have.
+        waiting.cancel()
+        with contextlib.suppress(RuntimeError):  # its loop is closed already
+            loop.call_soon_threadsafe(asked.set)
+    try:
+        await ended
+    except Exception as error:
+        raise errors.FrontEnded(f"kopf has ended: {error}") from error

@@ -42,7 +42,9 @@ def world(before: View, planned: Plan | None = None) -> dict[tuple[Kind, str], O
 
 def stranger(kind: Kind, name: str, *, owner_uid: str = "", owner_name: str = "digits") -> Object:
     """An object that isn't ours: nobody's, or of another ModelDeployment."""
-    owners = [{"kind": "ModelDeployment", "name": owner_name, "uid": owner_uid, "controller": True}] if owner_uid else []
+    owners = (
+        [{"kind": "ModelDeployment", "name": owner_name, "uid": owner_uid, "controller": True}] if owner_uid else []
+    )
     return {
         "apiVersion": kind.api_version,
         "kind": kind.kind,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from dataclasses import dataclass, field
 
 import pytest
@@ -255,6 +256,6 @@ def test_two_never_lead_at_once_and_one_leads_when_faults_are_over(
             assert sum(r.leads for r in lives) == 1
             stop.set()
         led = sorted(interval for r in lives for interval in r.led)
-        assert all(end <= begin for (_, end), (begin, _) in zip(led, led[1:], strict=False))
+        assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(led))
 
     run(scenario)

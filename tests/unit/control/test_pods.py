@@ -16,9 +16,11 @@ RUNNING = {"name": "triton", "image": "t", "restartCount": 0, "state": {"running
 
 
 def waiting(container: str, reason: str, message: str | None = None, **more: Any) -> dict[str, Any]:
-    return {"name": container, "image": "img:1", "restartCount": 0} | more | {
-        "state": {"waiting": {"reason": reason} | ({"message": message} if message else {})}
-    }
+    return (
+        {"name": container, "image": "img:1", "restartCount": 0}
+        | more
+        | {"state": {"waiting": {"reason": reason} | ({"message": message} if message else {})}}
+    )
 
 
 def ended(code: int, reason: str = "Error", message: str = "") -> dict[str, Any]:
@@ -52,7 +54,11 @@ def test_the_scheduler_s_own_words_are_told() -> None:
     ("reason", "message", "text"),
     [
         ("ErrImagePull", "not found", "container triton: ErrImagePull: not found"),
-        ("ImagePullBackOff", 'Back-off pulling image "img:1"', 'container triton: ImagePullBackOff: Back-off pulling image "img:1"'),
+        (
+            "ImagePullBackOff",
+            'Back-off pulling image "img:1"',
+            'container triton: ImagePullBackOff: Back-off pulling image "img:1"',
+        ),
         ("ErrImageNeverPull", None, "container triton: ErrImageNeverPull: img:1"),
         ("InvalidImageName", None, "container triton: InvalidImageName: img:1"),
     ],

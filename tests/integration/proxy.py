@@ -1,0 +1,286 @@
+"""A proxy between an operator and the API server that does to requests what a bad day does to them.
+
+It ends TLS with a certificate of its own and asks upstream as the administrator. Each `Door` is an address of its own with its
+own rule and its own record of what came through, so that several operators can be disturbed side by side. Rules run in the
+proxy's thread, one at a time.
+"""
+
+import asyncio
+import base64
+import ssl
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import aiohttp
+import yaml
+from aiohttp import web
+
+from e2e.cluster.pki import Identity
+from halcyon.metricsapi.certificates import renewed
+
+T = TypeVar("T")
+
+_WRITING = {"POST", "PUT", "PATCH", "DELETE"}
+_NO_WRITES = {"leases", "tokenreviews", "subjectaccessreviews", "selfsubjectreviews"}
+_DROPPED = {"connection", "keep-alive", "transfer-encoding", "upgrade", "host", "authorization", "content-length"}
+_MOST_BYTES = 16 * 2**20
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the rule is asked about."""
+
+    method: str
+    path: str
+    watching: bool
+    at: float
+    """Monotonic, in seconds."""
+    write: int | None = None
+    """Its number among the writes of this door, from 1; None where it is none (Leases and reviews aren't)."""
+
+    @property
+    def segments(self) -> list[str]:
+        """Path below the API's version."""
+        parts = self.path.strip("/").split("/")
+        return parts[2:] if parts[0] == "api" else parts[3:]
+
+    @property
+    def namespace(self) -> str:
+        """Empty for what is cluster-wide."""
+        return self.segments[1] if len(self.segments) > 1 and self.segments[0] == "namespaces" else ""
+
+    @property
+    def target(self) -> str:
+        """Plural, name and subresource: `deployments/m-a`."""
+        return "/".join(self.segments[2:] if self.namespace else self.segments)
+
+    @property
+    def resource(self) -> str:
+        """The plural."""
+        return self.target.partition("/")[0]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The API server isn't asked; this is said in its place."""
+
+    status: int
+    retry_after_s: int | None = None
+
+
+@dataclass(frozen=True)
+class Break:
+    """The connection breaks: before the API server has heard, or after it has done it."""
+
+    after: bool
+
+
+@dataclass(frozen=True)
+class Delay:
+    """It takes this long to reach the API server."""
+
+    delay_s: float
+
+
+@dataclass(frozen=True)
+class Kill:
+    """SIGKILL for the door's operator: before the API server has heard, or after it has done it. The door then closes."""
+
+    after: bool
+
+
+Fault = Answer | Break | Delay | Kill
+Rule = Callable[[Request], Fault | None]
+
+
+def no_fault(_: Request) -> None:
+    """The rule of a good day."""
+
+
+@dataclass
+class Door:
+    """One address of the proxy."""
+
+    kubeconfig: Path
+    rule: Rule
+    kill: Callable[[], None]
+    """Ends the operator behind this door."""
+    in_turn: bool
+    """Whether one write waits for the answer of the one before, so that `the n-th write` means something."""
+    seen: list[Request] = field(default_factory=list)
+    closed: threading.Event = field(default_factory=threading.Event)
+    """Set by a `Kill`: nothing comes through any more."""
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    count: int = 0
+
+    def writes(self) -> list[Request]:
+        """Writes so far, in order."""
+        return [r for r in self.seen if r.write is not None]
+
+
+class Proxy:
+    """Runs in a thread of its own; a context manager."""
+
+    def __init__(self, upstream: Identity) -> None:
+        self._upstream = upstream
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
+        self._runners: list[web.AppRunner] = []
+        self._directory = tempfile.TemporaryDirectory(prefix="halcyon-proxy-")
+        self._certificates = renewed(None, ("localhost",), datetime.now(UTC))
+
+    def __enter__(self) -> "Proxy":
+        self._thread.start()
+        self._client = self._do(self._connect())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._do(self._end())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+        self._directory.cleanup()
+
+    def open(self, rule: Rule = no_fault, *, kill: Callable[[], None] = lambda: None, in_turn: bool = False) -> Door:
+        """A new address."""
+        return self._do(self._open(rule, kill, in_turn=in_turn))
+
+    def _do(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+
+    async def _connect(self) -> aiohttp.ClientSession:
+        context = ssl.create_default_context(cafile=str(self._upstream.ca))
+        context.load_cert_chain(self._upstream.certificate, self._upstream.key)
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=context, limit=0),
+            timeout=aiohttp.ClientTimeout(total=None),
+            auto_decompress=False,
+        )
+
+    async def _end(self) -> None:
+        for runner in self._runners:
+            await runner.cleanup()
+        await self._client.close()
+        await asyncio.sleep(0)
+
+    async def _open(self, rule: Rule, kill: Callable[[], None], *, in_turn: bool) -> Door:
+        number = len(self._runners)
+        door = Door(Path(self._directory.name) / f"kubeconfig-{number}", rule, kill, in_turn)
+        app = web.Application(client_max_size=_MOST_BYTES)
+
+        async def handle(request: web.Request) -> web.StreamResponse:
+            return await self._handle(door, request)
+
+        app.router.add_route("*", "/{path:.*}", handle)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        pair = Path(self._directory.name) / "pair.pem"
+        pair.write_text(self._certificates.serving.cert_pem + self._certificates.serving.key_pem)
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(pair)
+        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+        self._runners.append(runner)
+        door.kubeconfig.write_text(yaml.safe_dump(self._kubeconfig(runner.addresses[0][1])))
+        return door
+
+    def _kubeconfig(self, port: int) -> dict[str, Any]:
+        ca = base64.b64encode(self._certificates.bundle_pem.encode()).decode()
+        server = {"server": f"https://localhost:{port}", "certificate-authority-data": ca}
+        return {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "proxy", "cluster": server}],
+            "users": [{"name": "proxy", "user": {"token": "of-no-meaning"}}],
+            "contexts": [{"name": "proxy", "context": {"cluster": "proxy", "user": "proxy"}}],
+            "current-context": "proxy",
+        }
+
+    async def _handle(self, door: Door, request: web.Request) -> web.StreamResponse:
+        body = await request.read()
+        plain = Request(request.method, request.path, "watch" in request.query, time.monotonic())
+        if request.method not in _WRITING or plain.resource in _NO_WRITES:
+            return await self._through(door, request, plain, body)
+        if not door.in_turn:
+            return await self._through(door, request, self._numbered(door, plain), body)
+        async with door.turn:
+            return await self._through(door, request, self._numbered(door, plain), body)
+
+    @staticmethod
+    def _numbered(door: Door, request: Request) -> Request:
+        door.count += 1
+        return Request(request.method, request.path, request.watching, time.monotonic(), door.count)
+
+    async def _through(self, door: Door, request: web.Request, known: Request, body: bytes) -> web.StreamResponse:
+        if door.closed.is_set():
+            return self._broken(request)
+        door.seen.append(known)
+        fault = door.rule(known)
+        if isinstance(fault, Answer):
+            return _refusal(fault)
+        if isinstance(fault, Delay):
+            await asyncio.sleep(fault.delay_s)
+        before = isinstance(fault, Kill | Break) and not fault.after
+        if isinstance(fault, Kill) and before:
+            self._kill(door)
+        if before:
+            return self._broken(request)
+        answer = await self._client.request(
+            known.method,
+            self._upstream.url + request.raw_path,
+            data=body or None,
+            headers={k: v for k, v in request.headers.items() if k.lower() not in _DROPPED},
+        )
+        async with answer:
+            if known.watching and answer.status == 200:
+                return await self._stream(door, request, answer)
+            text = await answer.read()
+        if isinstance(fault, Kill):
+            self._kill(door)
+        if isinstance(fault, Kill | Break):
+            return self._broken(request)
+        headers = {k: v for k, v in answer.headers.items() if k.lower() not in _DROPPED}
+        return web.Response(status=answer.status, body=text, headers=headers)
+
+    async def _stream(self, door: Door, request: web.Request, answer: aiohttp.ClientResponse) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": answer.headers["Content-Type"]})
+        await response.prepare(request)
+        try:
+            async for chunk in answer.content.iter_any():
+                if door.closed.is_set():
+                    break
+                await response.write(chunk)
+        except (aiohttp.ClientError, ConnectionError):
+            self._broken(request)
+        return response
+
+    @staticmethod
+    def _kill(door: Door) -> None:
+        door.closed.set()
+        door.kill()
+
+    @staticmethod
+    def _broken(request: web.Request) -> web.Response:
+        if request.transport is not None:
+            request.transport.abort()
+        return web.Response(status=502)
+
+
+def _refusal(fault: Answer) -> web.Response:
+    said = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "code": fault.status,
+        "reason": {409: "Conflict", 429: "TooManyRequests", 500: "InternalError", 503: "ServiceUnavailable"}[
+            fault.status
+        ],
+        "message": "the test's proxy says so",
+    }
+    headers = {} if fault.retry_after_s is None else {"Retry-After": str(fault.retry_after_s)}
+    return web.json_response(said, status=fault.status, headers=headers)

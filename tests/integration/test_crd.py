@@ -1,0 +1,348 @@
+"""The CRD on a real API server: it is accepted, does what it says, and agrees with our own models on what is valid."""
+
+from __future__ import annotations
+
+import copy
+import http.client
+import json
+import ssl
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.kubectl import Kubectl
+from e2e.cluster.processes import wait_until
+from halcyon.api import crd
+from halcyon.api.parse import SpecError, parse
+from halcyon.api.spec import Spec
+from halcyon.control import kinds, status
+from halcyon.control.compare import holds, with_digest
+from halcyon.control.kinds import Kind, kind_of
+from halcyon.control.plan import make
+from halcyon.control.view import Signal, Signals
+from halcyon.render import balancer
+from halcyon.render.site import Subject
+from tests.strategies import Document, broken, documents, specs
+from tests.unit.api.cases import FIELDS, GOOD, RULES, document
+from tests.unit.control.objects import resource, view
+from tests.unit.render.rendered import children, pods
+
+PATH = kinds.MODEL_DEPLOYMENT.path("default")
+CRD = Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False)
+STRICT = {"dryRun": "All", "fieldValidation": "Strict"}
+LIMIT_S = 10
+NO_SHRINKING = settings(
+    deadline=None, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck), print_blob=True
+)
+"""An example costs a request; the counterexample itself is small enough to read."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    body: dict[str, Any]
+
+    @property
+    def message(self) -> str:
+        return str(self.body.get("message", ""))
+
+
+class Connection:
+    """One connection for many requests: a new one for each would cost more than the request."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        identity = cluster.api.identity
+        context = ssl.create_default_context(cafile=str(identity.ca))
+        context.load_cert_chain(identity.certificate, identity.key)
+        address = urlsplit(identity.url)
+        self._http = http.client.HTTPSConnection(address.hostname or "", address.port, timeout=LIMIT_S, context=context)
+
+    def close(self) -> None:
+        self._http.close()
+
+    def send(
+        self, method: str, path: str, body: object = None, *, query: dict[str, str] | None = None,
+        content: str = "application/json",
+    ) -> Answer:  # fmt: skip
+        # UTF-8, not escapes: server-side apply is read as YAML, which has no surrogate pairs.
+        text = None if body is None else json.dumps(body, ensure_ascii=False).encode()
+        self._http.request(method, f"{path}?{urlencode(query or {})}", text, {"Content-Type": content})
+        response = self._http.getresponse()
+        text = response.read()
+        # Where nothing is served yet the answer is no JSON.
+        return Answer(response.status, json.loads(text) if text.startswith(b"{") else {"message": text.decode()})
+
+    def apply(self, kind: Kind, obj: dict[str, Any], *, subresource: str = "", **query: str) -> Answer:
+        """Server-side apply."""
+        meta = obj["metadata"]
+        path = kind.path(meta.get("namespace", ""), meta["name"], subresource)
+        asked = {"fieldManager": "halcyon", "force": "true"} | query
+        return self.send("PATCH", path, obj, query=asked, content="application/apply-patch+yaml")
+
+    def try_spec(self, spec: Document, *, name: str = "digits", **query: str) -> Answer:
+        """What the API server would say to a ModelDeployment; nothing is stored."""
+        body = resource() | {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
+        del body["status"]
+        return self.send("POST", PATH, body, query=STRICT | query)
+
+
+@pytest.fixture(scope="module")
+def api(cluster: Cluster) -> Iterator[Connection]:
+    """A connection to an API server that has the CRD."""
+    with closing(Connection(cluster)) as connection:
+        answer = connection.apply(CRD, crd.build(), fieldValidation="Strict")
+        assert answer.status in {200, 201}, answer.message
+        wait_until(
+            lambda: connection.try_spec(document()).status == 201,
+            what="the API server serves ModelDeployments",
+            limit_s=LIMIT_S,
+            every_s=0.02,
+        )
+        yield connection
+
+
+def test_the_definition_is_established_and_structural(api: Connection) -> None:
+    answer = api.send("GET", CRD.path(name=crd.build()["metadata"]["name"]))
+    conditions = {c["type"]: c["status"] for c in answer.body["status"]["conditions"]}
+
+    assert conditions["Established"] == conditions["NamesAccepted"] == "True"
+    assert "NonStructuralSchema" not in conditions
+
+
+@pytest.mark.usefixtures("api")
+def test_a_field_is_explained(kubectl: Kubectl) -> None:
+    text = kubectl("explain", "mdep.spec.scaling.targets.queueDepth")
+
+    assert "Waiting requests per replica" in text
+    assert "<integer>" in text
+
+
+@pytest.mark.usefixtures("api")
+def test_columns_tell_the_state_at_a_glance(kubectl: Kubectl) -> None:
+    kubectl.apply(_without_namespace(resource()))
+
+    assert kubectl("get", "mdep").splitlines()[0].split() == ["NAME", "READY", "STATE", "QUEUE", "GPU", "AGE"]
+
+
+def test_defaults_appear(api: Connection) -> None:
+    spec = api.try_spec(document("scaling", {"maxReplicas": 3})).body["spec"]
+
+    assert spec["replicas"] == 1
+    assert spec["runtime"]["gpu"] == {"count": 1}
+    assert spec["runtime"]["sharedMemory"] == "256Mi"
+    assert spec["traffic"] == {"balancerReplicas": 2, "queueLimit": 200, "requestTimeout": "1m", "drain": "30s"}
+    assert spec["scaling"] == {"minReplicas": 1, "maxReplicas": 3, "targets": {}}
+    assert "batching" not in spec
+
+
+def test_defaults_appear_beside_what_is_set(api: Connection) -> None:
+    spec = api.try_spec(document("runtime", {"startupTimeout": "1m"})).body["spec"]
+
+    assert spec["runtime"] == {
+        "gpu": {"count": 1}, "resources": {}, "sharedMemory": "256Mi", "placement": {}, "startupTimeout": "1m",
+    }  # fmt: skip
+
+
+def test_the_count_is_scaled_and_its_selector_found(api: Connection, kubectl: Kubectl, namespace: str) -> None:
+    kubectl.apply(_without_namespace(resource()))
+    kubectl("scale", "mdep/digits", "--replicas=3")
+    stored = kubectl.get("mdep", "digits")
+    assert (stored["spec"]["replicas"], stored["metadata"]["generation"]) == (3, 2)
+
+    now = view()
+    written = status.make(now, make(now), now="2026-01-02T03:04:05Z")
+    applied = resource() | {"metadata": {"name": "digits", "namespace": namespace}, "status": written}
+    del applied["spec"]
+    assert api.apply(kinds.MODEL_DEPLOYMENT, applied, subresource="status").status == 200
+    scale = api.send("GET", kinds.MODEL_DEPLOYMENT.path(namespace, "digits", "scale")).body
+    assert scale["spec"] == {"replicas": 3}
+    assert scale["status"] == {
+        "replicas": 0,
+        "selector": "serving.halcyon.dev/model-deployment=digits,app.kubernetes.io/component=server",
+    }
+
+
+def test_the_whole_status_is_kept(api: Connection, kubectl: Kubectl, namespace: str) -> None:
+    kubectl.apply(_without_namespace(resource()))
+    heard = Signals(
+        load_errors={"p": "x" * 5000},
+        versions=("1", "2"),
+        scaling=(Signal("queueDepth", 8, value=12.0, observed_at="2026-01-02T03:04:05Z"), Signal("gpuUtilization", 80)),
+        mean_batch=3.5,
+    )
+    now = view({"scaling": {"maxReplicas": 4}}, signals=heard)
+    written = status.make(now, make(now), now="2026-01-02T03:04:05Z")
+    applied = resource() | {"metadata": {"name": "digits", "namespace": namespace}, "status": written}
+    del applied["spec"]
+    answer = api.apply(kinds.MODEL_DEPLOYMENT, applied, subresource="status", fieldValidation="Strict")
+
+    assert answer.status == 200, answer.message
+    assert answer.body["status"] == written
+
+
+def test_a_manager_of_one_list_entry_leaves_the_others(api: Connection, kubectl: Kubectl, namespace: str) -> None:
+    base = resource() | {"metadata": {"name": "digits", "namespace": namespace}}
+    del base["status"]
+    for manager, name in (("one", "A"), ("two", "B")):
+        body = copy.deepcopy(base)
+        body["spec"]["runtime"] = {"env": [{"name": name, "value": manager}]}
+        assert api.apply(kinds.MODEL_DEPLOYMENT, body, fieldManager=manager).status < 300
+
+    stored = kubectl.get("mdep", "digits")
+    assert stored["spec"]["runtime"]["env"] == [{"name": "A", "value": "one"}, {"name": "B", "value": "two"}]
+
+
+@pytest.mark.parametrize(("path", "value"), GOOD)
+def test_what_the_reference_allows_is_accepted(api: Connection, path: str, value: Any) -> None:
+    answer = api.try_spec(document(path, value))
+
+    assert answer.status == 201, answer.message
+
+
+@pytest.mark.parametrize(("path", "value", "sentence"), RULES)
+def test_a_rule_over_several_fields_says_the_same_sentence_as_ours(
+    api: Connection, path: str, value: Any, sentence: str
+) -> None:
+    answer = api.try_spec(document(path, value))
+
+    assert answer.status == 422
+    assert sentence in answer.message
+
+
+def test_a_target_for_gpus_without_a_gpu_says_the_same_sentence_as_ours(api: Connection) -> None:
+    spec = document("scaling", {"maxReplicas": 2, "targets": {"gpuUtilization": 80}}) | {
+        "runtime": {"gpu": {"count": 0}}
+    }
+    with pytest.raises(SpecError) as error:
+        parse("digits", spec)
+
+    assert str(error.value) in api.try_spec(spec).message
+
+
+@pytest.mark.parametrize(("path", "value", "sentence"), FIELDS)
+def test_a_bound_of_a_field_is_refused_by_the_field_s_name(
+    api: Connection, path: str, value: Any, sentence: str
+) -> None:
+    answer = api.try_spec(document(path, value))
+
+    assert answer.status in {400, 422}
+    assert sentence.split(maxsplit=1)[0].split("[", maxsplit=1)[0].removesuffix(".a/b") in answer.message
+
+
+def test_a_key_of_a_map_that_is_none_is_named(api: Connection) -> None:
+    message = api.try_spec(document("model.parameters", {"good": "x", "a/b": "y"})).message
+
+    assert "spec.model.parameters" in message
+    assert 'every key must match ^[-._a-zA-Z0-9]+$ and have at most 253 characters; not so: ["a/b"]' in message
+
+
+@pytest.mark.parametrize("name", ["1a", "a.b", "a" * 53])
+def test_a_name_that_does_not_fit_says_the_same_sentence_as_ours(api: Connection, name: str) -> None:
+    with pytest.raises(SpecError) as error:
+        parse(name, document())
+
+    assert str(error.value) in api.try_spec(document(), name=name).message
+
+
+def test_the_longest_name_fits(api: Connection) -> None:
+    assert api.try_spec(document(), name="a" * 52).status == 201
+
+
+def test_an_unknown_field_is_refused_under_strict_validation_and_else_dropped(api: Connection) -> None:
+    spec = document("batching", {"maxBatchSzie": 8})
+    assert 'unknown field "spec.batching.maxBatchSzie"' in api.try_spec(spec).message
+
+    lenient = api.try_spec(spec, fieldValidation="Warn")
+    assert lenient.status == 201
+    assert lenient.body["spec"]["batching"] == {}
+    parse("digits", lenient.body["spec"])
+
+
+def test_nulls_and_whole_numbers_written_as_fractions_are_stored_as_our_models_take_them(api: Connection) -> None:
+    spec = document("batching.maxBatchSize", 8.0) | {"runtime": None, "scaling": None, "traffic": {"drain": None}}
+    stored = api.try_spec(spec).body["spec"]
+
+    assert parse("digits", stored) == parse("digits", document("batching.maxBatchSize", 8))
+
+
+def test_the_api_server_and_our_models_agree_on_what_is_valid(api: Connection) -> None:
+    seen: Counter[str] = Counter()
+
+    @given(documents() | broken(crd.schema(Spec)) | broken(crd.schema(Spec)))
+    @settings(NO_SHRINKING, max_examples=400)
+    def agree(spec: Document) -> None:
+        answer = api.try_spec(spec)
+        parsed, refusal = _ours(spec)
+        verdict = "accepted" if parsed else "refused"
+        assert answer.status in ({201} if parsed else {400, 422}), (
+            f"{verdict} by us alone: {json.dumps(spec)}: {refusal} {answer.message}"
+        )
+        assert parsed is None or parse("digits", answer.body["spec"]) == parsed
+        seen[verdict] += 1
+
+    agree()
+    assert min(seen["refused"], seen["accepted"]) > 80, seen
+
+
+def test_what_is_rendered_from_any_spec_is_accepted_by_the_api_server(api: Connection, namespace: str) -> None:
+    subject = Subject(namespace, "digits", "0c8a9a4e-0000-4000-8000-000000000001")
+    restricted = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+    labelled = api.send("PATCH", f"/api/v1/namespaces/{namespace}", restricted, content="application/merge-patch+json")
+    assert labelled.status == 200
+    account = balancer.service_account(subject)
+    del account["metadata"]["ownerReferences"]  # there is no such owner: the garbage collector would remove it
+    assert api.apply(kinds.SERVICE_ACCOUNT, account).status == 201
+
+    @given(specs())
+    @settings(NO_SHRINKING, max_examples=40)
+    def accepted(spec: Spec) -> None:
+        objects = children(spec, subject)
+        for obj in objects:
+            answer = api.apply(kind_of(obj), obj, **STRICT)
+            assert answer.status in {200, 201}, f"{obj['kind']}: {answer.message}"
+        for number, template in enumerate(pods(objects)):
+            pod = {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": f"p{number}", "namespace": namespace, **template["metadata"]},
+                # Classes that don't exist are refused; that they are named right is the Deployment's business.
+                "spec": {k: v for k, v in template["spec"].items() if not k.endswith("ClassName")},
+            }
+            answer = api.apply(kinds.POD, pod, **STRICT)
+            assert answer.status in {200, 201}, answer.message
+
+    accepted()
+
+
+def test_what_is_applied_twice_holds_the_second_time(api: Connection, namespace: str) -> None:
+    subject = Subject(namespace, "digits", "0c8a9a4e-0000-4000-8000-000000000001")
+
+    @given(specs())
+    @settings(NO_SHRINKING, max_examples=15)
+    def settled(spec: Spec) -> None:
+        for obj in map(with_digest, children(spec, subject)):
+            answer = api.apply(kind_of(obj), obj, **STRICT)
+            assert holds(answer.body, obj), f"{obj['kind']} {obj['metadata']['name']} would be written again and again"
+
+    settled()
+
+
+def _ours(spec: Document) -> tuple[Spec | None, str]:
+    try:
+        return parse("digits", spec), ""
+    except SpecError as error:
+        return None, str(error)
+
+
+def _without_namespace(obj: dict[str, Any]) -> dict[str, Any]:
+    """For kubectl, which fills in the test's own."""
+    return {k: v for k, v in obj.items() if k not in {"metadata", "status"}} | {
+        "metadata": {"name": obj["metadata"]["name"]}
+    }

@@ -1,0 +1,195 @@
+"""What the reference allows and what it doesn't, field by field: checked by our models, and by the real API server."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+PVC = {"persistentVolumeClaim": {"claimName": "models"}}
+CONFIG_MAP = {"configMap": {"name": "m", "items": [{"key": "a", "path": "1/model.onnx"}]}}
+ITEM = {"key": "a", "path": "1/model.onnx"}
+DURATION = r"^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?([0-9]{1,6}ms)?([0-9]{1,6}us)?$"
+
+
+def document(path: str = "", value: Any = None) -> dict[str, Any]:
+    """The least spec, with one field set."""
+    spec: dict[str, Any] = {"model": {"source": copy.deepcopy(PVC)}}
+    if path:
+        *parents, last = path.split(".")
+        part = spec
+        for parent in parents:
+            part = part.setdefault(parent, {})
+        part[last] = value
+    return spec
+
+
+GOOD: list[tuple[str, Any]] = [
+    ("replicas", 0),
+    ("replicas", 1000),
+    ("model.source", CONFIG_MAP),
+    ("model.source", {"persistentVolumeClaim": {"claimName": "a.b", "path": "team/resnet50"}}),
+    ("model.name", "ResNet_50.v2-x"),
+    ("model.revision", ""),
+    ("model.versions", {"latest": 100}),
+    ("model.versions", {"specific": [3, 1]}),
+    ("model.versions", {"all": True}),
+    ("model.backend", "onnxruntime"),
+    ("model.parameters", {"gpu_ms": "5", "A-b.c": ""}),
+    ("model.warmup", {}),
+    ("model.warmup", {"batchSizes": [1, 8], "iterations": 100, "data": "Random"}),
+    ("model.warmup.inputs", [{"name": "x", "dataType": "FP32", "dims": [3, 224, 224]}]),
+    ("model.warmup.inputs", [{"name": "x", "dataType": "STRING", "dims": []}]),
+    ("runtime.image", "registry.example:5000/a/b_c@sha256:" + "0" * 64),
+    ("runtime.image", "nvcr.io/nvidia/tritonserver:24.10-py3"),
+    ("runtime.imagePullSecrets", [{"name": "a"}, {"name": "b"}]),
+    ("runtime.gpu.count", 16),
+    ("runtime.resources", {"cpu": "500m", "memory": "8Gi"}),
+    ("runtime.instancesPerGPU", 64),
+    ("runtime.env", [{"name": "MODE", "value": "fast"}, {"name": "A", "secretKeyRef": {"name": "s", "key": "k"}}]),
+    ("runtime.env", [{"name": "PATHOS", "value": ""}]),
+    ("runtime.placement.nodeSelector", {"example.com/pool": "gpu", "zone": ""}),
+    ("runtime.placement.tolerations", [{"key": "a", "operator": "Exists"}, {"key": "a", "value": "b"}]),
+    ("runtime.startupTimeout", "24h"),
+    ("batching", {}),
+    ("batching", {"maxBatchSize": 8, "preferredBatchSizes": [8, 4]}),
+    ("batching.preferredBatchSizes", [65536]),
+    ("batching.maxQueueDelay", "1m"),
+    ("scaling", {"minReplicas": 8, "maxReplicas": 8}),
+    ("scaling", {"maxReplicas": 8, "targets": {"queueDepth": 4, "gpuUtilization": 100}}),
+    ("scaling", {"maxReplicas": 2, "behavior": {"scaleDown": {"stabilizationWindowSeconds": 0}}}),
+    ("traffic", {"balancerReplicas": 1, "queueLimit": 100000, "requestTimeout": "10ms", "drain": "1h"}),
+]
+
+
+RULES: list[tuple[str, Any, str]] = [
+    (
+        "model.source",
+        {},
+        (
+            "spec.model.source needs exactly one of configMap, persistentVolumeClaim; for example "
+            "source: {persistentVolumeClaim: {claimName: models, path: resnet50}}"
+        ),
+    ),
+    (
+        "model.source",
+        PVC | CONFIG_MAP,
+        (
+            "spec.model.source needs exactly one of configMap, persistentVolumeClaim; for example "
+            "source: {persistentVolumeClaim: {claimName: models, path: resnet50}}"
+        ),
+    ),
+    (
+        "model.versions",
+        {"latest": 1, "all": True},
+        "spec.model.versions needs exactly one of latest, specific, all; for example versions: {latest: 1}",
+    ),
+    (
+        "model.versions",
+        {},
+        "spec.model.versions needs exactly one of latest, specific, all; for example versions: {latest: 1}",
+    ),
+    (
+        "runtime.env",
+        [{"name": "A"}],
+        "an entry of spec.runtime.env needs exactly one of value, secretKeyRef; for example {name: MODE, value: fast}",
+    ),
+    *(
+        (
+            "runtime.env",
+            [{"name": name, "value": "x"}],
+            (
+                f"spec.runtime.env: {name} is reserved: names must not start with LD_, NVIDIA_, CUDA_, KUBERNETES_, AIP_ or "
+                "PYTHON; use for example MODEL_MODE"
+            ),
+        )
+        for name in ("LD_PRELOAD", "NVIDIA_X", "CUDA_X", "KUBERNETES_PORT", "AIP_MODE", "PYTHONPATH")
+    ),
+    (
+        "runtime.placement.tolerations",
+        [{"key": "pool", "operator": "Exists", "value": "x"}],
+        (
+            "spec.runtime.placement.tolerations: pool has operator Exists and a value; leave the value out, or use operator "
+            "Equal"
+        ),
+    ),
+    (
+        "runtime",
+        {"sharedMemory": "4Gi", "resources": {"memory": "4096Mi"}},
+        (
+            "spec.runtime.sharedMemory is 4Gi; it counts against spec.runtime.resources.memory, which is 4096Mi, and must be "
+            "smaller; for example resources: {memory: 4Gi}, sharedMemory: 1Gi"
+        ),
+    ),
+    (
+        "batching",
+        {"maxBatchSize": 8, "preferredBatchSizes": [4, 16]},
+        (
+            "spec.batching.preferredBatchSizes is [4, 16] and has a size above spec.batching.maxBatchSize, which is 8; for "
+            "example maxBatchSize: 16, preferredBatchSizes: [8, 16]"
+        ),
+    ),
+    (
+        "scaling",
+        {"minReplicas": 5, "maxReplicas": 4},
+        (
+            "spec.scaling.minReplicas is 5 and must not be above spec.scaling.maxReplicas, which is 4; for example "
+            "minReplicas: 1, maxReplicas: 8"
+        ),
+    ),
+]
+"""Rules over several fields: the API server says the same sentence."""
+
+FIELDS: list[tuple[str, Any, str]] = [
+    ("replicas", -1, "spec.replicas is -1: Input should be greater than or equal to 0"),
+    ("replicas", 1001, "spec.replicas is 1001: Input should be less than or equal to 1000"),
+    ("batching.maxBatchSize", 0, "spec.batching.maxBatchSize is 0: Input should be greater than or equal to 1"),
+    ("runtime.startupTimeout", "9s", 'spec.runtime.startupTimeout is "9s": must lie between 10s and 24h'),
+    ("batching.maxQueueDelay", "61s", 'spec.batching.maxQueueDelay is "61s": must lie between 0us and 1m'),
+    ("traffic.requestTimeout", "9ms", 'spec.traffic.requestTimeout is "9ms": must lie between 10ms and 1h'),
+    ("traffic.drain", "2h", 'spec.traffic.drain is "2h": must lie between 1s and 1h'),
+    (
+        "traffic.drain",
+        "10",
+        (
+            f"spec.traffic.drain is \"10\": String should match pattern '{DURATION}'; write for example 500us, 2ms, 30s, "
+            "1m30s or 2h"
+        ),
+    ),
+    (
+        "runtime.sharedMemory",
+        "1Q",
+        (
+            'spec.runtime.sharedMemory is "1Q": String should match pattern '
+            r"'^[0-9]{1,12}(\.[0-9]{1,6})?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$'; write for example 500m, 2 or 4Gi"
+        ),
+    ),
+    (
+        "model.versions.specific",
+        [1, 2, 1],
+        "spec.model.versions.specific is [1, 2, 1]: item 1 is there more than once; write each once",
+    ),
+    (
+        "runtime.imagePullSecrets",
+        [{"name": "a"}, {"name": "a"}],
+        'spec.runtime.imagePullSecrets is [{"name": "a"}, {"name": "a"}]: name a is there more than once; write each once',
+    ),
+    (
+        "runtime.imagePullSecrets",
+        [],
+        "spec.runtime.imagePullSecrets is []: List should have at least 1 item, not 0",
+    ),
+    (
+        "model.parameters",
+        {"a/b": "x"},
+        "spec.model.parameters.a/b is \"a/b\": String should match pattern '^[-._a-zA-Z0-9]+$'",
+    ),
+    (
+        "model.warmup.data",
+        "Ones",
+        "spec.model.warmup.data is \"Ones\": Input should be 'Zero' or 'Random'",
+    ),
+    ("scaling", {"minReplicas": 1}, "spec.scaling.maxReplicas is missing"),
+    ("modle", {}, "spec.modle is not a field"),
+    ("runtime.gpu.cuont", 1, "spec.runtime.gpu.cuont is not a field"),
+]
+"""Bounds of one field: the API server says so in its own words."""
