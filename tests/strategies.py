@@ -28,12 +28,13 @@ from halcyon.api.spec import (
     Toleration,
     Versions,
 )
-from halcyon.api.types import NAME_PATTERN, ListMap, ListSet, Rule, StringRules, quantity
+from halcyon.api.types import NAME_PATTERN, ListMap, ListSet, Quantity, Rule, StringRules, quantity
 
 Document = dict[str, Any]
 MOST_ITEMS = 3
 """Lists and maps are kept short: the interesting lengths are none, one and several."""
 
+_QUANTITY = next(mark.pattern for mark in get_args(Quantity) if isinstance(mark, StringConstraints))
 _PLAIN_NAMES = st.from_regex(NAME_PATTERN, fullmatch=True)
 NAMES = st.one_of(
     st.sampled_from(["digits", "a", "resnet50"]),
@@ -134,7 +135,9 @@ def _strings(marks: tuple[Any, ...], bounds: dict[str, Any]) -> st.SearchStrateg
     if not any(isinstance(mark, StringConstraints) for mark in marks):
         return st.text(min_size=least, max_size=min(most, 20))
     pattern = bounds["pattern"]
-    return st.from_regex(pattern, fullmatch=True).filter(lambda text: least <= len(text) <= most)
+    texts = st.from_regex(pattern, fullmatch=True).filter(lambda text: least <= len(text) <= most)
+    # The API server cuts larger quantities to 2**63 - 1: no spec that means anything has one.
+    return texts.filter(lambda text: quantity(text) < 2**63) if pattern == _QUANTITY else texts
 
 
 def _one_of(*names: str) -> Callable[[Document, Any], Document]:
@@ -181,7 +184,7 @@ def _runtime(document: Document, _: Any) -> Document:
     memory = (document.get("resources") or {}).get("memory")
     if memory is None or quantity(document.get("sharedMemory", "256Mi")) < quantity(memory):
         return document
-    return {**document, "resources": {**document["resources"], "memory": "999999999999Ti"}, "sharedMemory": "1Gi"}
+    return {**document, "resources": {**document["resources"], "memory": "64Gi"}, "sharedMemory": "1Gi"}
 
 
 def _spec(document: Document, _: Any) -> Document:
