@@ -5,7 +5,7 @@ PY := .venv/bin/python
 CLUSTER ?= halcyon
 CACHE := $(or $(HALCYON_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/halcyon)
 
-.PHONY: help bootstrap demo demo-down test lint format unit integration e2e cluster-up cluster-down images crds docs lock clean
+.PHONY: help bootstrap coverage demo demo-down test lint format unit integration e2e cluster-up cluster-down images crds docs lock clean
 
 help: ## show the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,11 +32,14 @@ format: bootstrap ## format the code
 	@.venv/bin/ruff format -q . && .venv/bin/ruff check -q --fix .
 
 unit: bootstrap ## pure tests, under 30 s
-	@HALCYON_HELM=$${HALCYON_HELM:-$$(ls -t $(CACHE)/bin/*/helm 2>/dev/null | head -1)} \
-	  $(PY) -m pytest tests/unit -q -n 2 --cov=halcyon --cov-report=term:skip-covered --cov-report=json:build/coverage.json
+	@$(PY) -m pytest tests/unit -q -n 2
+
+coverage: bootstrap ## the unit tests' coverage, by line and branch, into build/coverage
+	@$(PY) -m pytest tests/unit -q -n 2 --cov=halcyon --cov-branch --cov-report=term:skip-covered --cov-report=html:build/coverage
 
 integration: bootstrap ## tests against a real API server (KWOK nodes and pods)
-	@$(PY) -m pytest tests/integration -q
+	@HALCYON_HELM=$${HALCYON_HELM:-$$(ls -t $(CACHE)/bin/*/helm 2>/dev/null | head -1)} \
+	  $(PY) -m pytest tests/integration -q
 
 e2e: bootstrap ## tests with real pods: the demo's path as assertions
 	@$(PY) -m pytest e2e/scenarios -q

@@ -227,19 +227,18 @@ def _spots(value: Any, schema: Schema) -> typing.Iterator[Callable[[st.DrawFn], 
             yield lambda draw: value.pop(draw(st.sampled_from(sorted(value))), None)
         fields = schema.get("properties") or dict.fromkeys(value, schema.get("additionalProperties") or {})
         for name, field in fields.items():
-            yield lambda draw, name=name, field=field: value.__setitem__(name, draw(_near(field)))
+            yield _setting(value, name, field)
             if name in value:
                 yield from _spots(value[name], field)
     elif isinstance(value, list):
         yield lambda draw: value.append(draw(st.sampled_from(value) if value else _ODD))
-        yield value_cleared(value)
+        yield lambda _: value.clear()
         for item in value:
             yield from _spots(item, schema.get("items") or {})
 
 
-def value_cleared(value: list[Any]) -> Callable[[st.DrawFn], None]:
-    """A change that leaves the list empty."""
-    return lambda _: value.clear()
+def _setting(value: Document, name: str, field: Schema) -> Callable[[st.DrawFn], None]:
+    return lambda draw: value.__setitem__(name, draw(_near(field)))
 
 
 _ODD: st.SearchStrategy[Any] = st.one_of(

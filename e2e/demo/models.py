@@ -65,7 +65,7 @@ def wait_until_served(kube: Kube, *names: str, replicas: int = 1, limit_s: float
     try:
         return wait_for(served, what=f"{', '.join(names)} served by {replicas} pods", limit_s=limit_s)
     except DemoError as error:
-        raise DemoError(f"{error}\n" + "\n".join(said(kube, name) for name in names)) from None
+        raise DemoError(f"{error}\n" + "\n".join(said(kube, name) for name in names[:3])) from None
 
 
 def said(kube: Kube, name: str) -> str:

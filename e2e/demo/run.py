@@ -189,7 +189,7 @@ class Demo:
     def _rest(self) -> str:
         names = footprint.apply_idle_models(self.kube, image=self.on.triton_image)
         try:
-            seconds = models.wait_until_served(self.kube, *names, limit_s=300)
+            seconds = footprint.wait_for_idle_models(self.kube, names)
             written = footprint.writes_at_rest(self.kube, seconds=self.options.rest_s)
             self.figures["operator_rss_mib"] = footprint.operator_rss_mib(self.kube)
         finally:

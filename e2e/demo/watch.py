@@ -25,8 +25,8 @@ class Look:
 
     @property
     def gpu_each_percent(self) -> float | None:
-        """The mean over the ready pods."""
-        return None if self.gpu_percent is None or not self.ready else self.gpu_percent / self.ready
+        """The mean over the pods, as the HPA has it: one that starts counts as the metrics API says."""
+        return None if self.gpu_percent is None or not self.pods else self.gpu_percent / self.pods
 
 
 @dataclass(frozen=True, kw_only=True)

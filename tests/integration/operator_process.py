@@ -100,7 +100,7 @@ class Operator:
     @property
     def log(self) -> Path:
         """JSON lines."""
-        return self.directory / f"{self.name}-{self.port}.log"
+        return self.directory / f"{self.name}-{self.http_port}.log"
 
     def start(self) -> None:
         """Start the process; it isn't ready yet."""

@@ -118,6 +118,14 @@ class Door:
     """Set by a `Kill`: nothing comes through any more."""
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     count: int = 0
+    streams: set[web.Request] = field(default_factory=set)
+    """Watches that are open now."""
+
+    def drop_streams(self) -> None:
+        """Break every watch that is open now."""
+        for request in tuple(self.streams):
+            if request.transport is not None:
+                request.loop.call_soon_threadsafe(request.transport.abort)
 
     def writes(self) -> list[Request]:
         """Writes so far, in order."""
@@ -167,7 +175,10 @@ class Proxy:
         for runner in self._runners:
             await runner.cleanup()
         await self._client.close()
-        await asyncio.sleep(0)
+        rest = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in rest:
+            task.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
 
     async def _open(self, rule: Rule, kill: Callable[[], None], *, in_turn: bool) -> Door:
         number = len(self._runners)
@@ -250,6 +261,7 @@ class Proxy:
     async def _stream(self, door: Door, request: web.Request, answer: aiohttp.ClientResponse) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": answer.headers["Content-Type"]})
         await response.prepare(request)
+        door.streams.add(request)
         try:
             async for chunk in answer.content.iter_any():
                 if door.closed.is_set():
@@ -257,6 +269,8 @@ class Proxy:
                 await response.write(chunk)
         except (aiohttp.ClientError, ConnectionError):
             self._broken(request)
+        finally:
+            door.streams.discard(request)
         return response
 
     @staticmethod

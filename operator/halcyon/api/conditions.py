@@ -16,13 +16,21 @@ class Type(StrEnum):
     """Types, in the order in which they are shown."""
 
     READY = "Ready"
+    """Requests are answered: the spec is accepted, a balancer is ready, and a server is ready or the count is 0."""
     ACCEPTED = "Accepted"
+    """The spec is valid, what it names exists, and every object it needs could be written."""
     MODEL_LOADED = "ModelLoaded"
+    """Triton has loaded the model in a pod of the revision asked for."""
     SERVERS_READY = "ServersReady"
+    """As many servers are ready as wanted."""
     BALANCER_READY = "BalancerReady"
+    """A balancer is ready."""
     SCALING_ACTIVE = "ScalingActive"
+    """The count follows the load, or is fixed because `scaling` is left out."""
     RECONCILING = "Reconciling"
+    """The revision asked for isn't reached yet. A changed count is no new revision."""
     STALLED = "Stalled"
+    """It will not go on without a person: the reason says what to change."""
 
 
 class Reason(StrEnum):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any, Protocol
@@ -33,6 +34,8 @@ CHUNK = 500
 
 Object = dict[str, Any]
 _PLAIN = "application/json"
+_APPLY = "application/apply-patch+yaml; charset=utf-8"
+"""With the charset the package sends a body as it is; without, it would make it JSON in ASCII (see `_as_yaml`)."""
 _METADATA = "application/json;as={kind};g=meta.k8s.io;v=v1,application/json"
 
 
@@ -114,8 +117,8 @@ class KubeClient(Kube):
             "PATCH",
             kind.path(meta.get("namespace", ""), meta["name"], subresource),
             query={"fieldManager": manager, "force": "true" if force else "false"},
-            body=obj,
-            content="application/apply-patch+yaml",
+            body=_as_yaml(obj),
+            content=_APPLY,
         )
 
     @override
@@ -203,7 +206,7 @@ class KubeClient(Kube):
         path: str,
         *,
         query: Mapping[str, str] | None = None,
-        body: Object | None = None,
+        body: Object | bytes | None = None,
         content: str = _PLAIN,
         accept: str = _PLAIN,
     ) -> Object:
@@ -219,7 +222,7 @@ class KubeClient(Kube):
         path: str,
         *,
         query: Mapping[str, str] | None = None,
-        body: Object | None = None,
+        body: Object | bytes | None = None,
         content: str = _PLAIN,
         accept: str = _PLAIN,
         timeout: aiohttp.ClientTimeout | None = None,  # noqa: ASYNC109  # aiohttp's own
@@ -242,6 +245,19 @@ class KubeClient(Kube):
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise errors.Unreachable(f"{method} {path}: {error!r}") from error
         raise _error(f"{method} {path}", response.status, _status(detail), response.headers.get("Retry-After"))
+
+
+_NOT_PLAIN_IN_YAML = re.compile("[\\x7f-\\uffff]")
+
+
+def _as_yaml(obj: Object) -> bytes:
+    """An object as JSON that is also YAML, which an apply body is read as.
+
+    JSON in ASCII writes a character above U+FFFF as two escapes, and YAML has none for half a character; YAML, in turn, wants
+    some characters below escaped. So those above stand as they are, and the others are escaped.
+    """
+    text = json.dumps(obj, ensure_ascii=False)
+    return _NOT_PLAIN_IN_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode()
 
 
 async def _lines(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:

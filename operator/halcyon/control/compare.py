@@ -29,7 +29,10 @@ def holds(live: Any, wanted: Any) -> bool:  # any JSON value
     that we write are ours as a whole. Quantities are equal where their values are.
     """
     if isinstance(wanted, dict):
-        return isinstance(live, dict) and all(key in live and holds(live[key], value) for key, value in wanted.items())
+        # The API server leaves empty strings out, and keeps them as values of a map.
+        return isinstance(live, dict) and all(
+            holds(live[key], value) if key in live else value == "" for key, value in wanted.items()
+        )
     if isinstance(wanted, list):
         return (
             isinstance(live, list)

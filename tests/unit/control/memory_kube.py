@@ -83,6 +83,10 @@ class MemoryKube(Kube):
         self.objects.pop((kind, namespace, name), None)
 
     @override
+    async def evict(self, namespace: str, pod: str) -> None:
+        raise NotImplementedError
+
+    @override
     async def list(
         self, kind: Kind, *, namespace: str = "", selector: str = "", metadata_only: bool = False
     ) -> tuple[list[Object], str]:

@@ -23,6 +23,7 @@ DEPLOYMENT: dict[str, Any] = {"kind": "Deployment", "metadata": {"name": "a"}, "
         ({"a": 1, "b": 2}, {"a": 1}),
         ({"a": {"b": 1, "c": 2}}, {"a": {}}),
         ([{"a": 1, "default": 2}], [{"a": 1}]),
+        ({"name": "A"}, {"name": "A", "value": ""}),
         ("1", "1000m"),
         ("500m", "0.5"),
         ("1536Mi", "1.5Gi"),
@@ -38,6 +39,8 @@ def test_what_the_api_server_adds_or_writes_otherwise_is_no_difference(live: Any
     ("live", "wanted"),
     [
         ({}, {"a": 1}),
+        ({}, {"a": 0}),
+        ({"a": "b"}, {"a": ""}),
         ({"a": 2}, {"a": 1}),
         ([1, 2], [1]),
         ([1], [1, 2]),

@@ -196,14 +196,11 @@ def test_a_write_was_seen_when_the_cache_is_as_new(key: str, version: int, seen:
     assert informer.has_seen(Key("team", key), version) is seen
 
 
-@pytest.mark.parametrize(
-    "steps",
-    [
-        [errors.Unreachable("x")] * 1000,
-        [step for _ in range(1000) for step in (([], 5), [errors.Busy(500, "x")])],
-    ],
-    ids=["lists fail", "watches fail"],
-)
+FAILING_LISTS: list[Any] = [errors.Unreachable("x")] * 1000
+FAILING_WATCHES: list[Any] = [([], 5), [errors.Busy(500, "x")]] * 1000
+
+
+@pytest.mark.parametrize("steps", [FAILING_LISTS, FAILING_WATCHES], ids=["lists fail", "watches fail"])
 def test_an_api_server_that_fails_again_and_again_is_asked_less_and_less(steps: list[Any]) -> None:
     script = Script(*steps)
     follow(script, limit_s=120.0)

@@ -1,0 +1,99 @@
+"""What is in a namespace, without what differs between two runs that went alike: so that end states can be compared.
+
+Left out: uids, versions, times, addresses, generated names, managers of fields, what the HPA controller has measured, and
+Events (they are told once, and not again by an operator that was killed before it could).
+"""
+
+import json
+import re
+from typing import Any
+
+from halcyon.control import kinds
+from halcyon.control.kinds import CHILDREN
+from tests.integration.operator_space import REPLICA_SET, Object, Space
+
+State = dict[str, Any]
+_TIMES = re.compile(r".*(Time|Timestamp)$|startedAt|finishedAt|observedAt")
+_GONE = {"uid", "resourceVersion", "managedFields", "generateName", "clusterIP", "clusterIPs", "podIP", "podIPs"}
+_DIGEST = "serving.halcyon.dev/applied"
+_EVERY = (*CHILDREN, kinds.MODEL_DEPLOYMENT, kinds.POD, REPLICA_SET)
+_OF_THE_NAMESPACE = {"kube-root-ca.crt", "default"}
+
+
+def state(space: Space) -> State:
+    """Every object, by kind and name."""
+    objects = [(k.kind, o) for k in _EVERY for o in space.every(k) if o["metadata"]["name"] not in _OF_THE_NAMESPACE]
+    words = {space.namespace: "NAMESPACE", **_replica_sets([o for kind, o in objects if kind == REPLICA_SET.kind])}
+    found: State = {}
+    for kind, obj in objects:
+        name = "*" if kind == "Pod" else obj["metadata"]["name"]
+        plain = json.loads(_said(json.dumps(_plain(kind, obj)), words))
+        key = _said(f"{kind} {name}", words)
+        if kind != "Pod":
+            found[key] = plain
+            continue
+        found.setdefault(key, []).append(plain)
+        found[key].sort(key=json.dumps)
+    return found
+
+
+def differences(found: Any, wanted: Any, where: str = "") -> list[str]:
+    """Where two states differ, in a line each."""
+    if isinstance(found, dict) and isinstance(wanted, dict):
+        lines = []
+        for key in sorted(found.keys() | wanted.keys()):
+            here = f"{where}.{key}" if where else key
+            if key not in found:
+                lines.append(f"{here}: is missing")
+            elif key not in wanted:
+                lines.append(f"{here}: should not be; is {json.dumps(found[key])[:200]}")
+            else:
+                lines += differences(found[key], wanted[key], here)
+        return lines
+    if isinstance(found, list) and isinstance(wanted, list) and len(found) == len(wanted):
+        return [
+            d for n, (a, b) in enumerate(zip(found, wanted, strict=True)) for d in differences(a, b, f"{where}[{n}]")
+        ]
+    return [] if found == wanted else [f"{where}: {json.dumps(found)[:200]}, should be {json.dumps(wanted)[:200]}"]
+
+
+def _said(text: str, words: dict[str, str]) -> str:
+    for word, replacement in words.items():
+        text = text.replace(word, replacement)
+    return text
+
+
+def _replica_sets(found: list[Object]) -> dict[str, str]:
+    """Names for their hashes, which depend on the namespace: the n-th of its Deployment."""
+    words = {}
+    for obj in found:
+        meta = obj["metadata"]
+        number = meta["annotations"]["deployment.kubernetes.io/revision"]
+        words[meta["labels"]["pod-template-hash"]] = f"HASH{number}"
+    return words
+
+
+def _plain(kind: str, obj: Object) -> Any:
+    plain = _without(obj)
+    meta = plain["metadata"]
+    meta.get("annotations", {}).pop(_DIGEST, None)
+    if kind in {"Pod", REPLICA_SET.kind}:
+        meta.pop("generation", None)  # of the Deployment controller's steps
+    if kind == "Pod":
+        meta.pop("name")
+    if kind == "ConfigMap":
+        plain["data"] = {k: json.loads(v) if k.endswith(".json") else v for k, v in plain["data"].items()}
+    if kind == "HorizontalPodAutoscaler":
+        plain.pop("status", None)
+    if kind == kinds.MODEL_DEPLOYMENT.kind:
+        for measured in ("desired", "why"):
+            ((plain.get("status") or {}).get("scaling") or {}).pop(measured, None)
+    return plain
+
+
+def _without(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _without(v) for k, v in value.items() if k not in _GONE and not _TIMES.fullmatch(k)}
+    if isinstance(value, list):
+        return [_without(v) for v in value]
+    return value
