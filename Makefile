@@ -19,7 +19,7 @@ demo: bootstrap ## the main job: a cluster, Halcyon, a model, load, scaling (CLU
 demo-down: bootstrap ## end what the demo has started
 	@$(PY) -m e2e.demo down --cluster $(CLUSTER)
 
-test: binaries lint unit integration e2e ## everything: lint, unit, integration, e2e
+test: lint binaries images unit integration e2e ## everything: lint, unit, integration, e2e
 
 .PHONY: binaries
 binaries: bootstrap

@@ -120,7 +120,8 @@ def kill(pids: Iterable[int], *, still: Callable[[int], bool], limit_s: float) -
         for pid in pids:
             try:
                 handle = os.pidfd_open(pid)
-            except ProcessLookupError:
+            except (ProcessLookupError, FileNotFoundError):
+                # FileNotFoundError: it went, and its id is a thread's by now.
                 continue
             handles.append(handle)
             if still(pid):

@@ -21,9 +21,11 @@ def documents() -> dict[str, dict[str, Any]]:
     return {document["kind"]: document for document in yaml.safe_load_all(MANIFEST.read_text())}
 
 
-def digits(*, image: str | None = None) -> dict[str, Any]:
-    """The ModelDeployment of digits.yaml; with another Triton image where one is given."""
+def digits(*, image: str | None = None, scale_down_after_s: int | None = None) -> dict[str, Any]:
+    """The ModelDeployment of digits.yaml; with another Triton image, another time until it scales down, where given."""
     document = documents()["ModelDeployment"]
+    if scale_down_after_s is not None:
+        document["spec"]["scaling"]["behavior"]["scaleDown"]["stabilizationWindowSeconds"] = scale_down_after_s
     if image is not None:
         document["spec"]["runtime"]["image"] = image
     return document

@@ -57,9 +57,10 @@ class _Work:
             self._second.answered(answer, sent_s=sent_s, now=now)
 
     def _failed(self, kind: str) -> None:
-        self.all.failed(kind)
+        now = time.monotonic()
+        self.all.failed(kind, now=now)
         if self._second is not self.all:
-            self._second.failed(kind)
+            self._second.failed(kind, now=now)
 
     async def closed(self) -> None:
         async def client() -> None:

@@ -98,6 +98,10 @@ class Report:
     """Rows executed together, as the model tells; the mean over executions, not over requests."""
     failures: dict[str, int] = dataclasses.field(default_factory=dict)
     """By kind: a gRPC status or an HTTP one, and what was said."""
+    first_failed_s: float | None = None
+    """When the first failure was known, in seconds from the first request."""
+    last_failed_s: float | None = None
+    """When the last failure was known."""
     who: dict[str, int] = dataclasses.field(default_factory=dict)
     """Answers by replica."""
     final: bool = True

@@ -18,6 +18,7 @@ class Tally:
     _who: Counter[str] = field(default_factory=Counter)
     _failures: Counter[str] = field(default_factory=Counter)
     _last_s: float | None = None
+    _failed_s: list[float] = field(default_factory=list)
 
     def answered(self, answer: Answer, *, sent_s: float, now: float) -> None:
         """One request was answered."""
@@ -30,9 +31,10 @@ class Tally:
         if answer.who is not None:
             self._who[answer.who] += 1
 
-    def failed(self, kind: str) -> None:
+    def failed(self, kind: str, *, now: float) -> None:
         """One request was not answered."""
         self._failures[kind] += 1
+        self._failed_s.append(round(now - self.began_s, 3))
 
     def failures(self) -> int:
         """How many were not answered."""
@@ -53,6 +55,8 @@ class Tally:
             most_ms=_percentile(latencies, 1.0),
             mean_batch=round(self._rows / self._executions, 2) if self._executions else None,
             failures=dict(self._failures.most_common(20)),
+            first_failed_s=min(self._failed_s, default=None),
+            last_failed_s=max(self._failed_s, default=None),
             who=dict(self._who),
             final=final,
         )

@@ -83,12 +83,11 @@ class Space:
             for obj in self.every(kind)
         }
 
-    def try_apply(self, obj: Object, *, manager: str = "user", strict: bool = True) -> Answer:
-        """Server-side apply; whatever the API server answers."""
+    def try_apply(self, obj: Object, *, manager: str = "user", dry: bool = False) -> Answer:
+        """Server-side apply under strict validation, for real or not; whatever the API server answers."""
         kind = _KINDS[obj["kind"]]
         path = kind.path(self.namespace, obj["metadata"]["name"])
-        validation = "Strict" if strict else "Ignore"
-        query = f"?fieldManager={manager}&force=true&fieldValidation={validation}"
+        query = f"?fieldManager={manager}&force=true&fieldValidation=Strict" + ("&dryRun=All" if dry else "")
         return self.api.call("PATCH", path + query, obj, content_type=APPLY)
 
     def apply(self, *objects: Object, manager: str = "user") -> None:
@@ -121,7 +120,7 @@ class Space:
 
     def condition(self, wanted: str, name: str = "m") -> tuple[str, str, str]:
         """(status, reason, message) of a condition; empty texts where it isn't there."""
-        found = next((c for c in self.status(name).get("conditions") or () if c["type"] == wanted), {})
+        found: dict[str, str] = next((c for c in self.status(name).get("conditions") or () if c["type"] == wanted), {})
         return found.get("status", ""), found.get("reason", ""), found.get("message", "")
 
     def wait_condition(

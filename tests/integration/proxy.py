@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import aiohttp
 import yaml
@@ -118,14 +118,13 @@ class Door:
     """Set by a `Kill`: nothing comes through any more."""
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     count: int = 0
-    streams: set[web.Request] = field(default_factory=set)
-    """Watches that are open now."""
+    streams: list[Callable[[], None]] = field(default_factory=list)
+    """What breaks each watch that is open now."""
 
     def drop_streams(self) -> None:
         """Break every watch that is open now."""
-        for request in tuple(self.streams):
-            if request.transport is not None:
-                request.loop.call_soon_threadsafe(request.transport.abort)
+        for abort in tuple(self.streams):
+            abort()
 
     def writes(self) -> list[Request]:
         """Writes so far, in order."""
@@ -143,7 +142,7 @@ class Proxy:
         self._directory = tempfile.TemporaryDirectory(prefix="halcyon-proxy-")
         self._certificates = renewed(None, ("localhost",), datetime.now(UTC))
 
-    def __enter__(self) -> "Proxy":
+    def __enter__(self) -> Self:
         self._thread.start()
         self._client = self._do(self._connect())
         return self
@@ -261,7 +260,12 @@ class Proxy:
     async def _stream(self, door: Door, request: web.Request, answer: aiohttp.ClientResponse) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": answer.headers["Content-Type"]})
         await response.prepare(request)
-        door.streams.add(request)
+        loop = asyncio.get_running_loop()
+
+        def abort() -> None:
+            loop.call_soon_threadsafe(self._broken, request)
+
+        door.streams.append(abort)
         try:
             async for chunk in answer.content.iter_any():
                 if door.closed.is_set():
@@ -270,7 +274,7 @@ class Proxy:
         except (aiohttp.ClientError, ConnectionError):
             self._broken(request)
         finally:
-            door.streams.discard(request)
+            door.streams.remove(abort)
         return response
 
     @staticmethod

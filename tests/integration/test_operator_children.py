@@ -4,7 +4,6 @@ Against a real API server and real controllers; nodes and pods are KWOK's stand-
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 

@@ -165,7 +165,8 @@ class KubeClient(Kube):
         items: list[Object] = []
         while True:
             page = await self._json("GET", kind.path(namespace), query=query, accept=accept)
-            items += page.get("items") or []
+            # Items of a list don't say what they are, as events and answers do; compared with what is wanted, they would differ.
+            items += [{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in page.get("items") or []]
             query["continue"] = page["metadata"].get("continue") or ""
             if not query["continue"]:
                 return items, page["metadata"]["resourceVersion"]

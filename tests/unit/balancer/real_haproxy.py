@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from e2e.images.host import prepare
 from halcyon.balancer.haproxy_config import Listen, Ports
 from halcyon.balancer.runtime_socket import RuntimeSocket
 
@@ -33,10 +34,7 @@ def root() -> Path:
     with (cache / "haproxy-trixie.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (tree / "usr/sbin/haproxy").exists():
-            if os.geteuid() != 0 or not shutil.which("mmdebstrap"):
-                raise RuntimeError(
-                    "HAProxy 3.0 is needed: as root, apt-get install mmdebstrap, and run the tests again"
-                )
+            prepare(cache)
             shutil.rmtree(tree, ignore_errors=True)
             made = cache / "haproxy-trixie.part"
             shutil.rmtree(made, ignore_errors=True)

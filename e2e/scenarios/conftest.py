@@ -1,0 +1,97 @@
+"""What the scenarios share: one cluster with real pods, the chart on it, and the digits model; all gone at the end.
+
+With HALCYON_E2E_KEEP=1 the cluster is left up, and the next run takes it as it is.
+"""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from e2e.demo import coldstart, models, setup
+from e2e.demo.coldstart import ColdStart
+from e2e.demo.kube import Kube
+from e2e.demo.models import DIGITS
+from e2e.demo.setup import Installed
+
+NAME = "e2e"
+# The default of 15 s is what the demo's figures are for; here it would only be waited for.
+HPA_SYNC = "5s"
+SCALE_DOWN_AFTER_S = 5
+_HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Without root there is no node; the cluster says what else is missing."""
+    if os.geteuid() != 0:
+        for item in items:
+            if item.path.is_relative_to(_HERE):
+                item.add_marker(pytest.mark.skip(reason="the embedded cluster's node needs root"))
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.fixture(scope="session")
+def installed() -> Iterator[Installed]:
+    """Images, cluster and chart: about 30 s where images and programs are built already."""
+    keep = os.environ.get("HALCYON_E2E_KEEP") == "1"
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        on = setup.install(NAME, hpa_sync=HPA_SYNC, step=lambda title: print(f"scenarios: {title}", flush=True))
+        if keep:
+            _clear(on.kube)
+        yield on
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        if not keep:
+            setup.remove(NAME, step=lambda title: print(f"scenarios: {title}", flush=True))
+
+
+def _clear(kube: Kube) -> None:
+    left = kube("get", "modeldeployments", "-o", "jsonpath={.items[*].metadata.name}").split()
+    models.delete(kube, *left)
+
+
+@pytest.fixture(scope="session")
+def kube(installed: Installed) -> Kube:
+    """kubectl and helm on the cluster, and addresses in it."""
+    return installed.kube
+
+
+@pytest.fixture(scope="session")
+def digits(kube: Kube) -> ColdStart:
+    """The digits model with its HPA, as in the demo but quick to scale down; what its start took."""
+    documents = models.documents() | {"ModelDeployment": models.digits(scale_down_after_s=SCALE_DOWN_AFTER_S)}
+    manifest = "\n---\n".join(map(models.as_text, documents.values()))
+    return coldstart.cold_start(kube, DIGITS, manifest=manifest)
+
+
+@pytest.fixture(scope="session")
+def model_content(kube: Kube) -> dict[str, Any]:
+    """The ConfigMap that the variants of digits are made from; applied, so that they start."""
+    content = models.documents()["ConfigMap"]
+    kube.apply(content)
+    return content
+
+
+@pytest.fixture(scope="module")
+def served(kube: Kube, model_content: dict[str, Any]) -> Iterator[Callable[..., str]]:
+    """Apply a ModelDeployment and wait until it is served; deleted when the module ends."""
+    assert model_content
+    names: list[str] = []
+
+    def apply(document: dict[str, Any], *, replicas: int = 1) -> str:
+        name = str(document["metadata"]["name"])
+        names.append(name)
+        kube.apply(document)
+        models.wait_until_served(kube, name, replicas=replicas)
+        return name
+
+    yield apply
+    models.delete(kube, *names, wait=False)

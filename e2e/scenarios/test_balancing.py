@@ -1,0 +1,137 @@
+"""Requests are shared between pods, and survive the death of each part on their way."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from e2e.demo import models, serving
+from e2e.demo.kube import Kube, is_ready, total, wait_for
+from e2e.demo.models import GRPC_PORT
+from e2e.load.process import RunningLoad
+from e2e.load.settings import Load
+from e2e.scenarios import processes
+
+AGENT_PORT = 9100
+THREE = "three"
+CLIENTS = 12
+
+
+@pytest.fixture(scope="module")
+def three(served: Callable[..., str]) -> str:
+    """Three servers behind two balancers."""
+    document = models.variant(THREE, replicas=3, gpus=0)
+    document["spec"]["traffic"] = {"balancerReplicas": 2}
+    return served(document, replicas=3)
+
+
+@pytest.fixture
+def whole(kube: Kube, three: str) -> str:
+    """The model with all its pods, after whatever the test before did to them."""
+    wait_for(lambda: _is_whole(kube, three), what=f"{three} is whole", limit_s=60)
+    return three
+
+
+def _is_whole(kube: Kube, name: str) -> bool:
+    servers, balancers = kube.pods(name, "server"), kube.pods(name, "balancer")
+    return len(servers) == 3 and len(balancers) == 2 and all(map(is_ready, [*servers, *balancers]))
+
+
+def _load(kube: Kube, name: str, **settings: Any) -> RunningLoad:
+    address = kube.must_address(name, GRPC_PORT)
+    return RunningLoad(Load(address=address, model=name, clients=CLIENTS, duration_s=60, **settings))
+
+
+def _names(pods: list[dict[str, Any]]) -> set[str]:
+    return {pod["metadata"]["name"] for pod in pods}
+
+
+def test_one_long_lived_channel_is_shared_by_three_pods(kube: Kube, whole: str) -> None:
+    report = serving.one_channel(kube, whole, duration_s=6)
+    assert report.failed == 0, report
+    assert len(report.shares) == 3
+    assert all(0.25 <= share <= 0.42 for share in report.shares), report.shares
+
+
+def test_no_request_is_lost_when_a_pod_is_deleted_under_load(kube: Kube, whole: str) -> None:
+    gone = kube.pods(whole, "server")[0]["metadata"]["name"]
+    with _load(kube, whole) as load:
+        load.began_s()
+        time.sleep(1)
+        kube("delete", "pod", gone, "--wait=false")
+        wait_for(lambda: _is_whole(kube, whole), what="another pod takes its place", limit_s=60)
+        time.sleep(1)
+        report = load.stop()
+    assert report.failed == 0, report
+    assert gone in report.who
+    assert len(report.who) == 4
+
+
+def test_no_request_is_lost_when_an_agent_is_killed(kube: Kube, whole: str) -> None:
+    balancer = kube.pods(whole, "balancer")[0]
+    with _load(kube, whole) as load:
+        load.began_s()
+        time.sleep(1)
+        assert processes.kill(balancer, lambda command: "halcyon agent" in command) == 1
+        _wait_for_restart(kube, whole, balancer, "agent")
+        time.sleep(1)
+        report = load.stop()
+    assert report.failed == 0, report
+
+
+def test_a_killed_haproxy_costs_what_is_under_way_and_no_more(kube: Kube, whole: str) -> None:
+    balancer = kube.pods(whole, "balancer")[0]
+    with _load(kube, whole) as load:
+        load.began_s()
+        time.sleep(1)
+        assert processes.kill(balancer, lambda command: command.startswith("haproxy")) >= 1
+        _wait_for_restart(kube, whole, balancer, "haproxy")
+        time.sleep(1)
+        report = load.stop()
+    # What is under way in that process is lost. After that clients are refused, until kube-proxy knows that the pod isn't ready or
+    # HAProxy is up again, whichever is first; they go on to ask, so the time counts and not the number.
+    assert report.answered > report.failed, report
+    if report.first_failed_s is not None and report.last_failed_s is not None:
+        assert report.last_failed_s - report.first_failed_s <= 3, report
+
+
+def _wait_for_restart(kube: Kube, name: str, pod: dict[str, Any], container: str) -> None:
+    before = processes.restarts(pod, container)
+
+    def restarted() -> bool:
+        now = next((p for p in kube.pods(name, "balancer") if p["metadata"]["uid"] == pod["metadata"]["uid"]), None)
+        return now is not None and is_ready(now) and processes.restarts(now, container) > before
+
+    wait_for(restarted, what=f"{container} of {pod['metadata']['name']} is up again", limit_s=60)
+
+
+def test_a_pod_whose_python_stub_died_is_out_within_two_seconds_and_replaced(kube: Kube, whole: str) -> None:
+    dead = kube.pods(whole, "server")[0]
+    name = dead["metadata"]["name"]
+    out_after_s = None
+    with _load(kube, whole) as load:
+        load.began_s()
+        time.sleep(1)
+        assert processes.kill(dead, lambda command: "triton_python_backend_stub" in command) >= 1
+        killed_s = time.monotonic()
+        wait_for(lambda: _in_maintenance(kube, whole), what="the agents take it out", limit_s=10, every_s=0.05)
+        out_after_s = time.monotonic() - killed_s
+        wait_for(
+            lambda: name not in _names(kube.pods(whole, "server")) and _is_whole(kube, whole),
+            what="another pod takes its place",
+            limit_s=60,
+        )
+        report = load.stop()
+    assert report.failed > 0, "Triton is said to fail such requests"
+    assert report.first_failed_s is not None
+    assert report.last_failed_s is not None
+    # Triton needs a second to fail a request, so those sent just before the pod was out are known to have failed later.
+    assert report.last_failed_s - report.first_failed_s <= 2.0 + 1.0, (report, out_after_s)
+    events = kube("get", "events", "-o", "jsonpath={range .items[*]}{.reason} {.message}{'\\n'}{end}")
+    assert any("BackendDied" in line and name in line for line in events.splitlines()), events
+
+
+def _in_maintenance(kube: Kube, name: str) -> bool:
+    published = [kube.metrics(pod, AGENT_PORT) for pod in kube.pods(name, "balancer")]
+    return bool(published) and all(total(found, "halcyon_agent_maintenance") >= 1 for found in published)
