@@ -152,13 +152,16 @@ class Kube:
         return quantity(found[0]["value"]) if found else None
 
     def address(self, service: str, port: int) -> str | None:
-        """host:port of a Service, reachable from here; None while there is no such Service."""
+        """host:port of a model's Service, reachable from here; None while there is none."""
         if self.reachable:
             found = self.json(f"/api/v1/namespaces/{self.namespace}/services/{service}")
             return None if found is None else f"{found['spec']['clusterIP']}:{port}"
         with self._lock:
             known = self._forwards.get((service, port))
             if known is None or known[0].poll() is not None:
+                # kubectl ends at once where no pod is ready behind the Service.
+                if not any(map(is_ready, self.pods(service, "balancer"))):
+                    return None
                 known = self._forward(service, port)
                 self._forwards[service, port] = known
             return known[1]
@@ -181,6 +184,12 @@ class Kube:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
+        wait_for(
+            lambda: process.poll() is not None or _listens(free),
+            what=f"kubectl port-forward of Service {service}",
+            limit_s=15,
+            every_s=0.02,
+        )
         return process, f"127.0.0.1:{free}"
 
     def close(self) -> None:
@@ -196,6 +205,11 @@ class Kube:
         if found is None:
             raise DemoError(f"Service {service} is missing; see: kubectl describe mdep {service}")
         return found
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def samples(text: str) -> list[Sample]:

@@ -111,7 +111,7 @@ class Demo:
         self.kube.apply(*compared)
         try:
             models.wait_until_served(self.kube, *names)
-            found = serving.compare_batching(self.kube, batched=batched, unbatched=unbatched, duration_s=10)
+            found = serving.compare_batching(self.kube, batched=batched, unbatched=unbatched)
         finally:
             models.delete(self.kube, *names)
         self._counted += [found.batched, found.unbatched]

@@ -12,7 +12,7 @@ from e2e.demo import models
 from e2e.demo.kube import Kube
 from e2e.demo.models import GRPC_PORT, HTTP_PORT
 from e2e.load import process
-from e2e.load.settings import Load, Report
+from e2e.load.settings import Load, Report, together
 from manifests.examples.digits import train
 
 _ROWS = 16
@@ -59,14 +59,19 @@ class Comparison:
         return round(self.batched.rate_rps / self.unbatched.rate_rps, 2)
 
 
-def compare_batching(kube: Kube, *, batched: str, unbatched: str, duration_s: float) -> Comparison:
-    """Put 32 closed-loop clients on each of two models that are served, one after the other, both warmed up first."""
-    reports = {}
+def compare_batching(kube: Kube, *, batched: str, unbatched: str, rounds: int = 3, round_s: float = 4) -> Comparison:
+    """Put 32 closed-loop clients on each of two models that are served, in turns; both are warmed up first.
+
+    In turns, so that whatever else the machine does meanwhile weighs on both. The totals of all rounds are compared.
+    """
     for name in (unbatched, batched):
-        address = kube.must_address(name, GRPC_PORT)
-        process.run(Load(address=address, model=name, clients=CLIENTS, duration_s=2))
-        reports[name] = process.run(Load(address=address, model=name, clients=CLIENTS, duration_s=duration_s))
-    return Comparison(batched=reports[batched], unbatched=reports[unbatched])
+        process.run(Load(address=kube.must_address(name, GRPC_PORT), model=name, clients=CLIENTS, duration_s=1.5))
+    reports: dict[str, list[Report]] = {unbatched: [], batched: []}
+    for _ in range(rounds):
+        for name, done in reports.items():
+            address = kube.must_address(name, GRPC_PORT)
+            done.append(process.run(Load(address=address, model=name, clients=CLIENTS, duration_s=round_s)))
+    return Comparison(batched=together(reports[batched]), unbatched=together(reports[unbatched]))
 
 
 def one_channel(kube: Kube, name: str, *, duration_s: float, clients: int = 12) -> Report:

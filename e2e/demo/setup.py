@@ -65,6 +65,7 @@ def install(name: str, *, hpa_sync: str = "15s", step: Callable[[str], None]) ->
 
 
 def _install_existing(step: Callable[[str], None]) -> Installed:
+    step("the cluster in KUBECONFIG")
     kube = existing()
     values = image_values()
     step(f"namespace {EXISTING_NAMESPACE}")

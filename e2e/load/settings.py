@@ -115,3 +115,25 @@ class Report:
     def shares(self) -> list[float]:
         """Each replica's share of the answers, the largest first; their sum is 1."""
         return sorted((count / self.answered for count in self.who.values()), reverse=True) if self.answered else []
+
+
+def together(reports: list[Report]) -> Report:
+    """Several loads on one model, one after the other, as one: totals, without the latencies' percentiles."""
+    answered = sum(report.answered for report in reports)
+    seconds = sum(report.seconds for report in reports)
+    executions = sum(report.answered / report.mean_batch for report in reports if report.mean_batch)
+    failures: dict[str, int] = {}
+    who: dict[str, int] = {}
+    for report in reports:
+        for counted, counts in ((failures, report.failures), (who, report.who)):
+            for name, count in counts.items():
+                counted[name] = counted.get(name, 0) + count
+    return Report(
+        answered=answered,
+        failed=sum(report.failed for report in reports),
+        seconds=round(seconds, 3),
+        rate_rps=round(answered / seconds, 1) if seconds else 0.0,
+        mean_batch=round(answered / executions, 2) if executions else None,
+        failures=failures,
+        who=who,
+    )

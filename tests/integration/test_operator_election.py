@@ -196,14 +196,14 @@ def test_a_namespace_with_a_served_model_can_be_deleted(
     assert not operator.complaints(), operator.complaints()
 
 
-def test_the_operator_comes_to_work_when_the_crd_and_the_secret_come_later(
-    start: Callable[[str], Operator], space: Space
-) -> None:
+def test_the_operator_comes_to_work_when_its_secret_comes_later(start: Callable[[str], Operator], space: Space) -> None:
     operator = start("op-a")
     system = Space(space.api, operator.namespace)
     system.delete(kinds.SECRET, "halcyon-tls")
     space.apply(files(), deployment())
-    operator.wait_leading(limit_s=30)
+    until(lambda: operator.said("cannot refresh the certificates"), bool, what="it says what lacks")
+    assert "doesn't exist; the chart makes it" in operator.said("cannot refresh the certificates")[0]["error"]
+    assert operator.fetch("/readyz") == ""
     space.api.create(kinds.SECRET.path(operator.namespace), {"metadata": {"name": "halcyon-tls"}})
-    operator.wait_ready(limit_s=40)
+    operator.wait_ready()
     space.wait_settled()

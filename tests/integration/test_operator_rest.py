@@ -1,6 +1,6 @@
 """Twenty ModelDeployments at rest: what the operator writes (nothing but its Lease), and what it costs.
 
-By default it is watched for 35 s, in which its periodic looks (30 s) fall; `HALCYON_FAULTS=all` watches 60 s.
+By default it is watched for 32 s, in which its periodic looks (30 s) fall; `HALCYON_FAULTS=all` watches 60 s.
 """
 
 import os
@@ -17,7 +17,7 @@ from tests.integration.operator_space import Space, deployment, files
 from tests.integration.waiting import always, until
 
 COUNT = 20
-REST_S = 60.0 if os.environ.get("HALCYON_FAULTS") == "all" else 35.0
+REST_S = 60.0 if os.environ.get("HALCYON_FAULTS") == "all" else 32.0
 MOST_MIB = 150
 QUIET_S = 11.0
 
@@ -30,6 +30,12 @@ def operator(cluster: Cluster, tmp_path: Path) -> Iterator[Operator]:
     yield made
     made.stop()
     cluster.api.call("DELETE", f"/api/v1/namespaces/{made.namespace}")
+
+
+def memory_mib(operator: Operator, field: str) -> float:
+    """A field of the process's status. Not its own ru_maxrss: that begins with the size of the process that started it."""
+    lines = Path(f"/proc/{operator.pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:")) / 1024
 
 
 def test_twenty_at_rest_are_not_written_to_not_after_a_restart_either_and_fit_into_150_mib(
@@ -68,8 +74,7 @@ def test_twenty_at_rest_are_not_written_to_not_after_a_restart_either_and_fit_in
     assert system.must(kinds.SECRET, "halcyon-tls")["metadata"]["resourceVersion"] == secret
     assert system.must(kinds.LEASE, "halcyon")["metadata"]["resourceVersion"] != lease
 
-    metrics = operator.metrics()
-    resident, peak = (metrics[k] / 2**20 for k in ("process_resident_memory_bytes", "halcyon_peak_memory_bytes"))
+    resident, peak = memory_mib(operator, "VmRSS"), memory_mib(operator, "VmHWM")
     print(f"operator with {COUNT} ModelDeployments: {resident:.0f} MiB resident, {peak:.0f} MiB at most")  # noqa: T201  # the figure of the test
     assert peak < MOST_MIB
 

@@ -25,6 +25,9 @@ class Priority(IntEnum):
 
 BACKOFF_FIRST_S = 0.2
 BACKOFF_MOST_S = 60.0
+BREATH_S = 1.0
+"""A key that failed rests this long, or its whole backoff where that is less, whatever happens to it: objects that come and
+go would have it try what fails at their own pace."""
 
 
 class WorkQueue:
@@ -42,6 +45,7 @@ class WorkQueue:
         self._working: set[Key] = set()
         self._again: dict[Key, Priority] = {}
         self._failures: dict[Key, int] = {}
+        self._resting: dict[Key, float] = {}
         self._wake = asyncio.Event()
 
     def __len__(self) -> int:
@@ -60,6 +64,13 @@ class WorkQueue:
 
     def add(self, key: Key, priority: Priority = Priority.CHANGE) -> None:
         """Work on this key soon."""
+        rest = self._resting.get(key, 0.0) - self._clock()
+        if rest > 0 and key not in self._working:
+            self.add_after(key, rest, priority)
+            return
+        self._add(key, priority)
+
+    def _add(self, key: Key, priority: Priority) -> None:
         if key in self._working:
             self._again[key] = min(priority, self._again.get(key, priority))
             return
@@ -86,12 +97,14 @@ class WorkQueue:
         count = self._failures[key] = self._failures.get(key, 0) + 1
         backoff: float = min(BACKOFF_FIRST_S * 2.0 ** min(count - 1, 20), BACKOFF_MOST_S)
         delay = max(backoff * (0.5 + self._jitter() / 2), at_least_s)
+        self._resting[key] = self._clock() + min(delay, max(BREATH_S, at_least_s))
         self.add_after(key, delay, Priority.CHANGE)
         return delay
 
     def succeed(self, key: Key) -> None:
         """The key was worked on without a failure."""
         self._failures.pop(key, None)
+        self._resting.pop(key, None)
 
     def done(self, key: Key) -> None:
         """The worker has let go of the key."""
@@ -132,4 +145,4 @@ class WorkQueue:
             when, _, key, priority = heapq.heappop(self._later)
             if self._due.get(key) == (when, priority):
                 del self._due[key]
-                self.add(key, priority)
+                self._add(key, priority)
