@@ -26,7 +26,16 @@ def test_an_emoji_stands_as_it_is_and_a_delete_character_is_escaped() -> None:
 
 @pytest.mark.parametrize(
     ("status", "kind"),
-    [(404, NotFound), (409, Conflicted), (410, Gone), (403, Refused), (422, Refused), (429, Busy), (500, Busy), (503, Busy)],
+    [
+        (404, NotFound),
+        (409, Conflicted),
+        (410, Gone),
+        (403, Refused),
+        (422, Refused),
+        (429, Busy),
+        (500, Busy),
+        (503, Busy),
+    ],
 )
 def test_an_http_status_becomes_its_error(status: int, kind: type[Exception]) -> None:
     assert type(of_status(status, "said")) is kind
