@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from halcyon.control.kinds import Key
-from halcyon.control.queue import BACKOFF_MOST_S, Priority, WorkQueue
+from halcyon.control.queue import BACKOFF_MOST_S, BREATH_S, Priority, WorkQueue
 from tests.unit.control.virtual_time import VirtualTime, run
 
 A, B, C = Key("ns", "a"), Key("ns", "b"), Key("ns", "c")
@@ -51,6 +51,8 @@ class Machine(RuleBasedStateMachine):
         self.later: dict[Key, float] = {}
         """The earliest time at which a key must come by itself."""
         self.working: set[Key] = set()
+        self.resting: dict[Key, float] = {}
+        """Until when a key that failed is left alone."""
 
     def promote(self) -> None:
         due = {key for key, at in self.later.items() if at <= self.clock.now}
@@ -61,10 +63,17 @@ class Machine(RuleBasedStateMachine):
     def put_off(self, key: Key, at: float) -> None:
         self.later[key] = min(at, self.later.get(key, at))
 
+    def ask(self, key: Key) -> None:
+        rest = self.resting.get(key, 0.0)
+        if key not in self.working and rest > self.clock.now:
+            self.put_off(key, rest)
+        else:
+            self.soon.add(key)
+
     @rule(key=KEYS, priority=PRIORITIES)
     def add(self, key: Key, priority: Priority) -> None:
         self.queue.add(key, priority)
-        self.soon.add(key)
+        self.ask(key)
 
     @rule(key=KEYS, delay_s=st.floats(0, 20), priority=PRIORITIES)
     def add_after(self, key: Key, delay_s: float, priority: Priority) -> None:
@@ -92,10 +101,16 @@ class Machine(RuleBasedStateMachine):
         key = data.draw(st.sampled_from(sorted(self.working)))
         if succeeds:
             self.queue.succeed(key)
+            self.resting.pop(key, None)
         else:
-            self.put_off(key, self.clock.now + self.queue.fail(key))
+            delay_s = self.queue.fail(key)
+            self.put_off(key, self.clock.now + delay_s)
+            self.resting[key] = self.clock.now + min(delay_s, BREATH_S)
         self.queue.done(key)
         self.working.discard(key)
+        if key in self.soon:
+            self.soon.discard(key)
+            self.ask(key)
 
     @invariant()
     def counts_agree(self) -> None:
