@@ -39,7 +39,7 @@ coverage: bootstrap ## the unit tests' coverage, by line and branch, into build/
 
 integration: bootstrap ## tests against a real API server (KWOK nodes and pods)
 	@HALCYON_HELM=$${HALCYON_HELM:-$$(ls -t $(CACHE)/bin/*/helm 2>/dev/null | head -1)} \
-	  $(PY) -m pytest tests/integration -q
+	  $(PY) -m pytest tests/integration -q -n 2 --dist loadfile
 
 e2e: bootstrap ## tests with real pods: the demo's path as assertions
 	@$(PY) -m pytest e2e/scenarios -q

@@ -58,7 +58,15 @@ async def _run(load: Load, *, lines: bool) -> Report:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    return await run(load, stop=stop, sample=(lambda report: print(line(report), flush=True)) if lines else None)
+
+    def tell(report: Report) -> None:
+        try:
+            print(line(report), flush=True)
+        except BrokenPipeError:
+            # Who started us was killed: nobody is left to end the load.
+            stop.set()
+
+    return await run(load, stop=stop, sample=tell if lines else None)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

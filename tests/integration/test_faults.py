@@ -375,3 +375,22 @@ def test_a_change_while_watches_are_broken_is_seen_when_they_are_back(field: Fie
         what="the Service is made again",
     )
     assert operator.stop() == 0
+
+
+def test_a_status_that_arrives_after_a_newer_one_is_written_over(field: Field) -> None:
+    # As when a request is given up, tried again, and then reaches the API server after all.
+    space = field.space()
+    create(space)
+    operator, _ = field.start(watch=space.namespace)
+    space.wait_settled()
+    newer = {k: v for k, v in space.status().items() if k != "observedGeneration"}
+    for _ in range(5):
+        late = {"replicas": {"total": 0, "ready": 0, "updated": 0, "unschedulable": 0}, "summary": {"ready": "0/1"}}
+        space.merge(kinds.MODEL_DEPLOYMENT, "m", {"status": late}, subresource="status")
+        until(
+            lambda: {k: v for k, v in space.status().items() if k != "observedGeneration"},
+            lambda now: now == newer,
+            what="the status is right again",
+            limit_s=5,
+        )
+    assert operator.stop() == 0

@@ -237,7 +237,7 @@ class Caches:
         )
 
     def _resource_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
-        # Our own status writes come back as events too; they change nothing that a plan is made from.
+        # The status as well: a write of ours that was thought lost may arrive after a newer one.
         if before is None or after is None or _asked(before) != _asked(after):
             self.enqueue(key)
 
@@ -261,7 +261,8 @@ def _belongs(obj: Object, uid: str) -> bool:
 
 def _asked(resource: Object) -> tuple[Any, ...]:
     meta = resource["metadata"]
-    return meta.get("generation"), meta.get("labels"), meta.get("annotations"), meta.get("deletionTimestamp")
+    asked = (meta.get("generation"), meta.get("labels"), meta.get("annotations"), meta.get("deletionTimestamp"))
+    return (*asked, resource.get("status"))
 
 
 def _said(pod: Object) -> tuple[Any, ...]:
