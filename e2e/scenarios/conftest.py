@@ -66,24 +66,18 @@ def kube(installed: Installed) -> Kube:
 
 @pytest.fixture(scope="session")
 def digits(kube: Kube) -> ColdStart:
-    """The digits model with its HPA, as in the demo but quick to scale down; what its start took."""
+    """The digits model with its HPA, as in the demo but quick to scale down; what its start took.
+
+    All other models come after it: its start is measured while nothing else happens, and its ConfigMap is theirs too.
+    """
     documents = models.documents() | {"ModelDeployment": models.digits(scale_down_after_s=SCALE_DOWN_AFTER_S)}
     manifest = "\n---\n".join(map(models.as_text, documents.values()))
     return coldstart.cold_start(kube, DIGITS, manifest=manifest)
 
 
-@pytest.fixture(scope="session")
-def model_content(kube: Kube) -> dict[str, Any]:
-    """The ConfigMap that the variants of digits are made from; applied, so that they start."""
-    content = models.documents()["ConfigMap"]
-    kube.apply(content)
-    return content
-
-
 @pytest.fixture(scope="module")
-def served(kube: Kube, model_content: dict[str, Any]) -> Iterator[Callable[..., str]]:
+def served(kube: Kube, digits: ColdStart) -> Iterator[Callable[..., str]]:  # noqa: ARG001  # it comes first
     """Apply a ModelDeployment and wait until it is served; deleted when the module ends."""
-    assert model_content
     names: list[str] = []
 
     def apply(document: dict[str, Any], *, replicas: int = 1) -> str:

@@ -105,9 +105,8 @@ def _fill(directory: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def cases(kube: Kube, model_content: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def cases(kube: Kube, digits: ColdStart, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:  # noqa: ARG001  # it comes first
     """All the models of this module, started at once."""
-    assert model_content
     directory = tmp_path_factory.mktemp("models")
     _fill(directory)
     claim = {"persistentVolumeClaim": {"claimName": "models", "path": "vision/digits"}}

@@ -1,5 +1,6 @@
 """Two replicas: who writes, how leadership passes on, and what each of them answers. And: what goes on while none is there."""
 
+import contextlib
 import json
 import signal
 import ssl
@@ -23,17 +24,15 @@ METRIC = "/apis/external.metrics.k8s.io/v1beta1/namespaces/{namespace}/queuedept
 @pytest.fixture
 def start(cluster: Cluster, namespace: str, tmp_path: Path) -> Iterator[Callable[[str], Operator]]:
     system = install(cluster)
-    made: list[Operator] = []
+    with contextlib.ExitStack() as ending:  # ends each of them, also where one doesn't end in peace
 
-    def started(name: str) -> Operator:
-        operator = Operator(system, name, cluster.kubeconfig, tmp_path, watch=namespace)
-        operator.start()
-        made.append(operator)
-        return operator
+        def started(name: str) -> Operator:
+            operator = Operator(system, name, cluster.kubeconfig, tmp_path, watch=namespace)
+            operator.start()
+            ending.callback(operator.stop)
+            return operator
 
-    yield started
-    for operator in made:
-        operator.stop()
+        yield started
     cluster.api.call("DELETE", f"/api/v1/namespaces/{system}")
 
 
