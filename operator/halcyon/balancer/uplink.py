@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from halcyon.api.plan import Collector
     from halcyon.api.record import Record
 
-RESOLVE_S = 5.0
+RESOLVE_S = 2.0
 MOST_REPLICAS = 8
 _CONNECT_S = 5.0
 _HEARTBEAT_S = 10.0

@@ -51,6 +51,8 @@ log = logging.getLogger(__name__)
 
 RESYNC_EVERY_S = 600.0
 LEASE = "halcyon"
+HEAR_WITHIN_S = 15.0
+"""A new replica is ready after this long, whoever was not heard."""
 STUCK_S = 120.0
 """Work is waiting, and no reconcile has ended for this long: the process is taken for stuck."""
 
@@ -111,6 +113,11 @@ class Operator:
     metrics: MetricsApi
     workers: Workers
     elector: Elector
+
+    def __post_init__(self) -> None:
+        """Nothing was heard yet."""
+        self._built = time.monotonic()
+        self._heard = False
 
     @classmethod
     def build(cls, chosen: Settings, client: KubeClient) -> Operator:
@@ -311,7 +318,21 @@ class Operator:
         return {
             "caches": lambda: "" if self.caches.synced else "not synced",
             "certificates": lambda: "" if self.identity.tls is not None else "none yet",
+            "agents": self._listening,
         }
+
+    def _listening(self) -> str:
+        """Once: a replica that has just started must not be asked for metrics before it has heard the agents.
+
+        Bounded, since a model whose agents are silent must not keep the operator from being ready.
+        """
+        if self._heard or not self.caches.synced:
+            return ""
+        unheard = self.scaler.unheard()
+        if not unheard or time.monotonic() - self._built > HEAR_WITHIN_S:
+            self._heard = True
+            return ""
+        return f"nothing heard yet of {len(unheard)} models, {unheard[0]} among them"
 
     @staticmethod
     async def _every(period_s: float, act: Callable[[], Awaitable[None]]) -> None:

@@ -29,8 +29,8 @@ FIELD_MANAGER = "halcyon"
 REQUEST_TIMEOUT_S = 20.0
 WATCH_TIMEOUT_S = 290
 """After this long the API server ends a watch; another begins where it ended."""
-SILENCE_S = 75.0
-"""A watch brings a bookmark about once a minute; without one for longer it is taken for dead."""
+SILENCE_S = 100.0
+"""A watch brings a bookmark about once a minute, a little later at times; without one for longer it is taken for dead."""
 CHUNK = 500
 MOST_AT_ONCE = 32
 """Requests under way, but for watches and Leases: a connection costs 0.3 MiB, and twenty new models would open 170."""

@@ -64,6 +64,19 @@ class Scaler:
         replicas = int((status.get("replicas") or {}).get("total") or 0)
         return rules.read(observation, targets=defaults.targets(spec), replicas=replicas), observation
 
+    def unheard(self) -> list[Key]:
+        """Models with scaling, and with balancers, whose metrics this replica can't serve yet."""
+        return [
+            key
+            for key in self.caches.resources.keys()  # noqa: SIM118  # an informer is no dict
+            if (spec := self.spec_of(key)) is not None
+            and spec.scaling is not None
+            and (
+                isinstance(reading := self._read(key)[0], Missing)
+                or Missing in {type(reading.queue_depth), type(reading.gpu_utilization)}
+            )
+        ]
+
     def signals(self, key: Key) -> Signals | None:
         """What a reconcile is told of a model."""
         reading, observation = self._read(key)

@@ -181,7 +181,7 @@ def _agent(subject: Subject, site: Site) -> Object:
             "timeoutSeconds": 5,
             "failureThreshold": 3,
         },
-        "resources": {"requests": {"cpu": "20m", "memory": "48Mi"}, "limits": {"memory": "96Mi"}},
+        "resources": {"requests": {"cpu": "10m", "memory": "48Mi"}, "limits": {"memory": "96Mi"}},
         "securityContext": RESTRICTED,
         "volumeMounts": [
             {"name": "run", "mountPath": _RUN},
@@ -211,7 +211,7 @@ def _haproxy(site: Site) -> Object:
         "lifecycle": {
             "preStop": {"httpGet": {"path": f"/drain?delay={PRE_STOP_S}", "port": names.AGENT_PORT, "scheme": "HTTP"}}
         },
-        "resources": {"requests": {"cpu": "100m", "memory": "32Mi"}, "limits": {"memory": "256Mi"}},
+        "resources": {"requests": {"cpu": "50m", "memory": "32Mi"}, "limits": {"memory": "256Mi"}},
         "securityContext": RESTRICTED,
         "volumeMounts": [{"name": "run", "mountPath": _RUN}],
     }
