@@ -651,13 +651,15 @@ async def test_cancelled_requests_leave_the_queue_and_never_bring_refused_stream
 
     async with balanced.channel as channel:
         tasks = []
-        for _ in range(150):
+        # At least 150 bursts; on a slow machine as many more as it takes to see answers among them.
+        for burst in range(1500):
+            if burst >= 150 and codes.get("OK", 0) > 100:
+                break
             tasks += [asyncio.ensure_future(one(channel)) for _ in range(16)]
             await asyncio.sleep(0.01)
         await asyncio.gather(*tasks)
         reading = await balanced.haproxy.runtime.read()
-    # How many are answered in time is the machine's pace; that some are shows that the balancer went on.
-    assert codes.pop("OK") > 10
+    assert codes.pop("OK") > 100
     assert sum(count for code, count in codes.items() if code.startswith("DEADLINE_EXCEEDED")) > 100
     assert {code.split(" ")[0] for code in codes} == {"DEADLINE_EXCEEDED"}, codes
     assert reading.queued == 0
