@@ -118,6 +118,9 @@ def _admin(bits: int) -> AdminState:
     return "drain" if bits & _FORCED_DRAIN else "ready"
 
 
+_REFUSED_PAUSE_S = 0.02
+
+
 @dataclass(frozen=True)
 class RuntimeSocket:
     """Speaks to one HAProxy. Each call is one connection, so nothing has to be repaired when HAProxy restarts."""
@@ -156,11 +159,13 @@ class RuntimeSocket:
     async def reload(self) -> None:
         """Start a new worker with the configuration as the file has it; the old one ends its requests.
 
+        The master executes itself anew after a start and after a reload, and refuses connections meanwhile; that is waited for.
+
         Raises:
             RefusedError: where the new worker did not start; the old one goes on.
             HaproxyError: where the master does not answer.
         """
-        answer = await self._ask(self.master_path, "reload", self.reload_timeout_s)
+        answer = await self._ask(self.master_path, "reload", self.reload_timeout_s, refused_for_s=self.timeout_s)
         if not answer.startswith("Success=1"):
             raise RefusedError(f"HAProxy did not reload: {answer.strip()[-1000:]}")
 
@@ -177,10 +182,10 @@ class RuntimeSocket:
         return [f"set server {server} {_VERBS[command.verb]}" for server, _ in order]
 
     @staticmethod
-    async def _ask(path: str, question: str, timeout_s: float) -> str:
+    async def _ask(path: str, question: str, timeout_s: float, *, refused_for_s: float = 0.0) -> str:
         try:
             async with asyncio.timeout(timeout_s):
-                reader, writer = await asyncio.open_unix_connection(path)
+                reader, writer = await _connect(path, refused_for_s)
                 try:
                     writer.write(question.encode() + b"\n")
                     return (await reader.read(-1)).decode()
@@ -188,3 +193,16 @@ class RuntimeSocket:
                     writer.close()
         except (OSError, UnicodeDecodeError) as error:
             raise HaproxyError(f"HAProxy does not answer at {path}: {error!r}") from error
+
+
+async def _connect(path: str, refused_for_s: float) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection; one that is refused is tried again for so long."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + refused_for_s
+    while True:
+        try:
+            return await asyncio.open_unix_connection(path)
+        except ConnectionRefusedError:
+            if loop.time() >= until:
+                raise
+        await asyncio.sleep(_REFUSED_PAUSE_S)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from typing import Any
 
 import orjson
@@ -46,6 +47,7 @@ def _same_quantity(live: Any, wanted: Any) -> bool:  # any JSON value
     if not (isinstance(live, str) and isinstance(wanted, str) and wanted[:1].isdigit() and live[:1].isdigit()):
         return False
     try:
-        return quantity(live) == quantity(wanted)
+        # The API server rounds a pod's resources up to thousandths.
+        return math.ceil(quantity(live) * 1000) == math.ceil(quantity(wanted) * 1000)
     except ValueError:
         return False

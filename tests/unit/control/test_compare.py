@@ -29,6 +29,7 @@ DEPLOYMENT: dict[str, Any] = {"kind": "Deployment", "metadata": {"name": "a"}, "
         ("1536Mi", "1.5Gi"),
         ("1P", "1000T"),
         ("1u", "0.001m"),
+        ("163490668m", "163490.66730"),
     ],
 )
 def test_what_the_api_server_adds_or_writes_otherwise_is_no_difference(live: Any, wanted: Any) -> None:
@@ -49,6 +50,7 @@ def test_what_the_api_server_adds_or_writes_otherwise_is_no_difference(live: Any
         ([1], {"a": 1}),
         (None, "1"),
         ("1Gi", "1G"),
+        ("1001m", "1"),
         ("v1", "v2"),
         ("1.2.3", "1.2.4"),
         ("1 x", "1"),
