@@ -5,7 +5,7 @@ PY := .venv/bin/python
 CLUSTER ?= halcyon
 CACHE := $(or $(HALCYON_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/halcyon)
 
-.PHONY: help bootstrap coverage demo demo-down test lint format unit integration e2e cluster-up cluster-down images crds docs lock clean
+.PHONY: help bootstrap coverage demo demo-down test lint format unit simulator integration e2e cluster-up cluster-down images crds docs lock bench-scaling clean
 
 help: ## show the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,7 +19,7 @@ demo: bootstrap ## the main job: a cluster, Halcyon, a model, load, scaling (CLU
 demo-down: bootstrap ## end what the demo has started
 	@$(PY) -m e2e.demo down --cluster $(CLUSTER)
 
-test: lint binaries images unit integration e2e ## everything: lint, unit, integration, e2e
+test: lint binaries images unit simulator integration e2e ## everything: lint, unit, simulator, integration, e2e
 
 .PHONY: binaries
 binaries: bootstrap
@@ -36,6 +36,9 @@ unit: bootstrap ## pure tests, under 30 s
 
 coverage: bootstrap ## the unit tests' coverage, by line and branch, into build/coverage
 	@$(PY) -m pytest tests/unit -q -n 2 --cov=halcyon --cov-branch --cov-report=term:skip-covered --cov-report=html:build/coverage
+
+simulator: bootstrap ## the simulator's tests
+	@$(PY) -m pytest tests/simulator -q -n 2
 
 integration: bootstrap ## tests against a real API server (KWOK nodes and pods)
 	@HALCYON_HELM=$${HALCYON_HELM:-$$(ls -t $(CACHE)/bin/*/helm 2>/dev/null | head -1)} \
@@ -66,6 +69,9 @@ docs: bootstrap ## generate the reference pages
 
 lock: bootstrap ## resolve the dependencies anew into requirements/
 	@scripts/lock
+
+bench-scaling: bootstrap ## every scaler on every scenario, simulated: build/bench/scaling.json, docs/benchmarks/scaling.md
+	@nice -n 10 $(PY) -m halcyon.simulate.table $(if $(FULL),--full)
 
 clean: ## remove what was built in the tree (the caches outside stay)
 	@rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage

@@ -18,16 +18,11 @@ from pydantic import BaseModel, StringConstraints
 from pydantic.fields import FieldInfo
 
 from halcyon.api.parse import parse
-from halcyon.api.spec import (
-    Batching,
-    EnvVar,
-    Runtime,
-    Scaling,
-    Source,
-    Spec,
-    Toleration,
-    Versions,
-)
+from halcyon.api.spec import Spec
+from halcyon.api.spec.batching import Batching
+from halcyon.api.spec.model import Source, Versions
+from halcyon.api.spec.runtime import EnvVar, Runtime, Toleration
+from halcyon.api.spec.scaling import Scaling
 from halcyon.api.types import NAME_PATTERN, ListMap, ListSet, Quantity, Rule, StringRules, quantity
 
 Document = dict[str, Any]

@@ -1,29 +1,53 @@
-"""kubectl against one cluster, for tests and scenarios."""
+"""kubectl and helm against one cluster, for tests, scenarios and the demo: their words, or an error that holds them."""
 
 import json
 import os
 import subprocess
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from e2e.cluster.cluster import Cluster
-
-_LIMIT_S = 120
+_LIMIT_S = 180
 
 
 class KubectlError(Exception):
-    """Kubectl exited with a status other than 0; the message is what it said."""
+    """A program exited with a status other than 0, or not in time; the message is its command line and what it said."""
+
+
+def run(program: Path, *arguments: str, kubeconfig: Path, stdin: str | None = None) -> str:
+    """Run a program that reads KUBECONFIG and return what it printed on stdout.
+
+    Raises:
+        KubectlError: it failed, or took longer than 3 minutes.
+    """
+    words = " ".join((program.name, *arguments))
+    try:
+        done = subprocess.run(
+            [program, *arguments],
+            env={**os.environ, "KUBECONFIG": str(kubeconfig)},
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_LIMIT_S,
+        )
+    except subprocess.TimeoutExpired:
+        raise KubectlError(f"{words}: no end within {_LIMIT_S} s") from None
+    if done.returncode:
+        raise KubectlError(f"{words}: {done.stderr.strip()}")
+    return done.stdout
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kubectl:
-    """Calls kubectl as the cluster's administrator, in NAMESPACE where one is given.
+    """Calls kubectl, which lies in PROGRAMS, with a kubeconfig, in NAMESPACE where one is given.
 
     Example:
         `kubectl("get", "pods", "-o", "name")`; `kubectl("apply", "-f", "-", stdin=manifest)`
     """
 
-    cluster: Cluster
+    programs: Path
+    kubeconfig: Path
     namespace: str | None = None
 
     def __call__(self, *arguments: str, stdin: str | None = None) -> str:
@@ -33,18 +57,7 @@ class Kubectl:
             KubectlError: it failed.
         """
         scope = [] if self.namespace is None else [f"--namespace={self.namespace}"]
-        done = subprocess.run(
-            [self.cluster.bin / "kubectl", *scope, *arguments],
-            env={**os.environ, "KUBECONFIG": str(self.cluster.kubeconfig)},
-            input=stdin,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_LIMIT_S,
-        )
-        if done.returncode:
-            raise KubectlError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
-        return done.stdout
+        return run(self.programs / "kubectl", *scope, *arguments, kubeconfig=self.kubeconfig, stdin=stdin)
 
     def get(self, *arguments: str) -> dict[str, Any]:
         """Run `kubectl get ARGUMENTS -o json` and return the object."""

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
+from e2e import apt
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.progress import say
 
@@ -63,28 +64,14 @@ def ensure_packages() -> None:
     missing = _missing(_NODE_PACKAGES)
     if not missing:
         return
-    command = f"apt-get install --no-install-recommends {' '.join(missing)}"
-    if shutil.which("apt-get") is None:
-        raise ClusterError(f"missing: {', '.join(missing)}, and there is no apt-get; on Debian: {command}")
     say(f"installing {', '.join(missing)}")
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for arguments in (["update", "-qq"], ["install", "-qq", "-y", "--no-install-recommends", *missing]):
-        done = subprocess.run(
-            ["apt-get", *arguments],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
-        if done.returncode:
-            raise ClusterError(
-                f"missing: {', '.join(missing)}; `apt-get {arguments[0]}` failed: {done.stderr.strip()[-500:]}\n"
-                f"Install by hand: {command}"
-            )
+    try:
+        apt.install(missing)
+    except apt.AptError as error:
+        raise ClusterError(str(error)) from None
     still = _missing(_NODE_PACKAGES)
     if still:
-        raise ClusterError(f"missing even after {command}: {', '.join(still)}")
+        raise ClusterError(f"missing even after apt-get install {' '.join(missing)}: {', '.join(still)}")
 
 
 def _missing(packages: dict[str, str]) -> list[str]:

@@ -84,7 +84,7 @@ def _dead_shim_sockets() -> set[Path]:
 
 
 def _run_pods(cluster: Cluster, *, count: int) -> None:
-    kubectl = Kubectl(cluster=cluster)
+    kubectl = Kubectl(programs=cluster.bin, kubeconfig=cluster.kubeconfig)
     kubectl("create", "deployment", "still", "--image=localhost/pause:3.10", f"--replicas={count}")
     kubectl("rollout", "status", "deployment/still", "--timeout=60s")
 
@@ -111,7 +111,7 @@ def test_up_twice_is_up_once(images: Path) -> None:
 def test_pods_and_services_answer_from_the_hosts_shell(images: Path) -> None:
     cluster = clusters.up(_A, Options(), image_directory=images)
     _run_pods(cluster, count=1)
-    kubectl = Kubectl(cluster=cluster)
+    kubectl = Kubectl(programs=cluster.bin, kubeconfig=cluster.kubeconfig)
     address = kubectl.get("pods")["items"][0]["status"]["podIP"]
     with pytest.raises(ConnectionRefusedError):  # by the pod: nothing listens in it
         socket.create_connection((address, 8000), timeout=5)
@@ -133,7 +133,7 @@ def test_two_clusters_live_side_by_side_and_end_apart(images: Path) -> None:
 
 
 def _wait_for_new_pod(cluster: Cluster) -> None:
-    kubectl = Kubectl(cluster=cluster)
+    kubectl = Kubectl(programs=cluster.bin, kubeconfig=cluster.kubeconfig)
     kubectl("scale", "deployment/still", "--replicas=3")
     kubectl("rollout", "status", "deployment/still", "--timeout=60s")
 

@@ -7,7 +7,8 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,13 @@ from urllib.parse import urlencode
 
 import kubernetes
 
+from e2e.cluster.kubectl import Kubectl, KubectlError, run
 from e2e.demo.errors import DemoError
 
 GROUP = "/apis/serving.halcyon.dev/v1alpha1"
 OWNER_LABEL = "serving.halcyon.dev/model-deployment"
 COMPONENT_LABEL = "app.kubernetes.io/component"
 SYSTEM = "halcyon-system"
-_LIMIT_S = 180
 _SAMPLE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)$")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
@@ -63,7 +64,8 @@ class Kube:
         Raises:
             DemoError: it failed; the message is kubectl's own.
         """
-        return self._run("kubectl", f"--namespace={namespace or self.namespace}", *arguments, stdin=stdin)
+        with _told():
+            return self._kubectl(namespace or self.namespace)(*arguments, stdin=stdin)
 
     def helm(self, *arguments: str) -> str:
         """Run `helm ARGUMENTS` and return what it printed.
@@ -71,29 +73,16 @@ class Kube:
         Raises:
             DemoError: it failed; the message is Helm's own.
         """
-        return self._run("helm", *arguments)
-
-    def _run(self, program: str, *arguments: str, stdin: str | None = None) -> str:
-        try:
-            done = subprocess.run(
-                [self.programs / program, *arguments],
-                env={**os.environ, "KUBECONFIG": str(self.kubeconfig)},
-                input=stdin,
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=_LIMIT_S,
-            )
-        except subprocess.TimeoutExpired:
-            raise DemoError(f"{program} {' '.join(arguments)}: no end within {_LIMIT_S} s") from None
-        if done.returncode:
-            raise DemoError(f"{program} {' '.join(arguments)}: {done.stderr.strip()}")
-        return done.stdout
+        with _told():
+            return run(self.programs / "helm", *arguments, kubeconfig=self.kubeconfig)
 
     def apply(self, *objects: dict[str, Any]) -> str:
         """Apply objects with kubectl, as a user would."""
-        manifest = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
-        return self("apply", "-f", "-", stdin=manifest)
+        with _told():
+            return self._kubectl(self.namespace).apply(*objects, arguments=())
+
+    def _kubectl(self, namespace: str) -> Kubectl:
+        return Kubectl(programs=self.programs, kubeconfig=self.kubeconfig, namespace=namespace)
 
     def raw(self, path: str, **query: str) -> tuple[int, bytes]:
         """GET a path of the API server; (0, the reason) where it can't be reached. Takes milliseconds, unlike kubectl."""
@@ -205,6 +194,15 @@ class Kube:
         if found is None:
             raise DemoError(f"Service {service} is missing; see: kubectl describe mdep {service}")
         return found
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Have a failure of kubectl or Helm as the demo's own."""
+    try:
+        yield
+    except KubectlError as error:
+        raise DemoError(str(error)) from None
 
 
 def _listens(port: int) -> bool:

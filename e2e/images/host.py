@@ -2,8 +2,9 @@
 
 import os
 import shutil
-import subprocess
 from pathlib import Path
+
+from e2e import apt
 
 PACKAGES = ("buildah", "mmdebstrap")
 _ROOM_GIB = 4
@@ -35,31 +36,14 @@ def prepare(directory: Path) -> None:
         )
     missing = [package for package in PACKAGES if shutil.which(package) is None]
     if missing:
-        _install(missing)
+        print(f"images: installing {' and '.join(missing)}", flush=True)
+        try:
+            apt.install(missing)
+        except apt.AptError as error:
+            raise ImagesError(f"images: {error}") from None
     free_gib = shutil.disk_usage(directory).free / 2**30
     if free_gib < _ROOM_GIB:
         raise ImagesError(
             f"images: {directory} has {free_gib:.1f} GiB free, and building needs {_ROOM_GIB} GiB; "
             "free some, or set HALCYON_CACHE to a place with room"
         )
-
-
-def _install(missing: list[str]) -> None:
-    command = f"apt-get install --no-install-recommends {' '.join(missing)}"
-    if shutil.which("apt-get") is None:
-        raise ImagesError(f"images: {' and '.join(missing)} not found, and there is no apt-get; on Debian: {command}")
-    print(f"images: installing {' and '.join(missing)}", flush=True)
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for arguments in (["update", "-qq"], ["install", "-qq", "-y", "--no-install-recommends", *missing]):
-        done = subprocess.run(
-            ["apt-get", *arguments],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
-        if done.returncode:
-            raise ImagesError(
-                f"images: {command} failed ({' '.join(arguments[:1])}): {done.stderr.strip()[-500:]}; install it by hand"
-            )

@@ -13,6 +13,8 @@ from e2e.cluster.cluster import Cluster
 from e2e.cluster.kubectl import Kubectl
 from e2e.cluster.places import names
 from e2e.cluster.processes import wait_until
+from tests.integration.operator_process import Operator, running
+from tests.integration.operator_space import Space
 
 _NAME = re.compile(r"test-(\d+)")
 
@@ -54,4 +56,18 @@ def namespace(cluster: Cluster) -> Iterator[str]:
 @pytest.fixture
 def kubectl(cluster: Cluster, namespace: str) -> Kubectl:
     """Return kubectl in the test's namespace: `kubectl("get", "pods")`."""
-    return Kubectl(cluster=cluster, namespace=namespace)
+    return Kubectl(programs=cluster.bin, kubeconfig=cluster.kubeconfig, namespace=namespace)
+
+
+@pytest.fixture(scope="module")
+def operator(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
+    """One operator for all tests of a module; at their end its log must hold no error."""
+    with running(cluster, tmp_path_factory.mktemp("operator")) as started:
+        yield started
+
+
+@pytest.fixture
+def space(cluster: Cluster, namespace: str, operator: Operator) -> Space:
+    """The test's namespace, with an operator that works."""
+    assert operator.process is not None
+    return Space(cluster.api, namespace)

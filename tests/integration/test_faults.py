@@ -141,9 +141,8 @@ def undisturbed(field: Field, *steps: Callable[[Space], None]) -> tuple[State, i
     return wanted, number
 
 
-def converge(field: Field, wanted: State, spaces: dict[str, Space], *, limit_s: float = 45.0) -> dict[str, list[str]]:
-    """What still differs, by the fault that it comes from, when an undisturbed operator has had its time."""
-    operator, _ = field.start()
+def wait_alike(spaces: dict[str, Space], wanted: State, *, limit_s: float) -> dict[str, list[str]]:
+    """Until all of them are as wanted; what differs where time was too short, by their names."""
     left = dict(spaces)
     found: dict[str, list[str]] = {}
     end = time.monotonic() + limit_s
@@ -153,6 +152,13 @@ def converge(field: Field, wanted: State, spaces: dict[str, Space], *, limit_s: 
             if not found[name]:
                 del left[name], found[name]
         time.sleep(0.1)
+    return found
+
+
+def converge(field: Field, wanted: State, spaces: dict[str, Space], *, limit_s: float = 45.0) -> dict[str, list[str]]:
+    """What still differs, by the fault that it comes from, when an undisturbed operator has had its time."""
+    operator, _ = field.start()
+    found = wait_alike(spaces, wanted, limit_s=limit_s)
     complaints = operator.complaints()
     assert operator.stop() == 0
     assert not complaints, complaints
@@ -272,16 +278,7 @@ def hold(field: Field, rule: Rule, wanted: State, cases: dict[str, Space]) -> No
     for space in cases.values():
         create(space)
     operator, door = field.start(rule)
-    left = dict(cases)
-    found: dict[str, list[str]] = {}
-    end = time.monotonic() + (240 if ALL else 60)
-    while left and time.monotonic() < end:
-        for name, space in list(left.items()):
-            found[name] = differences(state(space), wanted)
-            if not found[name]:
-                del left[name], found[name]
-        time.sleep(0.1)
-    assert found == {}
+    assert wait_alike(cases, wanted, limit_s=240 if ALL else 60) == {}
     attempts = Counter((r.namespace, r.target) for r in door.writes() if not r.target.endswith(("/status", "events")))
     often = {key: n for key, n in attempts.items() if n > 6 and key[0] in {s.namespace for s in cases.values()}}
     assert operator.stop() == 0
@@ -343,7 +340,8 @@ def test_no_write_is_tried_more_often_than_once_a_second_while_it_fails(field: F
     tried = [(bad[r.namespace], r.target, r.at) for r in door.writes() if r.namespace in bad]
     healed.set()
     rate = Counter((target, written) for target, written, at in tried if at > began)
-    assert {key: n for key, n in rate.items() if n > last_s} == {}
+    # Eleven posts make ten seconds of fence.
+    assert {key: n for key, n in rate.items() if n > last_s + 1} == {}
     assert {target for target, written, _ in tried if target == written} == faults.keys()
     print(f"attempts in {last_s:g} s: {dict(rate)}")  # noqa: T201  # the figure of the test
     for target, space in spaces.items():

@@ -2,14 +2,13 @@
 
 import copy
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from e2e.cluster.cluster import Cluster
 from halcyon.control import kinds
-from tests.integration.operator_process import CRD_PATH, Operator, crd, running
+from tests.integration.operator_process import CRD_PATH, Operator, crd
 from tests.integration.operator_space import FILES, MERGE, Object, Space, deployment, files
 from tests.integration.waiting import always, until
 
@@ -42,18 +41,6 @@ BAD: dict[str, tuple[Object, list[str]]] = {
         ["metadata.name is '" + "x" * 53 + "' (53 characters)", "at most 52 characters"],
     ),
 }
-
-
-@pytest.fixture(scope="module")
-def operator(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
-    with running(cluster, tmp_path_factory.mktemp("operator")) as started:
-        yield started
-
-
-@pytest.fixture
-def space(cluster: Cluster, namespace: str, operator: Operator) -> Space:
-    assert operator.process is not None
-    return Space(cluster.api, namespace)
 
 
 def said(text: str, words: list[str]) -> bool:

@@ -3,14 +3,8 @@
 Against a real API server and real controllers; nodes and pods are KWOK's stand-ins, so nothing is ever loaded or served.
 """
 
-from collections.abc import Iterator
-
-import pytest
-
-from e2e.cluster.cluster import Cluster
 from e2e.cluster.kubectl import Kubectl
 from halcyon.control import kinds
-from tests.integration.operator_process import Operator, running
 from tests.integration.operator_space import Space, deployment, files
 from tests.integration.waiting import until
 
@@ -27,18 +21,6 @@ FIXED = {
     ("Role", "m-balancer"),
     ("RoleBinding", "m-balancer"),
 }
-
-
-@pytest.fixture(scope="module")
-def operator(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
-    with running(cluster, tmp_path_factory.mktemp("operator")) as started:
-        yield started
-
-
-@pytest.fixture
-def space(cluster: Cluster, namespace: str, operator: Operator) -> Space:
-    assert operator.process is not None
-    return Space(cluster.api, namespace)
 
 
 def revision(space: Space) -> str:

@@ -1,14 +1,13 @@
 """Objects of our names that are somebody else's are left alone; what is ours comes back; what isn't ours in it stays."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from e2e.cluster.cluster import Cluster
 from halcyon.control import kinds
 from halcyon.control.kinds import CHILDREN, Kind
-from tests.integration.operator_process import Operator, running
+from tests.integration.operator_process import Operator
 from tests.integration.operator_space import Object, Space, deployment, files
 from tests.integration.waiting import always, until
 
@@ -32,18 +31,6 @@ THEIRS: dict[str, Object] = {
     "ConfigMap": {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m-balancer"}, "data": {"theirs": "1"}},
     "ServiceAccount": {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "m-balancer"}},
 }
-
-
-@pytest.fixture(scope="module")
-def operator(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
-    with running(cluster, tmp_path_factory.mktemp("operator")) as started:
-        yield started
-
-
-@pytest.fixture
-def space(cluster: Cluster, namespace: str, operator: Operator) -> Space:
-    assert operator.process is not None
-    return Space(cluster.api, namespace)
 
 
 def spec_of(obj: Object) -> Any:
@@ -191,6 +178,8 @@ def test_a_port_that_somebody_adds_stays_and_is_not_fought_over(space: Space, op
         lambda _: len(space.must(kinds.SERVICE, "m")["spec"]["ports"]) == 3,
         what="it is there",
     )
+    # What earlier tests have left is still being deleted, and that has the operator write.
+    until(lambda: operator.metrics()["halcyon_model_deployments"], lambda n: n == 1, what="this one is the only one")
     written = operator.metrics()["halcyon_api_writes"]
     space.scale(2)
     space.wait_settled()

@@ -9,15 +9,13 @@ import json
 import os
 import ssl
 import time
-from collections.abc import Iterator
 
 import aiohttp
 import pytest
 
-from e2e.cluster.cluster import Cluster
 from halcyon.api.record import AUDIENCE, STREAM_PATH, BalancerSample, PodSample, Record
 from halcyon.control import kinds
-from tests.integration.operator_process import Operator, running
+from tests.integration.operator_process import Operator
 from tests.integration.operator_space import Space
 from tests.integration.test_operator_election import token
 from tests.integration.waiting import always, until
@@ -33,18 +31,15 @@ SCALING = {
 
 
 @pytest.fixture(scope="module")
-def operator(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
-    with running(cluster, tmp_path_factory.mktemp("operator")) as started:
-        started.wait_ready()
-        yield started
+def operator(operator: Operator) -> Operator:
+    operator.wait_ready()
+    return operator
 
 
 @pytest.fixture
-def space(cluster: Cluster, namespace: str, operator: Operator) -> Space:
-    assert operator.process is not None
-    made = Space(cluster.api, namespace)
-    made.serve(scaling=SCALING)
-    return made
+def space(space: Space) -> Space:
+    space.serve(scaling=SCALING)
+    return space
 
 
 def servers(space: Space) -> list[str]:

@@ -68,7 +68,7 @@ class Sensor:
                 metrics = None
             if index is None and not endpoint.terminating:
                 try:
-                    index = await self._client.index(endpoint.address)
+                    index = await self._client.index(endpoint.address, pod=endpoint.pod)
                 except TritonError:
                     index = None
             return Sighting(at, metrics, index)

@@ -123,8 +123,8 @@ def _sample(line: str) -> tuple[str, dict[str, str], float] | None:
     return (name, labels, value) if math.isfinite(value) and value >= 0 else None
 
 
-def parse_index(document: Any, model: str) -> Index:
-    """What a repository index says of `model`.
+def parse_index(document: Any, model: str, *, pod: str) -> Index:
+    """What the repository index of `pod` says of `model`.
 
     Raises:
         TritonError: where the document is no index.
@@ -135,6 +135,13 @@ def parse_index(document: Any, model: str) -> Index:
     errors: list[str] = []
     for entry in document:
         if not isinstance(entry, dict) or entry.get("name") != model:
+            continue
+        if not entry.get("state"):
+            # Triton's port opens when loading is over, so this is not a model whose turn is yet to come.
+            errors.append(
+                "Triton's index lists the model without a state: it refused its configuration; "
+                f"see the log of container triton in pod {pod}"
+            )
             continue
         reason = str(entry.get("reason") or "").strip()
         if entry.get("state") == "READY":
@@ -168,8 +175,8 @@ class TritonClient:
         body = await self._ask("GET", _url(address, self.metrics_port, "/metrics"), headers)
         return parse_metrics(body.decode(errors="replace"), self.model)
 
-    async def index(self, address: str) -> Index:
-        """What the pod says of the model's versions.
+    async def index(self, address: str, *, pod: str) -> Index:
+        """What the pod at this IP says of the model's versions; `pod` is its name, for messages.
 
         Raises:
             TritonError: where the pod does not answer in time.
@@ -177,7 +184,7 @@ class TritonClient:
         url = _url(address, self.http_port, "/v2/repository/index")
         body = await self._ask("POST", url, {"Connection": "close"})
         try:
-            return parse_index(json.loads(body), self.model)
+            return parse_index(json.loads(body), self.model, pod=pod)
         except ValueError as error:
             raise TritonError(f"{url}: {error}") from error
 

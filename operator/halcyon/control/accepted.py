@@ -12,6 +12,7 @@ from halcyon.api.parse import SpecError, parse
 from halcyon.api.spec import Spec
 from halcyon.control import kinds
 from halcyon.control.caches import Caches
+from halcyon.control.client import Object
 from halcyon.control.kinds import Key
 from halcyon.render import balancer, names
 
@@ -23,6 +24,7 @@ class Accepted:
         """`caches` holds the ConfigMaps."""
         self._maps = caches.children[kinds.CONFIG_MAP]
         self._parsed: dict[Key, tuple[str, Spec]] = {}
+        self._maps.listeners.append(self._changed)
 
     def __call__(self, key: Key) -> Spec | None:
         """The spec in force; its count is not kept in it. None where none was ever accepted."""
@@ -39,3 +41,9 @@ class Accepted:
                 return None
             held = self._parsed[key] = (version, spec)
         return held[1]
+
+    def _changed(self, key: Key, before: Object | None, after: Object | None) -> None:
+        if before is not None and after is None:
+            owner = (before["metadata"].get("labels") or {}).get(names.OWNER_LABEL, "")
+            if key.name == names.balancer(owner):
+                self._parsed.pop(Key(key.namespace, owner), None)

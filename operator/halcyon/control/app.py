@@ -54,7 +54,7 @@ LEASE = "halcyon"
 HEAR_WITHIN_S = 15.0
 """A new replica is ready after this long, whoever was not heard."""
 STUCK_S = 120.0
-"""Work is waiting, and no reconcile has ended for this long: the process is taken for stuck."""
+"""Work is waiting, and no reconcile has begun or ended for this long: the process is taken for stuck."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -153,6 +153,7 @@ class Operator:
                 operator_image=chosen.operator_image,
                 balancer_image=chosen.balancer_image,
                 server_image=chosen.server_image,
+                pull_secrets=chosen.image_pull_secrets,
                 collector=None
                 if known is None
                 else CollectorAddress(
@@ -242,6 +243,7 @@ class Operator:
 
     async def _lead(self) -> None:
         await self.elector.leading.wait()
+        self.workers.moved = time.monotonic()  # a standby's workers don't move, and that is no reason to end it now
         await self.caches.wait_synced()
         # Agents are told our certificate with their plan: one write less where it is there before the first plan.
         await self._until(lambda: self.identity.certificates is not None, within_s=10.0)
@@ -312,7 +314,7 @@ class Operator:
     def _stuck(self) -> str:
         idle = time.monotonic() - self.workers.moved
         busy = len(self.queue) > 0 and self.elector.leading.is_set()
-        return f"work waits and none has ended for {idle:.0f} s" if busy and idle > STUCK_S else ""
+        return f"work waits and nothing has moved for {idle:.0f} s" if busy and idle > STUCK_S else ""
 
     def _readiness(self) -> dict[str, Callable[[], str]]:
         return {

@@ -187,7 +187,8 @@ class Caches:
             if obj is None:
                 return Source(missing=f"ConfigMap {key} doesn't exist")
             held = (obj["metadata"]["resourceVersion"], obj.get("data") or {}, obj.get("binaryData") or {})
-            self._contents[key] = held
+            if self.resources.find(key.namespace, f"configmap/{key.name}"):  # the last one may have gone meanwhile
+                self._contents[key] = held
         wanted = {str(item.get("key")) for item in items}
         _, data, binary = held
         if lacking := sorted(wanted - set(data) - set(binary)):
@@ -237,12 +238,22 @@ class Caches:
         )
 
     def _resource_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
+        if before is not None:
+            self._drop_contents(key.namespace, _source_words(before))
         # The status as well: a write of ours that was thought lost may arrive after a newer one.
         if before is None or after is None or _asked(before) != _asked(after):
             self.enqueue(key)
 
+    def _drop_contents(self, namespace: str, words: Iterable[str]) -> None:
+        """Forget ConfigMaps, up to 1 MiB each, that no ModelDeployment names any more."""
+        for word in words:
+            kind, _, name = word.partition("/")
+            if kind == "configmap" and not self.resources.find(namespace, word):
+                self._contents.pop(Key(namespace, name), None)
+
     def _child_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
-        for owner in _owner_index(after or before or {"metadata": {}}):
+        # Both: who loses a child by an edit of its label must hear of it, too.
+        for owner in {owner for obj in (before, after) if obj for owner in _owner_index(obj)}:
             self.enqueue(Key(key.namespace, owner))
 
     def _pod_changed(self, key: Key, before: Object | None, after: Object | None) -> None:

@@ -21,6 +21,9 @@ from halcyon.control.kinds import Key, Kind
 
 log = logging.getLogger(__name__)
 
+STEADY_S = 5.0
+"""A watch that lasted this long was a good one: what ends it is no sequel to an earlier failure."""
+
 OnChange = Callable[[Key, Object | None, Object | None], None]
 """Key, the object before and after; None where there was or is none."""
 
@@ -56,6 +59,7 @@ class Informer:
         self._objects: dict[Key, Object] = {}
         self._index: dict[tuple[str, str], set[Key]] = defaultdict(set)
         self._seen = 0
+        self._failures = 0
         self.synced = asyncio.Event()
 
     def get(self, key: Key) -> Object | None:
@@ -82,21 +86,20 @@ class Informer:
 
     async def run(self) -> None:
         """List and watch until cancelled."""
-        attempt = 0
         while True:
             try:
                 version = await self._replace()
                 while True:
                     version = await self._follow(version)
-                    attempt = 0
-            except errors.Gone:
-                log.info("the watch is too old; listing again", extra={"kind": self.kind.plural})
             except (errors.ApiError, errors.Unreachable) as error:
-                attempt += 1
-                delay = min(0.2 * 2**attempt, 10.0) * random.uniform(0.5, 1.0)  # noqa: S311  # jitter
-                log.warning(
-                    "cannot watch", extra={"kind": self.kind.plural, "error": str(error), "retry_s": round(delay, 1)}
-                )
+                self._failures += 1
+                delay = min(0.2 * 2**self._failures, 10.0) * random.uniform(0.5, 1.0)  # noqa: S311  # jitter
+                told = {"kind": self.kind.plural, "error": str(error), "retry_s": round(delay, 1)}
+                if isinstance(error, errors.Gone) and self._failures == 1:
+                    # Usual after a while without changes; only where it comes again at once is something wrong.
+                    log.info("the watch is too old; listing again", extra=told | {"retry_s": 0})
+                    continue
+                log.warning("cannot watch", extra=told)
                 await asyncio.sleep(delay)
 
     async def _replace(self) -> str:
@@ -115,6 +118,25 @@ class Informer:
         return version
 
     async def _follow(self, version: str) -> str:
+        """Watch until the API server ends it; the version to go on from.
+
+        Raises:
+            ApiError, Unreachable: it failed, or ended at once and brought nothing.
+        """
+        clock = asyncio.get_running_loop().time
+        since, began = version, clock()
+        try:
+            version = await self._watch(since)
+        finally:
+            lasted = clock() - began
+            if lasted >= STEADY_S:
+                self._failures = 0
+        if version == since and lasted < STEADY_S:
+            raise errors.Unreachable(f"watch {self.kind.plural}: ended after {lasted:.1f} s without an event")
+        self._failures = 0
+        return version
+
+    async def _watch(self, version: str) -> str:
         events = self.client.watch(
             self.kind,
             since=version,

@@ -104,6 +104,8 @@ def make(view: View) -> Plan:
         return Plan(acceptance)
     actuator, why = _actuator(view, spec)
     first = _records(view, target, acceptance)
+    # The API server takes a RoleBinding only where its Role exists, and pods only where their ServiceAccount does.
+    first += [balancer.service_account(view.subject), balancer.role(view.subject)]
     then = _children(view, spec, target, actuator)
     strangers = _strangers(view, [*first, *then])
     if strangers:
@@ -179,8 +181,18 @@ def _records(view: View, target: Revision, acceptance: Acceptance) -> list[Objec
     objects = [revision.overlay_map(subject, target)]
     if target.snapshot and acceptance.accepted and view.source.content is not None:
         objects.append(revision.snapshot_map(subject, target.snapshot, view.source.content))
-    objects.append(revision.record(subject, target))
+    if names.revision(view.key.name, target.key) not in _unread(view):
+        objects.append(revision.record(subject, target))
     return objects
+
+
+def _unread(view: View) -> set[str]:
+    """Names of our records that another version of the operator has written, in a format of its own."""
+    return {
+        name
+        for (kind, name), obj in view.children.items()
+        if kind is kinds.CONTROLLER_REVISION and is_ours(view, obj) and revision.read(obj) is None
+    }
 
 
 def _children(view: View, spec: Spec, target: Revision, actuator: Actuator) -> list[Object]:
@@ -194,8 +206,6 @@ def _children(view: View, spec: Spec, target: Revision, actuator: Actuator) -> l
             replicas=defaults.wanted_replicas(spec),
             startup_timeout_s=target.startup_timeout_s,
         ),
-        balancer.service_account(subject),
-        balancer.role(subject),
         balancer.role_binding(subject),
         balancer.config_map(subject, balancer.plan(subject, spec, site, (SLOT_A,)), accepted_spec),
         balancer.deployment(subject, spec, site),
@@ -259,6 +269,9 @@ def _surplus(view: View, target: Revision, actuator: Actuator) -> list[tuple[Kin
     by_age = sorted((r for r in view.revisions if r.key != target.key), key=lambda r: r.number, reverse=True)
     old = [r for r in by_age[revision.KEPT - 1 :] if r.key not in used]
     surplus += [(kinds.CONTROLLER_REVISION, names.revision(view.key.name, r.key)) for r in old]
+    if _unread(view):
+        # What can't be read may need any of the ConfigMaps.
+        return surplus
     kept = [target, *(r for r in view.revisions if r not in old)]
     needed = set().union(*(revision.config_maps(r, view.key.name) for r in kept))
     surplus += [(kinds.CONFIG_MAP, name) for name in view.config_maps if name not in needed]

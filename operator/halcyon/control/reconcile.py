@@ -88,12 +88,16 @@ class Reconciler:
         try:
             refused = await self._apply(view, planned)
             await self._replace_dead(view)
-        finally:
-            # Written last and always: a failed write is part of what is.
-            again = await self._write_status(view, planned)
-        if refused != self._refused.get(key, ""):
+        except Exception:
+            # Written last and always: a failed write is part of what is. But not by who is cancelled: the lease may be lost.
+            await self._write_status(view, planned)
+            raise
+        again = await self._write_status(view, planned)
+        before = self._refused.get(key, "")
+        if refused != before:
             self._refused[key] = refused
-            return Outcome(0.0)
+            # At once where that is news. Some admission webhooks give each refusal another number: no reason to hurry.
+            return Outcome(STATUS_EVERY_S if refused and before else 0.0)
         waits = [again]
         if refused:
             waits.append(REFUSED_AGAIN_S)
@@ -139,7 +143,10 @@ class Reconciler:
             if refused:
                 return "; ".join(refused)
         for kind, name in planned.delete:
-            await self.client.delete(kind, view.key.namespace, name)
+            # Of that uid: somebody else's may have its name by now.
+            seen = view.children.get((kind, name))
+            uid = None if seen is None else seen["metadata"].get("uid")
+            await self.client.delete(kind, view.key.namespace, name, uid=uid)
         return ""
 
     async def _replace_dead(self, view: View) -> None:

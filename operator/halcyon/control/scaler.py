@@ -111,10 +111,12 @@ class Scaler:
         if plan.actuator is Actuator.DIRECT:
             self._due.setdefault(key, self.clock())
         else:
-            self.forget(key)
+            # What was shown stays known: else every reconcile would bring the next.
+            for held in (self._due, self._memories, self.caches.direct):
+                held.pop(key, None)
 
     def forget(self, key: Key) -> None:
-        """The model is gone, or something else scales it."""
+        """The model is gone."""
         for held in (self._due, self._memories, self._shown, self.caches.direct):
             held.pop(key, None)
 

@@ -19,6 +19,7 @@ class Settings:
     operator_image: str
     balancer_image: str
     server_image: str
+    image_pull_secrets: tuple[str, ...]
     tls_secret: str
     port: int
     http_port: int
@@ -39,8 +40,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--operator-image", required=True, help="image of agents and fetchers")
     add("--balancer-image", required=True, help="image with HAProxy")
     add("--server-image", required=True, help="Triton image of models that name none")
+    add(
+        "--image-pull-secret",
+        dest="image_pull_secrets",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="Secret, in the namespace of each ModelDeployment, for pulling these images; may be given several times",
+    )
     add("--tls-secret", default="halcyon-tls", help="Secret for the certificate that the operator makes")
-    add("--metrics-api", choices=["auto", "register", "off"], default="auto", help=argparse.SUPPRESS)
     add("--port", type=int, default=10250, help="TLS port of the metrics API and of the collector (default: 10250)")
     add("--http-port", type=int, default=8080, help="port of /healthz, /readyz and /metrics (default: 8080)")
     add("--workers", type=int, default=16, help="ModelDeployments worked on at the same time (default: 16)")
@@ -50,4 +58,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def of(arguments: argparse.Namespace) -> Settings:
     """The settings of parsed arguments."""
-    return Settings(**{name: getattr(arguments, name) for name in Settings.__dataclass_fields__})
+    given = {name: getattr(arguments, name) for name in Settings.__dataclass_fields__}
+    return Settings(**given | {"image_pull_secrets": tuple(arguments.image_pull_secrets)})

@@ -27,7 +27,7 @@ class Workers:
     reconciler: Reconciler
     registry: CollectorRegistry
     moved: float = field(default_factory=time.monotonic)
-    """When a reconcile last ended: what liveness looks at."""
+    """When a reconcile last began or ended: what liveness looks at."""
 
     def __post_init__(self) -> None:
         """Register the metrics."""
@@ -47,7 +47,7 @@ class Workers:
     async def _work(self) -> None:
         while True:
             key = await self.queue.get()
-            began = time.monotonic()
+            began = self.moved = time.monotonic()
             try:
                 await self._one(key)
             finally:

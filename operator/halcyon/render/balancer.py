@@ -12,7 +12,7 @@ from halcyon.api.spec import Spec
 from halcyon.api.types import duration_us
 from halcyon.render import names
 from halcyon.render.names import Slot
-from halcyon.render.objects import RESTRICTED, Object, child, pod_security
+from halcyon.render.objects import RESTRICTED, Object, child, pod_security, pull_secrets
 from halcyon.render.overlay import model_name
 from halcyon.render.server import drain_s
 from halcyon.render.site import Site, Subject
@@ -150,8 +150,7 @@ def deployment(subject: Subject, spec: Spec, site: Site) -> Object:
             },
         },
     }
-    if spec.runtime.image_pull_secrets:
-        result["spec"]["template"]["spec"]["imagePullSecrets"] = [s.to_dict() for s in spec.runtime.image_pull_secrets]
+    result["spec"]["template"]["spec"] |= pull_secrets(spec, site)
     return result
 
 

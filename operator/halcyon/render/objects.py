@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from halcyon.api.spec import Spec
 from halcyon.render import names
-from halcyon.render.site import Subject
+from halcyon.render.site import Site, Subject
 
 Object = dict[str, Any]
 
@@ -21,6 +22,13 @@ RESTRICTED: Object = {
 def pod_security(uid: int) -> Object:
     """Pod part of Pod Security "restricted"."""
     return {"runAsNonRoot": True, "runAsUser": uid, "runAsGroup": uid, "seccompProfile": {"type": "RuntimeDefault"}}
+
+
+def pull_secrets(spec: Spec, site: Site) -> Object:
+    """The pod's `imagePullSecrets`, the model's own before the site's; nothing where there are none."""
+    own = (secret.name for secret in spec.runtime.image_pull_secrets or ())
+    found = dict.fromkeys((*own, *site.pull_secrets))
+    return {"imagePullSecrets": [{"name": name} for name in found]} if found else {}
 
 
 def child(

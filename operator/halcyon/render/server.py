@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from halcyon.api.spec import Source, Spec
+from halcyon.api.spec import Spec
+from halcyon.api.spec.model import Source
 from halcyon.api.types import duration_s
 from halcyon.render import names
 from halcyon.render.names import Slot
-from halcyon.render.objects import RESTRICTED, Object, child, pod_security
+from halcyon.render.objects import RESTRICTED, Object, child, pod_security, pull_secrets
 from halcyon.render.site import Site, Subject
 
 PRE_STOP_S = 5
@@ -67,8 +68,7 @@ def pod_template(
             }
         ],
     }
-    if runtime.image_pull_secrets:
-        pod["imagePullSecrets"] = [secret.to_dict() for secret in runtime.image_pull_secrets]
+    pod |= pull_secrets(spec, site)
     if placement.node_selector:
         pod["nodeSelector"] = dict(placement.node_selector)
     tolerations = [toleration.to_dict() for toleration in placement.tolerations or ()]

@@ -18,6 +18,8 @@ class Site:
     """Triton image of models that name none."""
     collector: Collector | None
     """Where agents send what they see; None until the operator has its certificate."""
+    pull_secrets: tuple[str, ...] = ()
+    """Names of Secrets, in the ModelDeployment's own namespace, for pulling these images."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from halcyon.api.defaults import ResolvedTargets
-from halcyon.api.spec import Behavior
+from halcyon.api.spec.scaling import Behavior
 from halcyon.scaling.decision import Decision, Limit, Reasons, Term
 from halcyon.scaling.observations import Missing, Value
 from halcyon.scaling.pace import Memory, first_seen, paced, written

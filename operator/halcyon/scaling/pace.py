@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from halcyon.api.spec import Behavior, ScalingPolicy, ScalingRules
+from halcyon.api.spec.scaling import Behavior, ScalingPolicy, ScalingRules
 from halcyon.scaling.decision import Limit
 
 DOWN_WINDOW_S = 300

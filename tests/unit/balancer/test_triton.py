@@ -98,12 +98,38 @@ def test_the_index_gives_ready_versions_and_the_reason_of_the_others() -> None:
         {"name": "m", "version": "5", "state": "LOADING"},
         {"name": "other", "state": "UNAVAILABLE", "reason": "not ours"},
     ]
-    assert parse_index(index, "m") == Index(("9", "10"), "Internal: no such file")
-    long = parse_index([{"name": "m", "state": "UNAVAILABLE", "reason": "x" * 9999}], "m").load_error
+    assert parse_index(index, "m", pod="p") == Index(("9", "10"), "Internal: no such file")
+    long = parse_index([{"name": "m", "state": "UNAVAILABLE", "reason": "x" * 9999}], "m", pod="p").load_error
     assert long is not None
     assert len(long) == 2000
     with pytest.raises(TritonError):
-        parse_index({"error": "no"}, "m")
+        parse_index({"error": "no"}, "m", pod="p")
+
+
+@pytest.mark.parametrize("row", [{"name": "m"}, {"name": "m", "version": "", "state": "", "reason": ""}])
+def test_a_row_without_a_state_is_a_configuration_that_triton_refused(row: dict[str, str]) -> None:
+    assert parse_index([row, {"name": "other"}], "m", pod="m-a-1") == Index(
+        (),
+        "Triton's index lists the model without a state: it refused its configuration; "
+        "see the log of container triton in pod m-a-1",
+    )
+
+
+@pytest.mark.parametrize(
+    ("lines", "gpu"),
+    [
+        (['{gpu_uuid="GPU-1"} 0.5'], 0.5),
+        (['{gpu_uuid="GPU-1"} 0'], 0.0),
+        (['{gpu_uuid="GPU-1"} 1', '{gpu_uuid="GPU-2"} 0', '{gpu_uuid="GPU-3"} 0.5'], 0.5),
+        (['{gpu_uuid="GPU-1"} NaN', '{gpu_uuid="GPU-2"} 0.5'], 0.5),
+        (['{gpu_uuid="GPU-1"} NaN'], None),
+        (['{gpu_uuid="GPU-1"} -Inf', '{gpu_uuid="GPU-2"} +Inf'], None),
+        ([], None),
+    ],
+    ids=["one", "idle", "several", "one of two unknown", "unknown", "infinite", "MIG: absent"],
+)
+def test_gpu_utilization_is_the_mean_of_the_gpus_that_tell_theirs(lines: list[str], gpu: float | None) -> None:
+    assert parse_metrics("\n".join(f"nv_gpu_utilization{line}" for line in lines), "m").gpu == gpu
 
 
 def endpoint(address: str, *, serving: bool = True, terminating: bool = False) -> Endpoint:

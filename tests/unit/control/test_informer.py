@@ -34,7 +34,10 @@ def obj(name: str, version: int, **labels: str) -> Object:
 
 
 class Script(MemoryKube):
-    """Lists and watches as they were written down, one after the other; when they are used up, a watch is silent."""
+    """Lists and watches as they were written down, one after the other; when they are used up, a watch is silent.
+
+    A number among the events of a watch is seconds without one.
+    """
 
     def __init__(self, *steps: Any) -> None:
         super().__init__()
@@ -62,6 +65,9 @@ class Script(MemoryKube):
         for event in self.steps.pop(0):
             if isinstance(event, Exception):
                 raise event
+            if isinstance(event, float):
+                await asyncio.sleep(event)
+                continue
             yield event
 
 
@@ -196,16 +202,39 @@ def test_a_write_was_seen_when_the_cache_is_as_new(key: str, version: int, seen:
     assert informer.has_seen(Key("team", key), version) is seen
 
 
+GONE = errors.Gone(410, "too old")
 FAILING_LISTS: list[Any] = [errors.Unreachable("x")] * 1000
 FAILING_WATCHES: list[Any] = [([], 5), [errors.Busy(500, "x")]] * 1000
+GONE_LISTS: list[Any] = [GONE] * 1000
+GONE_WATCHES: list[Any] = [([], 5), [GONE]] * 1000
+EMPTY_WATCHES: list[Any] = [([], 5), []] * 1000
 
 
-@pytest.mark.parametrize("steps", [FAILING_LISTS, FAILING_WATCHES], ids=["lists fail", "watches fail"])
+@pytest.mark.parametrize(
+    "steps",
+    [FAILING_LISTS, FAILING_WATCHES, GONE_LISTS, GONE_WATCHES, EMPTY_WATCHES],
+    ids=["lists fail", "watches fail", "lists are too old", "watches are too old", "watches end at once"],
+)
 def test_an_api_server_that_fails_again_and_again_is_asked_less_and_less(steps: list[Any]) -> None:
     script = Script(*steps)
     follow(script, limit_s=120.0)
 
     assert 10 < len(script.asked) < 60
+
+
+def test_a_watch_that_is_too_old_is_followed_by_a_list_at_once() -> None:
+    script = Script(([], 5), [GONE], ([obj("a", 6)], 7))
+    _, changes = follow(script, limit_s=0.01)
+
+    assert changes == [("a", None, "6")]
+
+
+def test_a_connection_that_is_cut_once_a_minute_is_no_reason_to_wait_longer_each_time() -> None:
+    cut: list[Any] = [60.0, errors.Unreachable("reset")]
+    script = Script(*[([], 5), cut] * 1000)
+    follow(script, limit_s=3600.0)
+
+    assert len(script.asked) > 2 * 58
 
 
 def test_after_a_good_watch_the_next_failure_is_retried_soon() -> None:

@@ -76,7 +76,8 @@ def test_every_child_of_a_fixed_name_is_one_that_is_looked_for(document: dict[st
 def test_what_others_refer_to_comes_first() -> None:
     planned = make(view())
 
-    assert [o["kind"] for o in planned.first] == ["ConfigMap", "ControllerRevision"]
+    assert [o["kind"] for o in planned.first] == ["ConfigMap", "ControllerRevision", "ServiceAccount", "Role"]
+    assert "RoleBinding" in {o["kind"] for o in planned.then}
 
 
 def test_a_spec_that_was_never_valid_makes_nothing() -> None:
@@ -312,6 +313,33 @@ def test_config_maps_go_with_the_last_revision_that_needs_them() -> None:
 
     # All of them share one overlay; each has its own copy of the model.
     assert deleted == {r.snapshot for r in old[: 14 - KEPT]}
+
+
+def test_a_record_in_another_format_keeps_itself_and_every_config_map() -> None:
+    now, old = many(14)
+    newer = revision.record(now.subject, old[0])
+    newer["data"] = {"format": 99, "maps": list(now.config_maps)}
+    name = newer["metadata"]["name"]
+    beside = replace(
+        now, children={(kinds.CONTROLLER_REVISION, name): newer}, revisions=tuple(old[1:]), config_maps=("spare",)
+    )
+    planned = make(beside)
+
+    assert {kind for kind, _ in planned.delete} == {kinds.CONTROLLER_REVISION}
+    assert name not in {n for _, n in planned.delete}
+    assert (kinds.CONFIG_MAP, "spare") in make(replace(beside, children={})).delete
+
+
+def test_a_record_in_another_format_is_not_written_over() -> None:
+    first = view()
+    children = world(first)
+    (where,) = (key for key in children if key[0] is kinds.CONTROLLER_REVISION)
+    children[where]["data"] = {"format": 99}
+    planned = make(view(children=children))
+
+    assert planned.acceptance.accepted
+    assert ("ControllerRevision", where[1]) not in there(planned)
+    assert deployment(planned) == deployment(make(first))
 
 
 def test_the_spec_that_was_accepted_is_stored_without_its_count() -> None:

@@ -30,7 +30,7 @@ def content_of(spec: Spec) -> Content | None:
 
 
 def children(spec: Spec, subject: Subject = SUBJECT, site: Site = SITE) -> list[Object]:
-    """Every object that is rendered for a ModelDeployment, in the order in which it is applied."""
+    """Every object that is rendered for a ModelDeployment."""
     content = content_of(spec)
     made = revision.render(subject, spec, site, content, number=1)
     accepted = balancer.plan(subject, spec, site, (names.SLOT_A,))

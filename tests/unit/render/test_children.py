@@ -401,3 +401,24 @@ def test_shared_memory_is_a_volume_of_its_size() -> None:
     assert volume["emptyDir"]["medium"] == "Memory"
     assert quantity(volume["emptyDir"]["sizeLimit"]) == 2 * 2**30
     assert {"name": "shm", "mountPath": "/dev/shm"} in triton["volumeMounts"]
+
+
+@pytest.mark.parametrize(
+    ("own", "of_the_site", "used"),
+    [
+        ([], (), None),
+        (["a"], (), ["a"]),
+        ([], ("s",), ["s"]),
+        (["b", "a"], ("s", "a"), ["b", "a", "s"]),
+    ],
+)
+def test_balancers_and_servers_pull_with_the_model_s_secrets_and_with_the_site_s(
+    own: list[str], of_the_site: tuple[str, ...], used: list[str] | None
+) -> None:
+    runtime = {"imagePullSecrets": [{"name": name} for name in own]} if own else {}
+    made = children(spec_of(runtime=runtime), site=replace(SITE, pull_secrets=of_the_site))
+
+    assert len(pods(made)) == 2
+    for template in pods(made):
+        found = template["spec"].get("imagePullSecrets")
+        assert found == (None if used is None else [{"name": name} for name in used])

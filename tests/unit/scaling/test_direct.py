@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from halcyon.api.defaults import ResolvedTargets
-from halcyon.api.spec import Behavior
+from halcyon.api.spec.scaling import Behavior
 from halcyon.scaling.decision import Decision
 from halcyon.scaling.direct import SYNC_S, desired, milli
 from halcyon.scaling.observations import Missing, Value

@@ -16,7 +16,7 @@ import pytest
 
 from halcyon.api.defaults import ResolvedTargets
 from halcyon.api.record import BalancerSample, PodSample, Record, RecordError
-from halcyon.api.spec import Behavior
+from halcyon.api.spec.scaling import Behavior
 from halcyon.scaling.direct import desired
 from halcyon.scaling.observations import Missing, Value
 from halcyon.scaling.pace import Memory

@@ -1,0 +1,24 @@
+"""What the parts of a spec share: fields that are described by the docstring under them, and the commonest rule."""
+
+from __future__ import annotations
+
+from pydantic import ConfigDict
+
+from halcyon.api.types import Model, Rule
+
+
+class Documented(Model):
+    """A part of a spec whose fields have their descriptions under them."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
+def exactly_one(*names: str, where: str, good: str) -> Rule:
+    """The rule that one of these fields, in camelCase, is there and the others aren't; `where` and `good` are for its message."""
+    attributes = {name: "".join("_" + c.lower() if c.isupper() else c for c in name) for name in names}
+    return Rule(
+        cel=f"[{', '.join(f'has(self.{n})' for n in names)}].filter(x, x).size() == 1",
+        check=lambda m: sum(getattr(m, a) is not None for a in attributes.values()) == 1,
+        message=f"{where} needs exactly one of {', '.join(names)}; for example "
+        + good.replace("{", "{{").replace("}", "}}"),
+    )

@@ -1,0 +1,290 @@
+"""The site's GPU budget: who gets how many replicas where not all can have what they want.
+
+Grants are made one replica at a time in an order that no budget changes, until the next one does not fit:
+
+    1  what a model holds of its floor            by priority; within a priority, level by level
+    2  the rest of the floors                     the same
+    3  what a model holds and wants (only with `preempt` off: then nobody is shrunk for another)
+    4  what it wants                              by priority; within a priority, by need
+
+Level by level: the next replica goes to the model with the fewest GPUs per need after it, ties by key. That is max-min
+fairness in whole replicas. It is computed by filling to a level and handing out what is left, not replica by replica.
+
+What holds: never more than the budget, nor than a namespace's quota. A bigger site budget never gives a model less, among
+budgets that fit all floors. The price: GPUs stay free (fewer than one replica needs) where the next in turn is too big for
+them. `fill` gives those to whoever they fit, in the same order; then only what a model gets without `fill` is certain not
+to shrink. Floors that do not all fit are always filled that way: idle GPUs beside a model without a replica help nobody. A bigger
+quota of one namespace may take GPUs from another. Not here: what a model wants, and any node.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import groupby
+from typing import Literal, NamedTuple
+
+Cause = Literal["none", "site", "quota"]
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What one model asks for."""
+
+    key: str
+    """namespace/name."""
+    wanted: int
+    """Replicas."""
+    gpus_per_replica: int = 1
+    """0 for a model without a GPU: it gets what it wants."""
+    current: int = 0
+    floor: int = 0
+    """Replicas it must not be shrunk below for another; no more than `wanted` counts."""
+    priority: int = 0
+    """Higher goes first."""
+    need: float = 1.0
+    """Weight within its priority, for example the seconds of backlog. 0 comes after all others of that priority."""
+
+    @property
+    def namespace(self) -> str:
+        """The part of the key before the slash."""
+        return self.key.partition("/")[0]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """GPUs that may be held."""
+
+    gpus: int
+    """By all models together."""
+    namespaces: Mapping[str, int] = field(default_factory=dict)
+    """By namespace; one that is not named has no limit of its own."""
+    preempt: bool = True
+    """Whether a model is shrunk, down to its floor, for one of higher priority or greater need."""
+    fill: bool = False
+    """Whether GPUs too few for the next in turn go to a model they fit."""
+
+
+class Grant(NamedTuple):
+    """What one model gets. A named tuple: 10,000 are made at once, and frozen dataclasses take three times as long."""
+
+    key: str
+    replicas: int
+    wanted: int
+    gpus_per_replica: int
+    cause: Cause
+    """Why it is less than wanted."""
+    limit: int = 0
+    """GPUs of the budget or quota that is the cause."""
+
+    def say(self) -> str:
+        """For example `wants 8 (16 GPUs), granted 5: the site's budget of 40 GPUs is shared by priority and need`."""
+        head = f"wants {self.wanted} ({_gpus(self.wanted * self.gpus_per_replica)}), granted {self.replicas}"
+        if self.cause == "none":
+            return head
+        if self.cause == "quota":
+            namespace = self.key.partition("/")[0]
+            return f"{head}: the quota of {_gpus(self.limit)} of namespace {namespace} is shared by priority and need"
+        return f"{head}: the site's budget of {_gpus(self.limit)} is shared by priority and need"
+
+
+class _Shares:
+    """Grants as they grow."""
+
+    __slots__ = ("demands", "granted", "left", "namespaces", "quotas", "stopped")
+
+    def __init__(self, demands: Sequence[Demand], budget: Budget) -> None:
+        self.demands = demands
+        self.granted = [0] * len(demands)
+        self.left = max(budget.gpus, 0)
+        self.namespaces = [demand.namespace for demand in demands] if budget.namespaces else []
+        self.quotas = {name: max(gpus, 0) for name, gpus in budget.namespaces.items()}
+        self.stopped = False
+
+    def fits(self, targets: Sequence[int]) -> bool:
+        """Whether all targets can be granted."""
+        gpus = [count * demand.gpus_per_replica for count, demand in zip(targets, self.demands, strict=True)]
+        by_namespace = dict.fromkeys(self.quotas, 0)
+        for namespace, held in zip(self.namespaces, gpus, strict=False):
+            if namespace in by_namespace:
+                by_namespace[namespace] += held
+        return sum(gpus) <= self.left and all(held <= self.quotas[name] for name, held in by_namespace.items())
+
+    def grow(self, classes: Sequence[Sequence[int]], targets: Sequence[int], *, fill: bool, by_need: bool) -> None:
+        """Towards the targets, class after class, until the next replica does not fit; with `fill`, until none fits."""
+        for members in classes:
+            if self.stopped:
+                return
+            caps = self._within_quotas(members, targets, by_need=by_need)
+            growing = [i for i in members if caps[i] > self.granted[i]]
+            whole = sum([(caps[i] - self.granted[i]) * self.demands[i].gpus_per_replica for i in growing])
+            if whole <= self.left:
+                ends = {i: caps[i] for i in growing}
+            else:
+                ends = _levelled(self.demands, growing, self.granted, caps, left=self.left, fill=fill, by_need=by_need)
+                self.stopped = not fill
+            for i, end in ends.items():
+                gpus = (end - self.granted[i]) * self.demands[i].gpus_per_replica
+                self.granted[i] = end
+                self.left -= gpus
+                if self.quotas and (namespace := self.namespaces[i]) in self.quotas:
+                    self.quotas[namespace] -= gpus
+
+    def _within_quotas(self, members: Sequence[int], targets: Sequence[int], *, by_need: bool) -> Sequence[int]:
+        """The targets of a class, cut to what the quotas of its namespaces allow were there no other limit."""
+        if not self.quotas:
+            return targets
+        by_namespace: dict[str, list[int]] = {}
+        for i in members:
+            if targets[i] > self.granted[i] and (namespace := self.namespaces[i]) in self.quotas:
+                by_namespace.setdefault(namespace, []).append(i)
+        caps = list(targets)
+        for namespace, of in by_namespace.items():
+            left = self.quotas[namespace]
+            if sum([(targets[i] - self.granted[i]) * self.demands[i].gpus_per_replica for i in of]) > left:
+                for i in of:
+                    caps[i] = self.granted[i]
+                ends = _levelled(self.demands, of, self.granted, targets, left=left, fill=True, by_need=by_need)
+                for i, cap in ends.items():
+                    caps[i] = cap
+        return caps
+
+
+def allocate(demands: Iterable[Demand], budget: Budget) -> dict[str, Grant]:
+    """What each model gets, by its key, in the order of the demands. ValueError for a key twice or a negative number."""
+    asked = list(demands)
+    _check(asked)
+    order = sorted(range(len(asked)), key=lambda i: -asked[i].priority)
+    counted = [i for i in order if asked[i].gpus_per_replica]
+    classes = [list(members) for _, members in groupby(counted, key=lambda i: asked[i].priority)]
+    by_need = [part for members in classes for part in _needy_first(asked, members) if part]
+    wanted = [demand.wanted for demand in asked]
+    floors = [min(demand.floor, demand.wanted) for demand in asked]
+    shares = _Shares(asked, budget)
+    if not shares.fits(floors):
+        held_floors = [min(f, d.current) for f, d in zip(floors, asked, strict=True)]
+        shares.grow(classes, held_floors, fill=True, by_need=False)
+    shares.grow(classes, floors, fill=True, by_need=False)
+    if not budget.preempt:
+        held = [max(min(d.current, d.wanted), f) for f, d in zip(floors, asked, strict=True)]
+        shares.grow(by_need, held, fill=budget.fill, by_need=True)
+    shares.grow(by_need, wanted, fill=budget.fill, by_need=True)
+    return {demand.key: _grant(demand, shares.granted[i], shares, budget) for i, demand in enumerate(asked)}
+
+
+def _needy_first(demands: Sequence[Demand], members: Sequence[int]) -> tuple[list[int], list[int]]:
+    return [i for i in members if demands[i].need > 0], [i for i in members if demands[i].need <= 0]
+
+
+def _grant(demand: Demand, granted: int, shares: _Shares, budget: Budget) -> Grant:
+    gpus = demand.gpus_per_replica
+    if granted == demand.wanted or not gpus:
+        return Grant(demand.key, demand.wanted, demand.wanted, gpus, "none")
+    if budget.namespaces and shares.quotas.get(demand.namespace, gpus) < gpus:
+        return Grant(demand.key, granted, demand.wanted, gpus, "quota", budget.namespaces[demand.namespace])
+    return Grant(demand.key, granted, demand.wanted, gpus, "site", budget.gpus)
+
+
+def _levelled(
+    demands: Sequence[Demand],
+    members: Sequence[int],
+    granted: Sequence[int],
+    caps: Sequence[int],
+    *,
+    left: int,
+    fill: bool,
+    by_need: bool,
+) -> dict[int, int]:
+    """Replicas of each member after `left` GPUs were handed out level by level, up to its cap."""
+    ends: dict[int, int] = {}
+    sizes = [demands[i].gpus_per_replica for i in members]
+    weights = [(demands[i].need or 1.0) if by_need else 1.0 for i in members]
+    lows = [granted[i] * size for i, size in zip(members, sizes, strict=True)]
+    highs = [caps[i] * size for i, size in zip(members, sizes, strict=True)]
+    level = _level(lows, highs, weights, sum(lows) + left)
+    turns: list[tuple[float, str, int, int, float]] = []
+    for i, size, weight, low, high in zip(members, sizes, weights, lows, highs, strict=True):
+        gpus = int(level * weight / size) * size
+        gpus = low if gpus < low else min(gpus, high)
+        ends[i] = gpus // size
+        left -= gpus - low
+        if gpus < high:
+            turns.append(((gpus + size) / weight, demands[i].key, i, size, weight))
+    turns.sort()
+    again: list[tuple[float, str, int, int, float]] = []  # a heap, and a small one: most are served once or not at all
+    at = 0
+    while left > 0 and (again or at < len(turns)):
+        if again and (at == len(turns) or again[0] < turns[at]):
+            turn = heappop(again)
+        else:
+            turn = turns[at]
+            at += 1
+        _, key, i, size, weight = turn
+        if size <= left:
+            ends[i] += 1
+            left -= size
+            if ends[i] < caps[i]:
+                heappush(again, ((ends[i] + 1) * size / weight, key, i, size, weight))
+        elif not fill:
+            break
+    return ends
+
+
+def _level(lows: Sequence[int], highs: Sequence[int], weights: Sequence[float], total: int) -> float:
+    """The level (GPUs per need) at which all together have `total` if replicas could be cut, a hair less.
+
+    Each has weight x level GPUs, but not less than its low and not more than its high. Bisection at corners;
+    whoever is a straight line within the span that is left is added up once, so each step has fewer to look at.
+    """
+    open_ = [
+        (low / weight, high / weight, weight)
+        for low, high, weight in zip(lows, highs, weights, strict=True)
+        if high > low
+    ]
+    flat = float(sum(lows) - sum([first * weight for first, _, weight in open_]))
+    slope = 0.0
+    begin, end = 0.0, max([last for _, last, _ in open_], default=0.0)
+    for _ in range(200):
+        if not open_:
+            break
+        some = [corner for item in open_[:: len(open_) // 16 + 1] for corner in item[:2] if begin < corner < end]
+        middle = sorted(some)[len(some) // 2] if some else (begin + end) / 2
+        filled = flat + slope * middle
+        filled += sum(
+            [(middle if first < middle < last else first if middle <= first else last) * w for first, last, w in open_]
+        )
+        if filled <= total:
+            begin = middle
+        else:
+            end = middle
+        kept: list[tuple[float, float, float]] = []
+        for item in open_:
+            first, last, weight = item
+            if last <= begin:
+                flat += last * weight
+            elif first >= end:
+                flat += first * weight
+            elif first <= begin and last >= end:
+                slope += weight
+            else:
+                kept.append(item)
+        open_ = kept
+    level = begin if open_ or slope <= 0 else min(max((total - flat) / slope, begin), end)
+    return level * (1 - 1e-9)
+
+
+def _check(demands: Sequence[Demand]) -> None:
+    seen: set[str] = set()
+    for demand in demands:
+        if demand.key in seen:
+            raise ValueError(f"{demand.key} is there twice; a model has one demand")
+        seen.add(demand.key)
+        least = min(demand.wanted, demand.gpus_per_replica, demand.current, demand.floor)
+        if least < 0 or not 0 <= demand.need < math.inf:
+            raise ValueError(f"{demand.key}: {demand} has a number below 0, or a need that is no number")
+
+
+def _gpus(count: int) -> str:
+    return f"{count} GPU{'' if count == 1 else 's'}"

@@ -1,0 +1,164 @@
+"""The arrival rate now and soon, from a counter: quick on a step, steady under noise, no faith in a single burst.
+
+What is kept is a few hundred (time, counter) pairs. Not here: seasons (`scaling.season`), spikes that repeat (`scaling.spikes`).
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+_WINDOWS_S = (2.0, 4.0, 8.0, 15.0, 30.0)
+_LONG_S = 60.0
+"""Span of the plain mean: the rate under constant load. As long as the load may take to settle before pods are released."""
+_SIGMAS = 3.0
+"""How sure a shorter window must be before it overrides the long one: once in 740 looks by chance, and by little then."""
+_FINE_S = _LONG_S + 10.0
+_COARSE_S = 900.0
+_COARSE_STEP_S = 5.0
+_DISPERSION_SPAN_S = 300.0
+"""Time constant of the dispersion: long enough to be a property of the traffic, not of the moment."""
+_MOST_DISPERSION = 200.0
+_TREND_BLOCKS = 7
+_SHORTEST_TREND_S = 60.0
+_MEDIAN_ERROR = 0.72
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """What is remembered of the counter of arrivals. Starts of the process that counts are bridged."""
+
+    times: tuple[float, ...] = ()
+    """Of the fine samples, ascending."""
+    counts: tuple[float, ...] = ()
+    """The counter at those times, continued over restarts."""
+    coarse_times: tuple[float, ...] = ()
+    coarse_counts: tuple[float, ...] = ()
+    raw: float | None = None
+    """The counter as it was read last."""
+    dispersion: float = 1.0
+    """Variance over mean of the arrivals in a block."""
+    block_at: float | None = None
+    """Begin of the open block."""
+    block_count: float = 0.0
+    before: float | None = None
+    """Arrivals in the block before; None where there was none."""
+    last_at: float | None = None
+    """When the last request arrived, as far as known."""
+
+    def with_sample(self, at: float, counter: float, *, block_s: float) -> Arrivals:
+        """The memory with one more sample; one that is not newer than the last changes nothing.
+
+        `block_s` is the horizon over which bursts matter: about the latency objective.
+        """
+        if self.raw is None or not self.times:
+            return Arrivals((at,), (0.0,), (at,), (0.0,), counter, self.dispersion, at, 0.0, None, None)
+        if at <= self.times[-1]:
+            return self
+        # A counter that fell was started anew: what it shows now came since.
+        increase = counter - self.raw if counter >= self.raw else counter
+        total = self.counts[-1] + increase
+        first = bisect_right(self.times, at - _FINE_S)
+        coarse_times, coarse_counts = self.coarse_times, self.coarse_counts
+        if at - coarse_times[-1] >= _COARSE_STEP_S:
+            keep = bisect_right(coarse_times, at - _COARSE_S)
+            coarse_times, coarse_counts = (*coarse_times[keep:], at), (*coarse_counts[keep:], total)
+        memory = replace(
+            self,
+            times=(*self.times[first:], at),
+            counts=(*self.counts[first:], total),
+            coarse_times=coarse_times,
+            coarse_counts=coarse_counts,
+            raw=counter,
+            last_at=at if increase > 0 else self.last_at,
+        )
+        return memory.with_block(at, total, block_s)
+
+    def with_block(self, at: float, total: float, block_s: float) -> Arrivals:
+        """The memory with the open block closed, and the dispersion with it, where it is `block_s` long by now."""
+        begin = self.block_at if self.block_at is not None else at
+        length = at - begin
+        if length < block_s:
+            return self
+        # Blocks that came late are longer; their counts are compared as of one length.
+        count = (total - self.block_count) * block_s / length
+        before, dispersion = self.before, self.dispersion
+        if before is not None and count + before > 0:
+            # Differences of neighbours, so that neither a trend nor a step within the span counts as noise for long.
+            seen = min((count - before) ** 2 / (count + before), 4 * dispersion + 12)
+            weight = 1 - math.exp(-length / _DISPERSION_SPAN_S)
+            dispersion = min(dispersion + weight * (seen - dispersion), _MOST_DISPERSION)
+        return replace(self, block_at=at, block_count=total, before=count, dispersion=dispersion)
+
+    def rate(self) -> float | None:
+        """Requests per second now: the mean of the last minute, or what a shorter window proves to be more.
+
+        The highest lower bound of all windows, so it rises within seconds of a step and never on noise. It falls with the
+        long window only. Monotone in the last count. None with fewer than two samples.
+        """
+        if len(self.times) < 2:
+            return None
+        now, total = self.times[-1], self.counts[-1]
+        best = self._mean(now, total, _LONG_S)
+        spread = max(self.dispersion, 1.0)
+        for window in _WINDOWS_S:
+            span, count = self._since(now, total, window)
+            if span > 0 and count > 0:
+                best = max(best, (count - _SIGMAS * math.sqrt(spread * count)) / span)
+        return best
+
+    def latest(self, window_s: float) -> float | None:
+        """Plain mean rate over the last `window_s`."""
+        return self._mean(self.times[-1], self.counts[-1], window_s) if len(self.times) > 1 else None
+
+    def _mean(self, now: float, total: float, window_s: float) -> float:
+        span, count = self._since(now, total, window_s)
+        return count / max(span, 1.0)
+
+    def _since(self, now: float, total: float, window_s: float) -> tuple[float, float]:
+        """(seconds, arrivals) since the newest sample that is at least `window_s` old, or the oldest one."""
+        index = max(bisect_right(self.times, now - window_s) - 1, 0)
+        return now - self.times[index], total - self.counts[index]
+
+    def rising(self, horizon_s: float) -> float | None:
+        """The rate `horizon_s` from now if a steady rise goes on; None where there is none.
+
+        Looks at spans of once, twice and four times the horizon, so that nothing is extrapolated further than it was seen,
+        and takes what proves most. A span is cut into seven blocks; the median of the six increases is the slope. A step
+        shows in two of them at most, so it is no trend. From the slope its standard error is taken away. Monotone in the
+        last count.
+        """
+        if len(self.coarse_times) < 2:
+            return None
+        spans = {min(max(horizon_s * times, _SHORTEST_TREND_S), _COARSE_S - _COARSE_STEP_S) for times in (1, 2, 4)}
+        found = [rate for span in spans if (rate := self._extrapolated(span, horizon_s)) is not None]
+        return max(found, default=None)
+
+    def _extrapolated(self, span_s: float, horizon_s: float) -> float | None:
+        now, block = self.coarse_times[-1], span_s / _TREND_BLOCKS
+        edges = [self._at(now - block * k) for k in range(_TREND_BLOCKS, -1, -1)]
+        if edges[0] is None:
+            return None
+        counts = [b - a for a, b in pairwise(edges) if a is not None and b is not None]
+        spread = max(self.dispersion, 1.0)
+        if counts[-1] - counts[0] <= _SIGMAS * math.sqrt(spread * (counts[0] + counts[-1])):
+            return None
+        increases = sorted(b - a for a, b in pairwise(counts))
+        middle = len(increases) // 2
+        median = (increases[middle - 1] + increases[middle]) / 2
+        # The median of six differences of neighbours with deviation s each has a deviation of about 0.72 s.
+        slope = (median - _MEDIAN_ERROR * math.sqrt(spread * sum(counts) / len(counts))) / block**2
+        return counts[-1] / block + slope * (block / 2 + horizon_s) if slope > 0 else None
+
+    def _at(self, when: float) -> float | None:
+        """The counter at a time between coarse samples; None before the first."""
+        index = bisect_right(self.coarse_times, when) - 1
+        if index < 0:
+            return None
+        if index + 1 == len(self.coarse_times):
+            return self.coarse_counts[-1]
+        t0, t1 = self.coarse_times[index], self.coarse_times[index + 1]
+        c0, c1 = self.coarse_counts[index], self.coarse_counts[index + 1]
+        return c0 + (c1 - c0) * (when - t0) / (t1 - t0)

@@ -1,0 +1,66 @@
+"""Replicas to work off what has piled up, less what pods under way will absorb."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """What the backlog asks for."""
+
+    keep: int
+    """Pods of those that exist that are to be kept for it."""
+    new: int
+    """Pods beyond those that exist."""
+    left: float
+    """Requests that would still wait when the time for draining is over, with the pods that exist."""
+
+
+def drain(
+    *,
+    backlog: float,
+    rate: float,
+    later_rate: float,
+    peak_rps: float,
+    ready: int,
+    arriving_s: Sequence[float],
+    start_s: float,
+    drain_s: float,
+    most: float = math.inf,
+) -> Drain:
+    """Follow the backlog as a fluid over the next start_s + drain_s.
+
+    `rate` arrives now and goes evenly to `later_rate` until start_s; each ready pod serves `peak_rps`, pods under way join in `arriving_s` seconds from now
+    (ascending). A ready pod is kept while anything waits, one under way if anything still waits when it joins. New pods would
+    join in start_s; as many are wanted as work off in drain_s what is left then. `most`: bound of the queue.
+    """
+    end = start_s + drain_s
+    growth = (later_rate - rate) / start_s if start_s > 0 else 0.0
+
+    def grown(level: float, begin: float, until: float) -> float:
+        arriving = rate + growth * min((begin + until) / 2, start_s)
+        return level + (arriving - serving * peak_rps) * (until - begin)
+
+    level, at, serving = min(backlog, most), 0.0, ready
+    keep = ready if backlog > 0 else 0
+    useful = 0
+    for joins in arriving_s:
+        if joins >= end:
+            break
+        level = min(max(grown(level, at, joins), 0.0), most)
+        at = joins
+        if level > 0:
+            serving += 1
+            useful += 1
+    # The bound refuses only until more pods serve: what is left at start_s is what can be waiting then.
+    if at < start_s:
+        level = min(max(grown(level, at, start_s), 0.0), most)
+        at = start_s
+    left = max(grown(level, at, end), 0.0)
+    if useful:
+        keep = ready
+    new = math.ceil(left / (peak_rps * drain_s) - 1e-9) if left > 0 else 0
+    return Drain(keep + useful, new, left)

@@ -1,0 +1,47 @@
+"""How far the load outruns what was foreseen, learnt from the model's own past: headroom where it is due, none where it isn't."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+_SHARE = 0.95
+"""Share of the forecasts that are to hold with the margin: what is left costs a wait, not a failure."""
+_STEP = 0.005
+"""How much one forecast moves the margin. From the first guess to none takes half an hour of calm."""
+_FIRST = 0.10
+_MOST = 0.5
+_EVERY_S = 5.0
+"""Time between two forecasts that are remembered."""
+_LONGEST_S = 900.0
+"""Forecasts further ahead than this are judged at this lead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Margin:
+    """The `_SHARE` quantile of load over forecast, less 1, one start time ahead.
+
+    Followed by its stochastic gradient: up by `_STEP` x share where the load outran it, down by `_STEP` x (1 - share) where
+    not, so that a single surprise counts as one, however large.
+    """
+
+    value: float = _FIRST
+    due: tuple[tuple[float, float], ...] = ()
+    """(time, rate that was foreseen for it), ascending."""
+
+    def with_forecast(self, now: float, rate: float, foreseen: float, lead_s: float) -> Margin:
+        """With the forecast for now + lead_s remembered, and those that are due judged by `rate`, that of now."""
+        value, due = self.value, self.due
+        first = 0
+        while first < len(due) and due[first][0] <= now:
+            if due[first][1] > 0:
+                outrun = rate > due[first][1] * (1 + value)
+                value += _STEP * (_SHARE if outrun else _SHARE - 1)
+            first += 1
+        lead = min(lead_s, _LONGEST_S)
+        if not due or now + lead - due[-1][0] >= _EVERY_S:
+            due = (*due[first:], (now + lead, foreseen))
+        elif first:
+            due = due[first:]
+        else:
+            return self
+        return replace(self, value=min(max(value, 0.0), _MOST), due=due)

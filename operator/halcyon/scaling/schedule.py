@@ -1,0 +1,231 @@
+"""Schedules: which windows are open at a time, the bounds they make, and until when that holds.
+
+A window opens at each time that its cron rule names on the wall clock of its time zone, and stays open for its duration, which
+is elapsed time: 8 h are 8 h in the night of a clock change too. A start that the clocks jump over opens at the first instant
+after the jump; a start that they show twice opens once, the first time. (So an hourly rule opens once in the two hours that
+are both called 02.) There is no lead: replicas that need 5 minutes to start want a rule that is 5 minutes earlier.
+
+Where several windows are open, the highest `low` and the lowest `high` are in force; where those contradict, `high` wins,
+for it bounds what is spent, and `conflict` says so. Asking costs some cron steps per schedule: ask again only after
+`valid_until`. Not here: the model's own minReplicas and maxReplicas, with which the caller combines these.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from cronsim import CronSim, CronSimError
+
+EXAMPLE = "0 8 * * 1-5"
+SHORTEST_S = 60.0
+LONGEST_S = 7 * 86_400.0
+CHAIN = 50
+"""Starts that are followed to find out when a window that opens anew before it ends will end. A rule that opens more often
+holds until the last of them, and is looked at again then."""
+LONGEST_RULE = 200
+"""Characters of a cron rule."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """One rule, as the user wrote it."""
+
+    name: str
+    start: str
+    """Cron: minute, hour, day of month, month, day of week (0 and 7 are Sunday)."""
+    duration_s: float
+    time_zone: str = "UTC"
+    low: int | None = None
+    """minReplicas while it is open."""
+    high: int | None = None
+    """maxReplicas while it is open."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """A window that is open, or the next one that will be."""
+
+    name: str
+    begin: float
+    end: float
+    """When it closes. Where it is open and opens again before that: the end of the last that follows (of `CHAIN` at most)."""
+    low: int | None = None
+    high: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """What the schedules say from one time to another. All times are seconds since the epoch."""
+
+    begin: float
+    valid_until: float
+    """Until then the answer is the same, and nobody has to ask; infinite where nothing ever opens."""
+    open: tuple[Opening, ...] = ()
+    low: int | None = None
+    high: int | None = None
+    conflict: str | None = None
+    """Where `low` had to give way to `high`: who says what."""
+    upcoming: Opening | None = None
+    """The next one to open, of those that are closed."""
+
+    def holds(self, at: float) -> bool:
+        """Whether this is still the answer."""
+        return self.begin <= at < self.valid_until
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong with a schedule."""
+
+    schedule: str
+    field: str
+    value: str
+    reason: str
+    example: str
+
+    def say(self) -> str:
+        """For example `schedule office: start "0 8 * *" has 4 fields, not 5; for example "0 8 * * 1-5"`."""
+        return f"schedule {self.schedule}: {self.field} {self.value} {self.reason}; for example {self.example}"
+
+
+def in_force(schedules: Sequence[Schedule], at: float) -> InForce:
+    """What holds at `at`, and until when. ValueError where a schedule has a problem that `problems` would have named."""
+    openings: list[Opening] = []
+    coming: list[Opening] = []
+    for schedule in schedules:
+        opening = _at(schedule, at)
+        if opening is not None:
+            (openings if opening.begin <= at else coming).append(opening)
+    lows = [(opening.low, opening.name) for opening in openings if opening.low is not None]
+    highs = [(opening.high, opening.name) for opening in openings if opening.high is not None]
+    low, raises = max(lows, default=(None, ""))
+    high, caps = min(highs, default=(None, ""))
+    conflict = None
+    if low is not None and high is not None and low > high:
+        conflict = f"schedule {raises} wants at least {low} replicas and {caps} at most {high}: the maximum wins"
+        low = high
+    upcoming = min(coming, key=lambda opening: (opening.begin, opening.name), default=None)
+    changes = [opening.end for opening in openings] + [opening.begin for opening in coming]
+    return InForce(at, min(changes, default=math.inf), tuple(openings), low, high, conflict, upcoming)
+
+
+def problems(schedules: Sequence[Schedule]) -> tuple[Problem, ...]:
+    """Everything that is wrong, in the order of the schedules; empty where they are good."""
+    found: list[Problem] = []
+    seen: set[str] = set()
+    for schedule in schedules:
+        if not schedule.name or schedule.name in seen:
+            why = "is there twice" if schedule.name else "is empty"
+            found.append(Problem(schedule.name or "(no name)", "name", f'"{schedule.name}"', why, '"office-hours"'))
+        seen.add(schedule.name)
+        found += _problems(schedule)
+    return tuple(found)
+
+
+def _problems(schedule: Schedule) -> Iterator[Problem]:
+    name = schedule.name
+    why = _why_no_rule(schedule.start)
+    if why:
+        yield Problem(name, "start", f'"{schedule.start[:LONGEST_RULE]}"', why, f'"{EXAMPLE}"')
+    if not _known_zone(schedule.time_zone):
+        yield Problem(name, "timeZone", f'"{schedule.time_zone}"', "is not in the tz database", '"Europe/Berlin"')
+    if not SHORTEST_S <= schedule.duration_s <= LONGEST_S:
+        why = f"is not between {SHORTEST_S:.0f} s and {LONGEST_S / 86_400:.0f} days"
+        yield Problem(name, "duration", f"{schedule.duration_s:g} s", why, "10h")
+    low, high = schedule.low, schedule.high
+    if low is None and high is None:
+        yield Problem(name, "minReplicas", "is not set,", "nor is maxReplicas, so it changes nothing", "minReplicas: 2")
+    for field, count in (("minReplicas", low), ("maxReplicas", high)):
+        if count is not None and count < 0:
+            yield Problem(name, field, str(count), "is below 0", "2")
+    if low is not None and high is not None and low > high:
+        yield Problem(name, "minReplicas", str(low), f"is above its maxReplicas {high}", str(high))
+
+
+def _why_no_rule(rule: str) -> str | None:
+    fields = len(rule.split())
+    if fields != 5:
+        return f"has {fields} fields, not 5 (minute, hour, day of month, month, day of week)"
+    if len(rule) > LONGEST_RULE:
+        return f"is longer than {LONGEST_RULE} characters"
+    try:
+        next(CronSim(rule, datetime(2024, 1, 1)))  # noqa: DTZ001 - wall clock time of no zone, on purpose
+    except CronSimError as error:
+        return f"is no cron rule ({str(error)[:1].lower()}{str(error)[1:]})"
+    except StopIteration:
+        return "names a time that never comes"
+    return None
+
+
+def _known_zone(name: str) -> bool:
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return False
+    return True
+
+
+def _at(schedule: Schedule, at: float) -> Opening | None:
+    """The opening that holds at `at`, else the next one; None where there is none within 50 years."""
+    try:
+        zone = ZoneInfo(schedule.time_zone)
+        latest = _latest_start(schedule, at, zone)
+        if latest is None or latest + schedule.duration_s <= at:
+            begin = next(_starts_after(schedule.start, at, zone), None)
+            if begin is None:
+                return None
+            return Opening(schedule.name, begin, begin + schedule.duration_s, schedule.low, schedule.high)
+        end = latest + schedule.duration_s
+        for count, start in enumerate(_starts_after(schedule.start, latest, zone)):
+            if start > end or count == CHAIN:
+                break
+            end = start + schedule.duration_s
+    except (CronSimError, ZoneInfoNotFoundError, OSError) as error:
+        raise ValueError("; ".join(problem.say() for problem in problems([schedule]))) from error
+    return Opening(schedule.name, latest, end, schedule.low, schedule.high)
+
+
+def _latest_start(schedule: Schedule, at: float, zone: ZoneInfo) -> float | None:
+    """The newest start at or before `at`, if it is not older than the duration."""
+    wall = datetime.fromtimestamp(at, zone)
+    before, after = wall.replace(fold=0).utcoffset(), wall.replace(fold=1).utcoffset()
+    latest = wall.replace(tzinfo=None, microsecond=0) + timedelta(seconds=1)
+    if wall.fold and before is not None and after is not None:
+        latest += before - after  # what the clocks showed the first time, up to where they went back
+    oldest = at - schedule.duration_s
+    for start in CronSim(schedule.start, latest, reverse=True):
+        instant = _instant(start, zone)
+        if instant <= at:
+            return instant if instant > oldest else None
+    return None
+
+
+def _starts_after(rule: str, at: float, zone: ZoneInfo) -> Iterator[float]:
+    """The starts after `at`, in order; those that a clock change puts on one instant count once."""
+    wall = datetime.fromtimestamp(at, zone).replace(tzinfo=None, fold=0, microsecond=0) - timedelta(seconds=1)
+    for start in CronSim(rule, wall):
+        instant = _instant(start, zone)
+        if instant > at:
+            at = instant
+            yield instant
+
+
+def _instant(wall: datetime, zone: ZoneInfo) -> float:
+    """When the wall clock shows this: the first time of two, the first instant after a jump over it."""
+    first, second = wall.replace(tzinfo=zone), wall.replace(tzinfo=zone, fold=1)
+    before, after = first.utcoffset(), second.utcoffset()
+    if before is None or after is None or before >= after:
+        return first.timestamp()
+    # The jump lies between the two readings of the missing time: second (with the offset after it) < jump <= first.
+    low, high = int(second.timestamp()), int(first.timestamp())
+    while high - low > 1:
+        middle = (low + high) // 2
+        if datetime.fromtimestamp(middle, UTC).astimezone(zone).utcoffset() == after:
+            high = middle
+        else:
+            low = middle
+    return float(high)

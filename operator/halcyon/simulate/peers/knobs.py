@@ -1,0 +1,108 @@
+"""A policy's knobs from `key=value` strings: types, limits, and errors that say what would have been right.
+
+Not here: which policies there are (`registry`) and what a knob does (the dataclass that holds it).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+K = TypeVar("K")
+
+
+class PolicyError(ValueError):
+    """A policy that can't be built: its name, a knob's name or a knob's value is wrong."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """The values that a number may have."""
+
+    low: float
+    high: float = math.inf
+    above: bool = False
+    """Whether `low` itself is too little."""
+
+    def refuses(self, value: float) -> bool:
+        """Whether the value lies outside."""
+        below = value <= self.low if self.above else value < self.low
+        return not math.isfinite(value) or below or value > self.high
+
+    def say(self) -> str:
+        """For example `above 0`."""
+        if self.high < math.inf:
+            return f"from {self.low:g} to {self.high:g}"
+        return f"above {self.low:g}" if self.above else f"{self.low:g} or more"
+
+
+Positive = Annotated[float, Range(0, above=True)]
+NotNegative = Annotated[float, Range(0)]
+Count = Annotated[int, Range(1)]
+Window = Annotated[int, Range(0, 3600)]
+"""Seconds; what the HPA allows as a stabilisation window."""
+
+
+def parsed(policy: str, knobs: type[K], params: Mapping[str, str], *, example: str) -> K:
+    """The knobs, those that are not given at their defaults.
+
+    Args:
+        policy: its name, for the messages.
+        knobs: a frozen dataclass whose fields all have defaults; fields are str Literals, bool, int or float, perhaps None.
+        params: strings by knob.
+        example: good parameters, for example `target=8`.
+
+    Raises:
+        PolicyError: where a knob is unknown or its value can't be.
+    """
+    kinds = get_type_hints(knobs, include_extras=True)
+    for name in params:
+        if name not in kinds:
+            raise PolicyError(
+                f"policy {policy} has no knob '{name}'; its knobs are {', '.join(kinds) or 'none'}"
+                + (f"; for example {policy}:{example}" if example else "")
+            )
+    return knobs(**{name: _value(policy, name, kinds[name], text, example) for name, text in params.items()})
+
+
+def spoken(value: object) -> str:
+    """A knob's value as `parsed` reads it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:.12g}" if isinstance(value, float) else str(value)
+
+
+def names(knobs: type) -> tuple[str, ...]:
+    """The knobs' names in their order."""
+    return tuple(field.name for field in dataclasses.fields(knobs))
+
+
+def _value(policy: str, name: str, kind: Any, text: str, example: str) -> str | bool | int | float:
+    said = text.strip()
+    given = f"policy {policy}: {name} is '{text}'"
+    limits: list[Range] = []
+    if get_origin(kind) in {Union, types.UnionType}:
+        kind = next(k for k in get_args(kind) if k is not type(None))
+    if get_origin(kind) is Annotated:
+        kind, *limits = get_args(kind)
+    if get_origin(kind) is Literal:
+        if said not in get_args(kind):
+            raise PolicyError(f"{given} and must be one of {', '.join(get_args(kind))}")
+        return said
+    if kind is bool:
+        if said not in {"true", "false"}:
+            raise PolicyError(f"{given} and must be true or false")
+        return said == "true"
+    try:
+        number = int(said) if kind is int else float(said)
+    except ValueError:
+        wanted = "a whole number" if kind is int else "a number"
+        raise PolicyError(f"{given} and must be {wanted}; for example {policy}:{example}") from None
+    for limit in limits:
+        if limit.refuses(number):
+            raise PolicyError(f"{given} and must be {limit.say()}; for example {policy}:{example}")
+    return number

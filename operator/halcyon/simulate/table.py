@@ -1,0 +1,420 @@
+"""The table of `make bench-scaling`: scenarios x laws x start delays x policies x seeds, resumable run by run.
+
+A run's outcome is kept as one line under build/bench/cells, in a file named after the policy and a digest of the code that
+the outcome depends on: after a change of the planner only Halcyon's runs are done again. In a first pass every peer's grid of
+knobs runs on a few seeds; in a second one Halcyon, the peers' defaults and the points on the peers' front on all seeds.
+Not here: what the page says (`page`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import hashlib
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, replace
+from functools import cache, lru_cache
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+import halcyon
+from halcyon.simulate import page, peers, report, scenarios, shared
+from halcyon.simulate.case import Case, Outcome
+from halcyon.simulate.clairvoyant import Bounds, bounds
+from halcyon.simulate.policies import HALCYON, Named, parsed
+from halcyon.simulate.report import Cell, Point
+from halcyon.simulate.run import simulate
+from halcyon.simulate.scenarios import LAWS
+from halcyon.simulate.score import score
+
+_PACKAGE = Path(halcyon.__file__).parent
+_ENGINE = (
+    "case",
+    "jit",
+    "kernel",
+    "observed",
+    "run",
+    "score",
+    "clairvoyant",
+    "capacity",
+    "view",
+    "load",
+    "traces",
+    "scenarios",
+    "shared",
+)
+"""Modules of `simulate` that every outcome depends on."""
+_TOGETHER = 8
+"""Policies that one job runs on the case it has drawn; what is lost where the table is interrupted."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How many seeds a scenario's runs get: the grid of knobs (0: no grid), and the points that are compared."""
+
+    grid: int
+    compared: int
+
+
+_EFFORT: Mapping[str, Effort] = {
+    "S4": Effort(1, 10),
+    "S5": Effort(0, 3),
+    "S9": Effort(0, 1),
+    "S11": Effort(0, 3),
+}
+"""By scenario or family; the others get `_USUAL`. S4 and S5 have millions of requests a run."""
+_USUAL = Effort(3, 10)
+_USUAL_SECOND = Effort(1, 10)
+"""For the second law, which has 7.7 times the requests."""
+_BORROWED: Mapping[str, tuple[str, ...]] = {"S5": ("S2", "S4"), "S11": ("S1", "S2")}
+"""Where no grid is run: the scenarios of the same law and start delay whose fronts are compared instead."""
+_SINGLE = ("S1", "S2", "S3", "S3r", "S4", "S5", "S6", "S7", "S8", "S11", "S12")
+_TOO_LONG = frozenset({"S4", "S5"})
+"""Left out of the second law: 22 and 93 million requests a run (S4 is in the full table)."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What one process does at a time: a case and some policies on it."""
+
+    cell: Cell
+    seed: int
+    policies: tuple[Named, ...]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What is kept of a run."""
+
+    outcome: Outcome
+    wrong_scalings: int
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run with the options of `python -m halcyon.simulate.table`; gives the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="halcyon.simulate.table", description="Every scaler on every scenario, as a page."
+    )
+    parser.add_argument("--full", action="store_true", help="every start delay, and the second law everywhere: hours")
+    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes; default 2")
+    parser.add_argument(
+        "--only", action="append", metavar="S1", help="these scenarios or families alone; may be given more than once"
+    )
+    parser.add_argument("--policy", action="append", metavar="NAME", help="these policies alone; default: all")
+    parser.add_argument("--out", type=Path, default=Path("build/bench"), metavar="FOLDER", help="default build/bench")
+    parser.add_argument("--page", type=Path, default=Path("docs/benchmarks/scaling.md"), metavar="FILE.md")
+    options = parser.parse_args(argv)
+    wanted = tuple(
+        cell
+        for cell in cells(full=options.full)
+        if not options.only or {cell.scenario, cell.family} & set(options.only)
+    )
+    if not wanted:
+        parser.error(f"--only {' '.join(options.only)}: the table has none of them; for example --only S1")
+    for name in options.policy or ():
+        parsed(name)
+    table = Table(Store(options.out / "cells"), jobs=options.jobs, names=tuple(options.policy or defaults()))
+    points = table.run(wanted)
+    options.out.mkdir(parents=True, exist_ok=True)
+    document = orjson.dumps(rows(points, table.wrong), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    (options.out / "scaling.json").write_bytes(document)
+    page.write(points, table.wrong, options.page)
+    return 0
+
+
+def defaults() -> tuple[str, ...]:
+    """Halcyon, and every peer."""
+    return (HALCYON, *peers.PEERS)
+
+
+def cells(*, full: bool) -> tuple[Cell, ...]:
+    """What the table is made of."""
+    singles = [name for family in _SINGLE for name in ((family,) if family == "S11" else scenarios.members(family))]
+    delays = (20.0, 60.0, 180.0, 420.0) if full else (60.0, 180.0)
+    found = [Cell(name, "L1", delay_s) for delay_s in delays for name in singles]
+    found += [Cell(name, "L1", 60.0) for name in scenarios.members("S9")]
+    second = [name for name in singles if name not in (_TOO_LONG - {"S4"} if full else _TOO_LONG)]
+    return (*found, *(Cell(name, "L2", delay_s) for delay_s in ((60.0, 180.0) if full else (60.0,)) for name in second))
+
+
+class Store:
+    """Outcomes of runs that were done before, in a folder of files with one JSON line per run."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._known: dict[str, dict[str, Result]] = {}
+
+    def find(self, cell: Cell, policy: Named, seed: int) -> Result | None:
+        """The result of a run, where it was done with the present code."""
+        return self._of(policy.name).get(_key(cell, policy, seed))
+
+    def add(self, cell: Cell, policy: Named, seed: int, result: Result) -> None:
+        """Keep a result."""
+        key = _key(cell, policy, seed)
+        self._of(policy.name)[key] = result
+        line = orjson.dumps({"key": key, "wrong": result.wrong_scalings, "outcome": asdict(result.outcome)})
+        with self._path(policy.name).open("ab") as file:
+            file.write(line + b"\n")
+
+    def _path(self, name: str) -> Path:
+        return self._folder / f"{name}-{digest(name)}.jsonl"
+
+    def _of(self, name: str) -> dict[str, Result]:
+        if name not in self._known:
+            path = self._path(name)
+            raw = path.read_bytes() if path.exists() else b""
+            whole = raw[: raw.rfind(b"\n") + 1]
+            if whole != raw:
+                path.write_bytes(whole)  # a line that an interruption cut short would swallow the next one
+            self._known[name] = dict(_read(line) for line in whole.splitlines())
+        return self._known[name]
+
+
+def _read(line: bytes) -> tuple[str, Result]:
+    entry = orjson.loads(line)
+    # JSON has no number for a percentile of nothing.
+    given: dict[str, Any] = {
+        key: float("nan") if value is None and key != "settling_s" else value for key, value in entry["outcome"].items()
+    }
+    return entry["key"], Result(Outcome(**given), entry["wrong"])
+
+
+def _key(cell: Cell, policy: Named, seed: int) -> str:
+    return f"{cell} {policy} {seed}"
+
+
+@cache
+def digest(name: str) -> str:
+    """A short digest of the code that a policy's outcomes depend on; comments, docstrings and layout don't count."""
+    sources = [_PACKAGE / "simulate" / f"{module}.py" for module in _ENGINE]
+    if name == HALCYON:
+        sources += [_PACKAGE / "simulate" / "halcyon_policy.py", *sorted((_PACKAGE / "scaling").rglob("*.py"))]
+    else:
+        sources += [*sorted((_PACKAGE / "simulate" / "peers").glob("*.py")), _PACKAGE / "scaling" / "pace.py"]
+    total = hashlib.sha256()
+    for source in sources:
+        total.update(_bare(source).encode())
+    return total.hexdigest()[:12]
+
+
+@cache
+def _bare(source: Path) -> str:
+    tree = ast.parse(source.read_bytes())
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            body[:] = [
+                part for part in body if not (isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant))
+            ]
+    return ast.dump(tree)
+
+
+class Table:
+    """The runs of some cells, done or found."""
+
+    def __init__(
+        self, store: Store, *, jobs: int, names: Sequence[str], seeds: Callable[[Cell], Effort] | None = None
+    ) -> None:
+        """`seeds` tells the effort for a cell; left out, `effort`."""
+        self._store = store
+        self._effort = seeds or effort
+        self._jobs = jobs
+        self._names = tuple(names)
+        self.wrong: dict[str, int] = {}
+        """Wrong scalings in S9 by policy, over all its cases."""
+
+    def run(self, wanted: Sequence[Cell]) -> dict[Cell, list[Point]]:
+        """The points of each cell, with the compared ones on all seeds."""
+        grids = {cell: tuple(self._grid(cell)) for cell in wanted}
+        self._do(
+            "grids",
+            [
+                (cell, point, seed)
+                for cell in wanted
+                for seed in _seeds(self._effort(cell).grid)
+                for point in grids[cell]
+            ],
+        )
+        fronts = {cell: self._front(cell, grids[cell]) for cell in wanted}
+        for cell in wanted:
+            lenders = (replace(cell, scenario=name) for name in _BORROWED.get(cell.scenario, ()))
+            fronts[cell] += [point for lender in lenders for point in fronts.get(lender, ())]
+        own = [parsed(name) for name in self._names]
+        compared = {cell: tuple(dict.fromkeys((*own, *fronts[cell]))) for cell in wanted}
+        self._do(
+            "all seeds",
+            [
+                (cell, point, seed)
+                for cell in wanted
+                for seed in _seeds(self._effort(cell).compared)
+                for point in compared[cell]
+            ],
+        )
+        for cell in wanted:
+            if cell.family == "S9":
+                for point in compared[cell]:
+                    found = self._found(cell, point, self._effort(cell).compared)
+                    self.wrong[point.name] = self.wrong.get(point.name, 0) + sum(
+                        result.wrong_scalings for result in found
+                    )
+        return {cell: self._points(cell, (*compared[cell], *grids[cell])) for cell in wanted}
+
+    def _grid(self, cell: Cell) -> Iterator[Named]:
+        """The peers' knobs to try, their defaults among them."""
+        if self._effort(cell).grid == 0:
+            return
+        case = _drawn(cell, 1)[0]
+        for name in self._names:
+            if name != HALCYON:
+                yield from dict.fromkeys((Named(name), *(Named.of(name, params) for params in peers.sweep(name, case))))
+
+    def _front(self, cell: Cell, grid: Sequence[Named]) -> list[Named]:
+        found = {str(point): self._found(cell, point, self._effort(cell).grid) for point in grid}
+        points = [Point(name, tuple(result.outcome for result in results)) for name, results in found.items()]
+        known = {str(point): point for point in grid}
+        # Without the baselines: a point that only they hide is still the best that a peer can do.
+        of_peers = [point for point in points if known[point.policy].name not in page.BASELINES]
+        return [known[point.policy] for point in report.front(of_peers) if ":" in point.policy]
+
+    def _found(self, cell: Cell, point: Named, seeds: int) -> list[Result]:
+        results = (self._store.find(cell, point, seed) for seed in _seeds(seeds))
+        return [result for result in results if result is not None]
+
+    def _points(self, cell: Cell, of: Iterable[Named]) -> list[Point]:
+        seeds = self._effort(cell).compared
+        return [
+            Point(str(one), tuple(result.outcome for result in self._found(cell, one, seeds)))
+            for one in dict.fromkeys(of)
+        ]
+
+    def _do(self, title: str, runs: Sequence[tuple[Cell, Named, int]]) -> None:
+        missing: dict[tuple[Cell, int], dict[Named, None]] = {}
+        for cell, point, seed in runs:
+            if self._store.find(cell, point, seed) is None:
+                missing.setdefault((cell, seed), {})[point] = None
+        jobs = [Job(cell, seed, part) for (cell, seed), points in missing.items() for part in _parts(tuple(points))]
+        progress = _Progress(title, sum(len(job.policies) for job in jobs), len(set(runs)))
+        for job, results in _done(jobs, self._jobs):
+            for policy, result in zip(job.policies, results, strict=True):
+                self._store.add(job.cell, policy, job.seed, result)
+            progress.step(len(results), str(job.cell))
+        progress.end()
+
+
+def effort(cell: Cell) -> Effort:
+    """The seeds of a cell."""
+    return _EFFORT.get(cell.family, _USUAL if cell.law == "L1" else _USUAL_SECOND)
+
+
+def rows(points: Mapping[Cell, Sequence[Point]], wrong: Mapping[str, int]) -> list[dict[str, Any]]:
+    """The table for machines: one row per cell and point, means over its seeds."""
+    return [
+        {
+            "scenario": cell.scenario,
+            "law": cell.law,
+            "start_delay_s": cell.start_s,
+            "policy": point.outcomes[0].policy,
+            "params": dict(point.outcomes[0].params),
+            "seeds": [outcome.seed for outcome in point.outcomes],
+            **report.finite(point.means()),
+            **({"wrong_scalings": wrong[point.policy]} if cell.family == "S9" else {}),
+        }
+        for cell, listed in points.items()
+        for point in listed
+        if point.outcomes
+    ]
+
+
+def _done(jobs: Sequence[Job], processes: int) -> Iterator[tuple[Job, list[Result]]]:
+    if processes <= 1:
+        yield from ((job, work(job)) for job in jobs)
+        return
+    # Spawned, not forked: the parent has threads by then.
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        futures: dict[Future[list[Result]], Job] = {pool.submit(work, job): job for job in jobs}
+        try:
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def work(job: Job) -> list[Result]:
+    """Run a job's policies on its case; one result per policy."""
+    cases = _drawn(job.cell, job.seed)
+    return [_result(cases, policy, job.cell, job.seed) for policy in job.policies]
+
+
+def _result(cases: Sequence[Case], policy: Named, cell: Cell, seed: int) -> Result:
+    if len(cases) > 1:
+        runs = shared.simulate(cases, policy, budget=scenarios.budget(cases))
+    else:
+        runs = (simulate(cases[0], policy.build(cases[0])),)
+    outcomes = [
+        score(case, run, policy=policy.name, params=dict(policy.params), limits=_bounds(cell, seed)[number])
+        for number, (case, run) in enumerate(zip(cases, runs, strict=True))
+    ]
+    outcome = outcomes[0] if len(outcomes) == 1 else report.together(outcomes, scenario=cell.scenario)
+    if cell.family != "S9":
+        return Result(outcome, 0)
+    return Result(outcome, scenarios.wrong_scalings(cases[0], runs[0].writes))
+
+
+@lru_cache(maxsize=1)
+def _drawn(cell: Cell, seed: int) -> tuple[Case, ...]:
+    names = scenarios.members(cell.scenario)
+    return tuple(scenarios.scenario(name, law=LAWS[cell.law], start_s=cell.start_s, seed=seed) for name in names)
+
+
+def _parts(points: tuple[Named, ...]) -> Iterator[tuple[Named, ...]]:
+    for begin in range(0, len(points), _TOGETHER):
+        yield points[begin : begin + _TOGETHER]
+
+
+@lru_cache(maxsize=1)
+def _bounds(cell: Cell, seed: int) -> tuple[Bounds, ...]:
+    return tuple(bounds(case) for case in _drawn(cell, seed))
+
+
+def _seeds(number: int) -> range:
+    return range(1, number + 1)
+
+
+class _Progress:
+    """What is done, and how long the rest may take, on stderr."""
+
+    def __init__(self, title: str, runs: int, known: int) -> None:
+        self._title, self._runs, self._done = title, runs, 0
+        self._begin_s = self._said_s = time.monotonic()
+        self._live = sys.stderr.isatty()
+        self._say(f"{title}: {runs} runs to do, {known - runs} known\n")
+
+    def step(self, runs: int, doing: str) -> None:
+        self._done += runs
+        now = time.monotonic()
+        if not self._live and now - self._said_s < 60:
+            return
+        self._said_s = now
+        left_s = (now - self._begin_s) / self._done * (self._runs - self._done)
+        text = f"{self._title}: {self._done} of {self._runs} runs, about {left_s / 60:.0f} min left; {doing}"
+        self._say(f"\r\x1b[K{text}" if self._live else f"{text}\n")
+
+    def end(self) -> None:
+        if self._live and self._runs:
+            self._say("\n")
+
+    @staticmethod
+    def _say(text: str) -> None:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

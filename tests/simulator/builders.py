@@ -1,0 +1,50 @@
+"""Policies and cases that tests of the engine share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from halcyon.simulate.case import Case, Service, Times
+from halcyon.simulate.run import Trajectory, simulate
+from halcyon.simulate.view import View
+
+LINEAR = Service(t0_s=1.0, a_s=0.5, max_batch=4)
+"""Batches of 1 to 4 take 1.5, 2, 2.5 and 3 s."""
+SECOND = Service(t0_s=1.0, a_s=0.0, max_batch=1)
+"""One request a second."""
+
+
+@dataclass
+class Plan:
+    """A policy that writes given counts from given times on, and calls `seen` at each tick."""
+
+    counts: Mapping[float, int] = field(default_factory=dict)
+    period_s: float = 1.0
+    seen: Callable[[View], None] | None = None
+
+    def desired(self, view: View) -> int:
+        if self.seen is not None:
+            self.seen(view)
+        due = [count for at_s, count in sorted(self.counts.items()) if at_s <= view.now]
+        return due[-1] if due else view.replicas
+
+
+def case(arrivals: Sequence[float] | Times, service: Service = SECOND, **fields: Any) -> Case:
+    """A case of 20 s with one pod and an SLO of 5 s, where nothing else is said."""
+    plain = Case("test", np.array(arrivals, dtype=np.float64), 20.0, service, slo_s=5.0, start_s=5.0, first=1)
+    return replace(plain, **fields)
+
+
+def run(of: Case, counts: Mapping[float, int] | None = None, **fields: Any) -> Trajectory:
+    """The trajectory of a case under a `Plan`."""
+    return simulate(of, Plan(counts or {}, **fields))
+
+
+def poisson(rate: float, duration_s: float, seed: int = 0) -> Times:
+    """Arrivals of a constant rate."""
+    rng = np.random.default_rng(seed)
+    return np.sort(rng.random(rng.poisson(rate * duration_s)) * duration_s)

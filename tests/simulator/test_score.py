@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from halcyon.simulate.case import Case, Service
+from halcyon.simulate.run import Write
+from halcyon.simulate.score import direction_changes, last_step_s, score
+from tests.simulator.builders import SECOND, case, poisson, run
+
+L1 = Service(0.4, 0.0, 4)
+
+
+def test_late_refused_and_unanswered_requests_are_violations() -> None:
+    of = case([0.1, 0.2, 0.3, 0.4, 19.0], slots=2, queue_limit=1, slo_s=2.0)
+    # 1.0 and 1.9 s in time; 2.8 s late; the fourth refused; the last answered after the end, in time.
+    outcome = score(of, run(of), policy="plan", params={"n": 1})
+    assert (outcome.requests, outcome.violations_pct, outcome.refused_pct) == (5, 40, 20)
+    assert outcome.p50_ms == pytest.approx(1450)
+    assert (outcome.scenario, outcome.policy, outcome.params) == ("test", "plan", {"n": 1})
+    never = replace(of, low=0, first=0)
+    assert score(never, run(never), policy="plan", params={}).violations_pct == 100
+
+
+def test_only_what_arrives_and_happens_in_the_scored_span_counts() -> None:
+    of = case([0.1, 0.2, 0.3, 12.0], slots=1, queue_limit=0, score_from_s=10.0)
+    outcome = score(of, run(of, {2.0: 3, 3.0: 1, 4.0: 2}), policy="plan", params={})
+    assert (outcome.requests, outcome.violations_pct) == (1, 0)
+    assert outcome.gpu_seconds == 20
+    assert outcome.gpu_ratio_clairvoyant == 2
+    assert outcome.gpu_ratio_work == 20
+    assert outcome.direction_changes_per_h == 0
+    assert outcome.overshoot == 2
+    assert outcome.pods_in_vain == 0
+
+
+def test_direction_changes_are_the_turns_between_successive_writes() -> None:
+    counts = [1, 4, 8, 6, 5, 7, 3]
+    writes = [Write(float(at), before, after) for at, (before, after) in enumerate(pairwise(counts))]
+    assert direction_changes(writes) == 3
+    assert direction_changes(writes[:1]) == direction_changes([]) == 0
+
+
+def test_a_pod_released_before_it_served_as_long_as_it_took_to_start_was_in_vain() -> None:
+    of = case([], duration_s=40.0)
+    # Ready at 7: released at 11 in vain, at 12 not; never ready at 6.
+    vain = [score(of, run(of, {2.0: 2, at: 1}), policy="", params={}).pods_in_vain for at in (6.0, 11.0, 12.0)]
+    assert vain == [1, 1, 0]
+
+
+def _stepped() -> Case:
+    arrivals = np.concatenate((poisson(20, 300), 300 + poisson(60, 300, 1), 600 + poisson(20, 300, 2)))
+    return Case("test", arrivals, 900.0, L1, slo_s=2.4, start_s=60.0, first=3)
+
+
+def test_the_last_step_of_a_load_is_found_and_a_ramp_is_none() -> None:
+    assert last_step_s(_stepped()) == pytest.approx(600, abs=2)
+    ramp = np.sqrt(np.linspace(0, 1, 50_000)) * 900
+    assert last_step_s(replace(_stepped(), arrivals=ramp, score_from_s=200.0)) is None
+
+
+def test_settling_counts_from_the_last_step_until_the_count_stays_near_its_last() -> None:
+    of = _stepped()
+    assert score(of, run(of, {330.0: 9, 640.0: 5, 700.0: 3}), policy="", params={}).settling_s == pytest.approx(
+        100, abs=2
+    )
+    assert score(of, run(of, {330.0: 9, 870.0: 3}), policy="", params={}).settling_s is None
+
+
+def test_nothing_to_score_gives_no_ratio_and_no_violation() -> None:
+    of = case([], SECOND, low=0, first=0)
+    outcome = score(of, run(of), policy="", params={})
+    assert outcome.violations_pct == 0
+    assert math.isnan(outcome.p99_ms)
+    assert math.isnan(outcome.gpu_ratio_work)

@@ -1,0 +1,156 @@
+from dataclasses import replace
+from pathlib import Path
+
+import orjson
+import pytest
+
+from halcyon.simulate import page, report, scenarios
+from halcyon.simulate.case import Outcome
+from halcyon.simulate.policies import parsed
+from halcyon.simulate.report import Cell, Point
+from halcyon.simulate.scenarios import LAWS
+from halcyon.simulate.shared import quota, simulate
+from halcyon.simulate.table import Effort, Store, Table, cells, digest, rows
+
+_CELL = Cell("S6-aibrix", "L1", 60.0)
+_ROW = {
+    "scenario", "law", "start_delay_s", "policy", "params", "seeds", "violations_pct", "gpu_ratio_clairvoyant",
+    "gpu_ratio_work", "direction_changes_per_h", "p99_ms",
+}  # fmt: skip
+_OUTCOME = Outcome(
+    scenario="S1",
+    policy="kpa",
+    params={},
+    seed=1,
+    requests=1000,
+    violations_pct=5.0,
+    refused_pct=0.0,
+    p50_ms=400.0,
+    p95_ms=500.0,
+    p99_ms=600.0,
+    gpu_seconds=3000.0,
+    gpu_ratio_work=2.0,
+    gpu_ratio_clairvoyant=1.5,
+    direction_changes_per_h=4.0,
+    overshoot=1.0,
+    settling_s=None,
+    pods_in_vain=0,
+    reactive_floor_pct=4.0,
+)
+
+
+def _table(folder: Path) -> Table:
+    return Table(Store(folder), jobs=1, names=("hpa", "triton-gke"), seeds=lambda _: Effort(1, 2))
+
+
+def _point(policy: str, *figures: tuple[float, float]) -> Point:
+    outcomes = (
+        replace(_OUTCOME, seed=seed, violations_pct=late, gpu_ratio_clairvoyant=gpu)
+        for seed, (late, gpu) in enumerate(figures, start=1)
+    )
+    return Point(policy, tuple(outcomes))
+
+
+def test_a_table_that_was_interrupted_goes_on_where_it_was(tmp_path: Path) -> None:
+    first = _table(tmp_path).run((_CELL,))
+    files = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    assert len(files) == 2
+    again = _table(tmp_path).run((_CELL,))
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == files
+    assert again == first
+    for path, content in files.items():
+        path.write_bytes(content[: len(content) * 2 // 3])
+    resumed = _table(tmp_path).run((_CELL,))
+    assert resumed == first
+    for path, content in files.items():
+        assert sorted(path.read_bytes().splitlines()) == sorted(content.splitlines())
+
+
+def test_rows_and_the_page_have_what_was_run(tmp_path: Path) -> None:
+    points = _table(tmp_path / "cells").run((_CELL,))
+    made = rows(points, {})
+    assert all(set(row) >= _ROW for row in made)
+    defaults = {row["policy"]: row for row in made if not row["params"]}
+    assert {name: row["seeds"] for name, row in defaults.items()} == {"hpa": [1, 2], "triton-gke": [1, 2]}
+    orjson.dumps(made)
+    page.write(points, {}, tmp_path / "docs" / "scaling.md")
+    assert "## Where Halcyon is not on the front" in (tmp_path / "docs" / "scaling.md").read_text()
+
+
+def test_the_table_covers_every_scenario_with_a_load() -> None:
+    usual, full = cells(full=False), cells(full=True)
+    assert set(usual) < set(full)
+    for cell in full:
+        scenarios.members(cell.scenario)
+    assert {cell.family for cell in usual} == {
+        "S1",
+        "S2",
+        "S3",
+        "S3r",
+        "S4",
+        "S5",
+        "S6",
+        "S7",
+        "S8",
+        "S9",
+        "S11",
+        "S12",
+    }
+    assert {cell.start_s for cell in full} == {20, 60, 180, 420}
+
+
+def test_a_change_of_the_planner_is_none_for_the_peers() -> None:
+    assert digest("kpa") == digest("hpa") != digest("halcyon")
+
+
+def test_a_win_is_one_figure_no_worse_and_the_other_better_for_sure() -> None:
+    peer = _point("kpa", (5.0, 1.5), (5.2, 1.6), (4.8, 1.55))
+    better = _point("halcyon", (4.9, 1.2), (5.2, 1.31), (4.8, 1.22))
+    assert report.beats(better, peer)
+    assert not report.beats(peer, better)
+    assert report.verdict(better, [peer]) == "win"
+    assert report.verdict(peer, [better]) == "behind"
+
+
+def test_what_may_be_chance_is_no_win() -> None:
+    peer = _point("kpa", (5.0, 1.5), (5.0, 1.5), (5.0, 1.5))
+    mixed = _point("halcyon", (5.0, 1.2), (5.0, 1.7), (5.0, 1.45))
+    assert not report.beats(mixed, peer)
+    assert report.verdict(mixed, [peer]) == "front"
+    assert report.verdict(peer, [mixed]) == "level"
+    assert not report.beats(_point("halcyon", (1.0, 1.0)), _point("kpa", (2.0, 2.0)))
+
+
+def test_the_interval_is_students() -> None:
+    low, high = report.interval([1.0, 2.0, 3.0])
+    assert (low, high) == pytest.approx((2 - 4.303 / 3**0.5, 2 + 4.303 / 3**0.5))
+
+
+def test_the_front_has_the_cheapest_and_the_best() -> None:
+    points = [_point("a", (5.0, 1.0)), _point("b", (3.0, 2.0)), _point("c", (4.0, 2.5)), _point("d", (5.0, 1.1))]
+    assert [point.policy for point in report.front(points)] == ["a", "b"]
+
+
+def test_outcomes_of_several_models_add_up() -> None:
+    large = replace(_OUTCOME, requests=3000, violations_pct=1.0, gpu_seconds=1000.0, gpu_ratio_clairvoyant=1.0)
+    both = report.together([_OUTCOME, large], scenario="S11")
+    assert (both.scenario, both.requests, both.gpu_seconds) == ("S11", 4000, 4000.0)
+    assert both.violations_pct == pytest.approx(2.0)
+    assert both.gpu_ratio_clairvoyant == pytest.approx(4000 / 3000)
+
+
+def test_a_quota_gives_falls_at_once_and_rises_while_there_is_room() -> None:
+    assert quota([5, 5, 1], [2, 2, 4], 8, 0) == [5, 2, 1]
+    assert quota([5, 5, 1], [2, 2, 4], 8, 1) == [2, 5, 1]
+    assert quota([1, 1, 1], [2, 2, 4], 8, 0) == [1, 1, 1]
+
+
+def test_models_on_one_budget_never_hold_more_than_it() -> None:
+    cases = tuple(
+        replace(scenarios.scenario(name, law=LAWS["L1"], start_s=20, seed=1), duration_s=900.0)
+        for name in scenarios.members("S11")[:3]
+    )
+    runs = simulate(cases, parsed("hpa"), budget=14)
+    assert max(sum(run.written[second] for run in runs) for second in range(900)) <= 14
+    assert any(write.after > write.before for run in runs for write in run.writes)
+    assert simulate(cases, parsed("hpa"), budget=14)[1].writes == runs[1].writes

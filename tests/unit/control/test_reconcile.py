@@ -1,0 +1,97 @@
+"""What a reconcile does where writes fail; what it writes when all goes well is for the integration tests."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable
+
+import pytest
+from typing_extensions import override
+
+from halcyon.control import errors
+from halcyon.control.caches import Caches
+from halcyon.control.client import FIELD_MANAGER, Object
+from halcyon.control.events import Recorder
+from halcyon.control.kinds import Key, Kind
+from halcyon.control.reconcile import STATUS_EVERY_S, Reconciler
+from tests.unit.control.memory_kube import MemoryKube
+from tests.unit.control.objects import resource
+from tests.unit.render.rendered import SITE
+
+DIGITS = Key("team", "digits")
+
+
+class Applying(MemoryKube):
+    """Takes every status; children are for `fate` to decide."""
+
+    def __init__(self, fate: Callable[[], None]) -> None:
+        super().__init__()
+        self.fate = fate
+        self.tried = asyncio.Event()
+        self.statuses: list[Object] = []
+
+    @override
+    async def apply(
+        self, kind: Kind, obj: Object, *, force: bool = True, subresource: str = "", manager: str = FIELD_MANAGER
+    ) -> Object:
+        if subresource == "status":
+            self.statuses.append(obj["status"])
+            return {**obj, "metadata": {**obj["metadata"], "resourceVersion": "1"}}
+        self.tried.set()
+        await asyncio.sleep(0)
+        self.fate()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+def reconciler(kube: Applying) -> Reconciler:
+    caches = Caches(kube, enqueue=lambda _: None)
+    made = resource()
+    made["metadata"]["resourceVersion"] = "1"
+    caches.resources._seen = 1
+    caches.resources._store(DIGITS, made)
+    claim = {"metadata": {"namespace": "team", "name": "models", "resourceVersion": "1"}}
+    caches.claims._store(Key("team", "models"), claim)
+
+    def clock() -> float:
+        return 1000.0
+
+    recorder = Recorder(kube, instance="op", clock=clock)
+    return Reconciler(kube, caches, recorder, lambda: SITE, clock, on_plan=lambda *_: None, on_gone=lambda _: None)
+
+
+async def test_a_refusal_is_looked_at_again_at_once_when_it_is_new_and_not_when_only_its_words_are() -> None:
+    number = itertools.count()
+
+    def refuse() -> None:
+        raise errors.Refused(403, f"denied; request {next(number)}")
+
+    subject = reconciler(Applying(refuse))
+
+    assert (await subject.reconcile(DIGITS)).again_s == 0.0
+    for _ in range(3):
+        assert (await subject.reconcile(DIGITS)).again_s == STATUS_EVERY_S
+
+
+async def test_a_write_that_fails_leaves_a_status_behind_and_is_an_error() -> None:
+    def fail() -> None:
+        raise errors.Unreachable("reset")
+
+    kube = Applying(fail)
+    with pytest.raises(errors.Unreachable):
+        await reconciler(kube).reconcile(DIGITS)
+
+    assert len(kube.statuses) == 1
+
+
+async def test_a_reconcile_that_is_cancelled_writes_nothing_more() -> None:
+    kube = Applying(lambda: None)
+    working = asyncio.create_task(reconciler(kube).reconcile(DIGITS))
+    async with asyncio.timeout(5):
+        await kube.tried.wait()
+    working.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await working
+
+    assert kube.statuses == []
