@@ -21,6 +21,8 @@ from typing import Any
 
 BASE_S = 300.0
 """Memory of the base. It stands still during a spike."""
+FALL_S = 60.0
+"""The base falls quicker than it rises: a load that has ended is no base for the next one."""
 FAST_S = 10.0
 """Memory of the fast count, which sees spikes whose single seconds prove nothing."""
 LEARN_S = 60.0
@@ -132,7 +134,8 @@ class SpikeMemory:
             self._stands_out(rate * step, step) or (count >= 1 and self._stands_out(count, seconds))
         ):
             return _begun(self, at, rate, count, seconds)
-        share = step / max(BASE_S, step) if self.learnt_s >= BASE_S else step / (self.learnt_s + step)
+        memory_s = BASE_S if rate >= self.base else FALL_S
+        share = step / max(memory_s, step) if self.learnt_s >= memory_s else step / (self.learnt_s + step)
         surprise = (rate - self.base) ** 2 * step / max(self.base, 1 / BASE_S)
         surprise = min(surprise, SURPRISE * self.burstiness)
         burstiness = max(self.burstiness + min(share, 0.1) * (surprise - self.burstiness), 1.0)

@@ -15,6 +15,7 @@ _LONG_S = 60.0
 """Span of the plain mean: the rate under constant load. As long as the load may take to settle before pods are released."""
 _SIGMAS = 3.0
 """How sure a shorter window must be before it overrides the long one: once in 740 looks by chance, and by little then."""
+_LIKELY = 1.65
 _FINE_S = _LONG_S + 10.0
 _COARSE_S = 900.0
 _COARSE_STEP_S = 5.0
@@ -109,9 +110,12 @@ class Arrivals:
                 best = max(best, (count - _SIGMAS * math.sqrt(spread * count)) / span)
         return best
 
-    def latest(self, window_s: float) -> float | None:
-        """Plain mean rate over the last `window_s`."""
-        return self._mean(self.times[-1], self.counts[-1], window_s) if len(self.times) > 1 else None
+    def proven(self, window_s: float) -> float:
+        """The rate that the last `window_s` prove, with 95 % confidence: what is above it may be chance."""
+        if len(self.times) < 2:
+            return 0.0
+        span, count = self._since(self.times[-1], self.counts[-1], window_s)
+        return max(count - _LIKELY * math.sqrt(max(self.dispersion, 1.0) * count), 0.0) / max(span, 1.0)
 
     def _mean(self, now: float, total: float, window_s: float) -> float:
         span, count = self._since(now, total, window_s)

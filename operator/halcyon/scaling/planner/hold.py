@@ -2,7 +2,8 @@
 
 Keeping a pod through a gap costs its time; releasing it and starting one again costs a start. Whoever keeps it for as long
 as a start takes pays at most twice what foresight would. Each time a release was followed by a new rise within twice the hold,
-the hold doubles, so that in an hour at most log2(MOST_S / shortest) + 3600 / MOST_S + 1 releases can be followed by one.
+the hold doubles, so that in an hour at most log2(MOST_S / SHORTEST_S) + 3600 / MOST_S + 1 releases can be followed by one.
+Where the next rise is foreseen there is nothing to be patient for: a pod is kept only if the gap is shorter than its start.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from dataclasses import dataclass, replace
 
 SHORTEST_S = 60.0
 """No release of what the rate needs is sooner than this: the rate itself is a mean of a minute."""
+FIRST_S = 180.0
+"""Nobody knows a new load's gaps: it is met with patience, and calm makes it quicker."""
 MOST_S = 1800.0
 """Patience ends here, unless a start itself takes longer."""
 
@@ -21,34 +24,35 @@ class Hold:
 
     needs: tuple[tuple[float, int], ...] = ()
     """(time, count), ascending in time and falling in count: only what still counts."""
-    factor: float = 1.0
-    """The hold over its shortest."""
+    patience_s: float = FIRST_S
+    shortest_s: float = SHORTEST_S
+    """Where patience ends on its way down."""
     lowered_at: float | None = None
     """When the held count fell last."""
-    eased_at: float = 0.0
-    """When the factor was changed last."""
+    eased_at: float | None = None
+    """When the patience was changed last."""
     held: int | None = None
     """The count that was held last."""
 
-    def seconds(self, shortest_s: float) -> float:
+    def seconds(self, start_s: float, *, foreseen: bool = False) -> float:
         """How long a need is kept now."""
-        return min(shortest_s * self.factor, max(MOST_S, shortest_s))
+        return max(start_s, self.shortest_s if foreseen else self.patience_s)
 
-    def with_need(self, now: float, need: int, shortest_s: float) -> tuple[int, Hold]:
-        """The count to hold now that `need` is needed, and the memory with it."""
-        span = self.seconds(shortest_s)
-        kept = [(at, count) for at, count in self.needs if at > now - span and count > need]
-        needs = (*kept, (now, need))
+    def with_need(self, now: float, need: int, start_s: float, *, foreseen: bool = False) -> tuple[int, Hold]:
+        """The count to hold now that `need` is needed, and the memory with it.
+
+        `foreseen`: it is known when the next rise is due, so a rise now is no reason for regret.
+        """
+        span = self.seconds(start_s, foreseen=foreseen)
+        needs = (*[(at, count) for at, count in self.needs if at > now - span and count > need], (now, need))
         held = needs[0][1]
-        memory = replace(self, needs=needs, held=held)
-        if self.held is None or held == self.held:
-            if self.factor > 1.0 and now - self.eased_at > 4 * span:
-                memory = replace(memory, factor=max(self.factor / 2, 1.0), eased_at=now)
-            return held, memory
-        if held < self.held:
+        memory = replace(self, needs=needs, held=held, eased_at=now if self.eased_at is None else self.eased_at)
+        if self.held is not None and held < self.held:
             return held, replace(memory, lowered_at=now)
-        if self.lowered_at is not None and now - self.lowered_at < 2 * span:
-            memory = replace(
-                memory, factor=self.factor * 2 if span < MOST_S else self.factor, eased_at=now, lowered_at=None
-            )
+        if self.held is not None and held > self.held and not foreseen:
+            if self.lowered_at is not None and now - self.lowered_at < 2 * span:
+                patience = min(2 * span, max(MOST_S, start_s))
+                return held, replace(memory, patience_s=patience, eased_at=now, lowered_at=None)
+        elif memory.eased_at is not None and now - memory.eased_at > 4 * span and self.patience_s > self.shortest_s:
+            memory = replace(memory, patience_s=max(self.patience_s / 2, self.shortest_s), eased_at=now)
         return held, memory

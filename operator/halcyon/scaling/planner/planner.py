@@ -14,7 +14,7 @@ from typing import Literal
 from halcyon.scaling.planner.arrivals import Arrivals
 from halcyon.scaling.planner.backlog import drain
 from halcyon.scaling.planner.capacity import Capacity
-from halcyon.scaling.planner.hold import SHORTEST_S, Hold
+from halcyon.scaling.planner.hold import Hold
 from halcyon.scaling.planner.margin import Margin
 from halcyon.scaling.planner.queueing import Replica, rate_within, replicas_within
 from halcyon.scaling.planner.reading import Objectives, PodReading, Reading
@@ -34,8 +34,8 @@ _FULL = 0.95
 _HALF_BUSY = 0.5
 _AHEAD_S = 5.0
 """How much sooner than a start takes pods are asked for, where the time is known: what a decision and a slow start cost."""
-_JUDGED_S = 15.0
-"""Forecasts are judged by the mean rate of so long."""
+_JUDGED_S = 30.0
+"""Forecasts are judged by what so many seconds prove."""
 _QUICK_S, _CALM_S = 1.0, 2.0
 
 
@@ -66,7 +66,7 @@ class PlannerMemory:
     capacity: Capacity = field(default_factory=Capacity)
     hold: Hold = field(default_factory=Hold)
     """Of what the load needs."""
-    drain: Hold = field(default_factory=Hold)
+    drain: Hold = field(default_factory=lambda: Hold(patience_s=0.0, shortest_s=0.0))
     """Of what the backlog needs."""
     margin: Margin = field(default_factory=Margin)
     history: History = field(default_factory=History)
@@ -146,7 +146,7 @@ def _decided(
     memory = replace(memory, arrivals=arrivals, still=memory.still.with_reading(reading))
     if memory.hold.held is None:
         # The first look: what runs is what somebody found right, until there is a reason.
-        memory = replace(memory, hold=Hold(needs=((now, current),), held=current))
+        memory = replace(memory, hold=replace(memory.hold, needs=((now, current),), held=current))
     rate = arrivals.rate()
     if rate is None:
         kept = _within(current, low, high)
@@ -155,25 +155,26 @@ def _decided(
 
     rising = arrivals.rising(start_s + _CALM_S)
     later = max(rate, rising or 0.0)
-    margin = memory.margin.with_forecast(at, arrivals.latest(_JUDGED_S) or 0.0, later, start_s)
+    margin = memory.margin.with_forecast(at, arrivals.proven(_JUDGED_S), later, start_s)
     memory = replace(memory, margin=margin)
     terms = _needs(
         objectives, reading, memory, replica=replica, rates=(rate, rising), start_s=start_s, most=max(high, 1)
     )
-    terms += _foreseen(now, objectives, memory, replica=replica, start_s=start_s, most=max(high, 1))
+    foreseen = _foreseen(now, objectives, memory, replica=replica, start_s=start_s, most=max(high, 1))
+    terms += foreseen
     winner = max(terms, key=lambda term: term.replicas)
     idle = _idle(now, objectives, reading, arrivals)
     limits: list[PlanLimit] = []
     if idle is not None:
-        held, hold = 0, Hold(needs=((now, 0),), held=0)
-        limits.append(PlanLimit("idle", 0, idle))
+        held = max((term.replicas for term in foreseen), default=0)
+        hold = replace(memory.hold, needs=((now, held),), held=held)
+        limits.append(PlanLimit("idle", held, idle))
     else:
-        shortest_s = max(start_s, SHORTEST_S)
-        held, hold = memory.hold.with_need(now, max(winner.replicas, 1), shortest_s)
+        known = memory.spikes.bet is not None
+        held, hold = memory.hold.with_need(now, max(winner.replicas, 1), start_s, foreseen=known)
         if held > max(winner.replicas, low):
-            limits.append(
-                PlanLimit("hold", held, f"{held} were needed within the last {hold.seconds(shortest_s):.0f} s")
-            )
+            span = hold.seconds(start_s, foreseen=known)
+            limits.append(PlanLimit("hold", held, f"{held} were needed within the last {span:.0f} s"))
     memory = replace(memory, hold=hold)
 
     count = held
@@ -291,7 +292,7 @@ def _foreseen(
     if (spike := expected(memory.spikes, now, lead_s)) is not None:
         need = _size(objectives, replica, spike.rate, spread, most)
         terms.append(PlanTerm("spike", need, f"{spike.source}, needs {need}"))
-    if (usual := forecast(memory.history, now, now + lead_s)) is not None:
+    if (usual := forecast(memory.history, now, now + lead_s)) is not None and usual.rate * lead_s >= 1:
         need = _size(objectives, replica, usual.rate, spread, most)
         terms.append(PlanTerm("season", need, f"{usual.say()} needs {need}"))
     return tuple(terms)
@@ -357,7 +358,7 @@ def _drained(now: float, memory: PlannerMemory, term: PlanTerm | None, drain_s: 
     """The count to hold for the backlog. What is done is released at once; forecasts of it are noisy and are held a while."""
     if term is None:
         return 0, memory if not memory.drain.needs else replace(memory, drain=replace(memory.drain, needs=(), held=0))
-    held, hold = memory.drain.with_need(now, term.replicas, drain_s)
+    held, hold = memory.drain.with_need(now, term.replicas, drain_s, foreseen=True)
     return held, replace(memory, drain=hold)
 
 
