@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 _WINDOWS_S = (2.0, 4.0, 8.0, 15.0, 30.0)
 _LONG_S = 60.0
 """Span of the plain mean: the rate under constant load. As long as the load may take to settle before pods are released."""
-_SIGMAS = 3.0
+_SIGMAS = 2.33
 """How sure a shorter window must be before it overrides the long one: once in 740 looks by chance, and by little then."""
 _LIKELY = 1.65
 _FINE_S = _LONG_S + 10.0
@@ -24,7 +24,7 @@ _DISPERSION_SPAN_S = 300.0
 _MOST_DISPERSION = 200.0
 _TREND_BLOCKS = 7
 _SHORTEST_TREND_S = 60.0
-_MEDIAN_ERROR = 0.72
+_MEDIAN_ERROR = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,32 +66,34 @@ class Arrivals:
         if at - coarse_times[-1] >= _COARSE_STEP_S:
             keep = bisect_right(coarse_times, at - _COARSE_S)
             coarse_times, coarse_counts = (*coarse_times[keep:], at), (*coarse_counts[keep:], total)
-        memory = replace(
-            self,
-            times=(*self.times[first:], at),
-            counts=(*self.counts[first:], total),
-            coarse_times=coarse_times,
-            coarse_counts=coarse_counts,
-            raw=counter,
-            last_at=at if increase > 0 else self.last_at,
+        opened, spread, before = self._blocks(at, total, block_s)
+        return Arrivals(
+            (*self.times[first:], at),
+            (*self.counts[first:], total),
+            coarse_times,
+            coarse_counts,
+            counter,
+            spread,
+            *opened,
+            before,
+            at if increase > 0 else self.last_at,
         )
-        return memory.with_block(at, total, block_s)
 
-    def with_block(self, at: float, total: float, block_s: float) -> Arrivals:
-        """The memory with the open block closed, and the dispersion with it, where it is `block_s` long by now."""
+    def _blocks(self, at: float, total: float, block_s: float) -> tuple[tuple[float, float], float, float | None]:
+        """((begin, count) of the open block, dispersion, arrivals in the block before)."""
         begin = self.block_at if self.block_at is not None else at
         length = at - begin
         if length < block_s:
-            return self
+            return (begin, self.block_count), self.dispersion, self.before
         # Blocks that came late are longer; their counts are compared as of one length.
         count = (total - self.block_count) * block_s / length
-        before, dispersion = self.before, self.dispersion
-        if before is not None and count + before > 0:
+        dispersion = self.dispersion
+        if self.before is not None and count + self.before > 0:
             # Differences of neighbours, so that neither a trend nor a step within the span counts as noise for long.
-            seen = min((count - before) ** 2 / (count + before), 4 * dispersion + 12)
+            seen = min((count - self.before) ** 2 / (count + self.before), 4 * dispersion + 12)
             weight = 1 - math.exp(-length / _DISPERSION_SPAN_S)
             dispersion = min(dispersion + weight * (seen - dispersion), _MOST_DISPERSION)
-        return replace(self, block_at=at, block_count=total, before=count, dispersion=dispersion)
+        return (at, total), dispersion, count
 
     def rate(self) -> float | None:
         """Requests per second now: the mean of the last minute, or what a shorter window proves to be more.
@@ -142,19 +144,23 @@ class Arrivals:
 
     def _extrapolated(self, span_s: float, horizon_s: float) -> float | None:
         now, block = self.coarse_times[-1], span_s / _TREND_BLOCKS
-        edges = [self._at(now - block * k) for k in range(_TREND_BLOCKS, -1, -1)]
-        if edges[0] is None:
+        # Most of the time there is no rise: the first and the last block tell.
+        edges = [self._at(now - span_s), self._at(now - span_s + block), self._at(now - block)]
+        if edges[0] is None or edges[1] is None or edges[2] is None:
             return None
-        counts = [b - a for a, b in pairwise(edges) if a is not None and b is not None]
+        first, last = edges[1] - edges[0], self.coarse_counts[-1] - edges[2]
         spread = max(self.dispersion, 1.0)
-        if counts[-1] - counts[0] <= _SIGMAS * math.sqrt(spread * (counts[0] + counts[-1])):
+        if last - first <= _SIGMAS * math.sqrt(spread * (first + last)):
             return None
+        middle = [self._at(now - block * k) or 0.0 for k in range(_TREND_BLOCKS - 2, 1, -1)]
+        between = [edges[1], *middle, edges[2]]
+        counts = [first, *(b - a for a, b in pairwise(between)), last]
         increases = sorted(b - a for a, b in pairwise(counts))
-        middle = len(increases) // 2
-        median = (increases[middle - 1] + increases[middle]) / 2
+        half = len(increases) // 2
+        median = (increases[half - 1] + increases[half]) / 2
         # The median of six differences of neighbours with deviation s each has a deviation of about 0.72 s.
         slope = (median - _MEDIAN_ERROR * math.sqrt(spread * sum(counts) / len(counts))) / block**2
-        return counts[-1] / block + slope * (block / 2 + horizon_s) if slope > 0 else None
+        return last / block + slope * (block / 2 + horizon_s) if slope > 0 else None
 
     def _at(self, when: float) -> float | None:
         """The counter at a time between coarse samples; None before the first."""

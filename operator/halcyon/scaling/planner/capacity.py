@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from halcyon.scaling.planner.queueing import ServiceLine
@@ -37,61 +37,44 @@ class Capacity:
         """With seconds by batch size from a warm-up, where nothing is known yet."""
         if self.line is not None or not prior:
             return self
-        memory = self
-        for rows, seconds in prior.items():
-            memory = memory.with_more(rows, 10, 10 * seconds)
-        return memory.fitted()
+        return self._with_more([(rows, 10, 10 * seconds) for rows, seconds in prior.items()], self.seen)
 
     def with_batches(self, batches: Mapping[int, tuple[int, float]]) -> Capacity:
         """With the counters of `batch_stats` as they are now; a counter that fell was started anew."""
         before = {rows: (count, seconds) for rows, count, seconds in self.seen}
-        memory, grown = self, False
+        more: list[tuple[int, int, float]] = []
         for rows, (count, seconds) in batches.items():
             count0, seconds0 = before.get(rows, (0, 0.0))
+            if count == count0 and seconds == seconds0:
+                continue
             if count < count0 or seconds < seconds0:
                 count0, seconds0 = 0, 0.0
-            more, took = count - count0, seconds - seconds0
-            if more <= 0 or took <= 0 or rows <= 0:
+            new, took = count - count0, seconds - seconds0
+            before[rows] = (count, seconds)
+            if new <= 0 or took <= 0 or rows <= 0:
                 continue
-            known = self.line
-            if more == 1 and known is not None and took > _OUTLIER * known.seconds(rows):
+            if new == 1 and self.line is not None and took > _OUTLIER * self.line.seconds(rows):
                 continue
-            memory, grown = memory.with_more(rows, more, took), True
-        seen = tuple((rows, count, seconds) for rows, (count, seconds) in batches.items())
-        return replace(memory.fitted() if grown else memory, seen=seen)
-
-    def with_more(self, rows: int, count: int, seconds: float) -> Capacity:
-        """With `count` batches of `rows` that took `seconds` together."""
-        weight = float(min(count, _KEPT_BATCHES))
-        mean = seconds / count
-        keep = min(1.0, (_KEPT_BATCHES - weight) / self.weight) if self.weight > 0 else 1.0
-        return replace(
-            self,
-            weight=self.weight * keep + weight,
-            rows=self.rows * keep + weight * rows,
-            rows2=self.rows2 * keep + weight * rows * rows,
-            seconds=self.seconds * keep + weight * mean,
-            rows_seconds=self.rows_seconds * keep + weight * rows * mean,
-        )
-
-    def fitted(self) -> Capacity:
-        """With the line of least squares, drawn to the shape known before where the batch sizes differ too little.
-
-        Both parts of it are >= 0: a batch is never quicker for being larger.
-        """
-        if self.weight <= 0:
+            more.append((rows, new, took))
+        if not more:
             return self
-        mean_rows, mean_seconds = self.rows / self.weight, self.seconds / self.weight
-        spread = max(self.rows2 - self.rows * mean_rows, 0.0)
-        common = self.rows_seconds - self.rows * mean_seconds
-        if self.line is None:
-            # One size tells one point of the line; half of its time for the rows is between the two extremes.
-            prior = mean_seconds / 2 / mean_rows if spread < 1.0 else common / spread
-        else:
-            prior = self.line.row_s * mean_seconds / max(self.line.seconds(mean_rows), 1e-9)
-        slope = (common + _PRIOR_SPREAD * prior) / (spread + _PRIOR_SPREAD)
-        slope = min(max(slope, 0.0), mean_seconds / mean_rows)
-        return replace(self, line=ServiceLine(max(mean_seconds - slope * mean_rows, 0.0), slope))
+        return self._with_more(more, tuple((rows, count, seconds) for rows, (count, seconds) in before.items()))
+
+    def _with_more(
+        self, more: Iterable[tuple[int, int, float]], seen: tuple[tuple[int, int, float], ...]
+    ) -> Capacity:
+        """With (rows, executions, seconds) on top, and the line fitted anew."""
+        total, rows, rows2, seconds, rows_seconds = self.weight, self.rows, self.rows2, self.seconds, self.rows_seconds
+        for size, count, took in more:
+            weight, mean = float(min(count, _KEPT_BATCHES)), took / count
+            keep = min(1.0, (_KEPT_BATCHES - weight) / total) if total > 0 else 1.0
+            total = total * keep + weight
+            rows = rows * keep + weight * size
+            rows2 = rows2 * keep + weight * size * size
+            seconds = seconds * keep + weight * mean
+            rows_seconds = rows_seconds * keep + weight * size * mean
+        line = _fitted(total, rows, rows2, seconds, rows_seconds, self.line)
+        return Capacity(total, rows, rows2, seconds, rows_seconds, line, seen, self.starts, self.started)
 
     def with_starts(self, pods: Mapping[str | int, float]) -> Capacity:
         """With the start times (s) of the pods that have become ready, by name; each counts once."""
@@ -107,3 +90,25 @@ class Capacity:
             return default
         ordered = sorted(self.starts)
         return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
+
+
+def _fitted(  # noqa: PLR0917  # the five sums of a weighted line
+    weight: float, rows: float, rows2: float, seconds: float, rows_seconds: float, known: ServiceLine | None
+) -> ServiceLine | None:
+    """The line of least squares, drawn to the shape known before where the batch sizes differ too little.
+
+    Both parts of it are >= 0: a batch is never quicker for being larger.
+    """
+    if weight <= 0:
+        return known
+    mean_rows, mean_seconds = rows / weight, seconds / weight
+    spread = max(rows2 - rows * mean_rows, 0.0)
+    common = rows_seconds - rows * mean_seconds
+    if known is None:
+        # One size tells one point of the line; half of its time for the rows is between the two extremes.
+        prior = mean_seconds / 2 / mean_rows if spread < 1.0 else common / spread
+    else:
+        prior = known.row_s * mean_seconds / max(known.seconds(mean_rows), 1e-9)
+    slope = (common + _PRIOR_SPREAD * prior) / (spread + _PRIOR_SPREAD)
+    slope = min(max(slope, 0.0), mean_seconds / mean_rows)
+    return ServiceLine(max(mean_seconds - slope * mean_rows, 0.0), slope)

@@ -46,13 +46,16 @@ class Hold:
         span = self.seconds(start_s, foreseen=foreseen)
         needs = (*[(at, count) for at, count in self.needs if at > now - span and count > need], (now, need))
         held = needs[0][1]
-        memory = replace(self, needs=needs, held=held, eased_at=now if self.eased_at is None else self.eased_at)
+        patience, lowered, eased = self.patience_s, self.lowered_at, now if self.eased_at is None else self.eased_at
         if self.held is not None and held < self.held:
-            return held, replace(memory, lowered_at=now)
-        if self.held is not None and held > self.held and not foreseen:
-            if self.lowered_at is not None and now - self.lowered_at < 2 * span:
-                patience = min(2 * span, max(MOST_S, start_s))
-                return held, replace(memory, patience_s=patience, eased_at=now, lowered_at=None)
-        elif memory.eased_at is not None and now - memory.eased_at > 4 * span and self.patience_s > self.shortest_s:
-            memory = replace(memory, patience_s=max(self.patience_s / 2, self.shortest_s), eased_at=now)
-        return held, memory
+            lowered = now
+        elif self.held is not None and held > self.held and not foreseen:
+            if lowered is not None and now - lowered < 2 * span:
+                patience, lowered, eased = min(2 * span, max(MOST_S, start_s)), None, now
+        elif now - eased > 4 * span and patience > self.shortest_s:
+            patience, eased = max(patience / 2, self.shortest_s), now
+        return held, Hold(needs, patience, self.shortest_s, lowered, eased, held)
+
+    def blind(self, now: float) -> Hold:
+        """The memory where nothing can be known now: what was held last is needed."""
+        return self if self.held is None else replace(self, needs=((now, self.held),))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 _SHARE = 0.95
 """Share of the forecasts that are to hold with the margin: what is left costs a wait, not a failure."""
@@ -12,6 +12,7 @@ _FIRST = 0.10
 _MOST = 0.5
 _EVERY_S = 5.0
 """Time between two forecasts that are remembered."""
+_EVERY = 0.25
 _LONGEST_S = 900.0
 """Forecasts further ahead than this are judged at this lead."""
 
@@ -38,10 +39,10 @@ class Margin:
                 value += _STEP * (_SHARE if outrun else _SHARE - 1)
             first += 1
         lead = min(lead_s, _LONGEST_S)
-        if not due or now + lead - due[-1][0] >= _EVERY_S:
+        if not due or now + lead - due[-1][0] >= max(lead * _EVERY, _EVERY_S):
             due = (*due[first:], (now + lead, foreseen))
         elif first:
             due = due[first:]
         else:
             return self
-        return replace(self, value=min(max(value, 0.0), _MOST), due=due)
+        return Margin(min(max(value, 0.0), _MOST), due)

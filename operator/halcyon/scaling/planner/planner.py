@@ -123,6 +123,7 @@ def plan(now: float, objectives: Objectives, reading: Reading, memory: PlannerMe
     if reason is not None:
         kept = _within(current, low, high)
         limit = PlanLimit("unknown", kept, f"{reason}; the last good count stays")
+        memory = replace(memory, hold=memory.hold.blind(now))
         return Plan(kept, current, (), None, (limit,), now + _QUICK_S, memory)
     return _decided(now, objectives, reading, memory, replica=replica, bounds=(low, high))
 
