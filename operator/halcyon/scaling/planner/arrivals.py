@@ -13,7 +13,7 @@ from itertools import pairwise
 _WINDOWS_S = (2.0, 4.0, 8.0, 15.0, 30.0)
 _LONG_S = 60.0
 """Span of the plain mean: the rate under constant load. As long as the load may take to settle before pods are released."""
-_SIGMAS = 2.33
+_SIGMAS = 3.0
 """How sure a shorter window must be before it overrides the long one: once in 740 looks by chance, and by little then."""
 _LIKELY = 1.65
 _FINE_S = _LONG_S + 10.0
@@ -23,6 +23,7 @@ _DISPERSION_SPAN_S = 300.0
 """Time constant of the dispersion: long enough to be a property of the traffic, not of the moment."""
 _MOST_DISPERSION = 200.0
 _TREND_BLOCKS = 7
+_TREND_SIGMAS = 4.0
 _SHORTEST_TREND_S = 60.0
 _MEDIAN_ERROR = 0.5
 
@@ -112,6 +113,13 @@ class Arrivals:
                 best = max(best, (count - _SIGMAS * math.sqrt(spread * count)) / span)
         return best
 
+    def error(self) -> float:
+        """Standard error of the rate of a minute, requests per second."""
+        if len(self.times) < 2:
+            return 0.0
+        span, count = self._since(self.times[-1], self.counts[-1], _LONG_S)
+        return math.sqrt(max(self.dispersion, 1.0) * count) / max(span, 1.0)
+
     def proven(self, window_s: float) -> float:
         """The rate that the last `window_s` prove, with 95 % confidence: what is above it may be chance."""
         if len(self.times) < 2:
@@ -150,7 +158,7 @@ class Arrivals:
             return None
         first, last = edges[1] - edges[0], self.coarse_counts[-1] - edges[2]
         spread = max(self.dispersion, 1.0)
-        if last - first <= _SIGMAS * math.sqrt(spread * (first + last)):
+        if last - first <= _TREND_SIGMAS * math.sqrt(spread * (first + last)):
             return None
         middle = [self._at(now - block * k) or 0.0 for k in range(_TREND_BLOCKS - 2, 1, -1)]
         between = [edges[1], *middle, edges[2]]

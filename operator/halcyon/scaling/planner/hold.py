@@ -17,6 +17,9 @@ FIRST_S = 180.0
 MOST_S = 1800.0
 """Patience ends here, unless a start itself takes longer."""
 
+REGRET = 4.0
+"""A rise so many holds after a release makes it one to regret."""
+
 
 @dataclass(frozen=True, slots=True)
 class Hold:
@@ -50,7 +53,7 @@ class Hold:
         if self.held is not None and held < self.held:
             lowered = now
         elif self.held is not None and held > self.held and not foreseen:
-            if lowered is not None and now - lowered < 2 * span:
+            if lowered is not None and now - lowered < REGRET * span:
                 patience, lowered, eased = min(2 * span, max(MOST_S, start_s)), None, now
         elif now - eased > 4 * span and patience > self.shortest_s:
             patience, eased = max(patience / 2, self.shortest_s), now

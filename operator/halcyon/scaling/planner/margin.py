@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-_SHARE = 0.95
+_SHARE = 0.9
 """Share of the forecasts that are to hold with the margin: what is left costs a wait, not a failure."""
 _STEP = 0.005
 """How much one forecast moves the margin. From the first guess to none takes half an hour of calm."""

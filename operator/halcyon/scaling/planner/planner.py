@@ -32,6 +32,8 @@ _OVERDUE = 0.25
 _FULL = 0.95
 """A GPU as busy as this has nothing to give."""
 _HALF_BUSY = 0.5
+_BAND_SIGMAS = 3.0
+"""Standard errors of the rate between the way up and the way down."""
 _AHEAD_S = 5.0
 """How much sooner than a start takes pods are asked for, where the time is known: what a decision and a slow start cost."""
 _JUDGED_S = 30.0
@@ -172,7 +174,8 @@ def _decided(
         limits.append(PlanLimit("idle", held, idle))
     else:
         known = memory.spikes.bet is not None
-        held, hold = memory.hold.with_need(now, max(winner.replicas, 1), start_s, foreseen=known)
+        need = _unless_noise(winner.replicas, memory, objectives, replica, rates=(rate, rising), most=max(high, 1))
+        held, hold = memory.hold.with_need(now, max(need, 1), start_s, foreseen=known)
         if held > max(winner.replicas, low):
             span = hold.seconds(start_s, foreseen=known)
             limits.append(PlanLimit("hold", held, f"{held} were needed within the last {span:.0f} s"))
@@ -268,6 +271,30 @@ def _needs(
             more += 1
         terms.append(PlanTerm("queueDepth", more, f"{target:g} waiting per replica needs {more}"))
     return tuple(terms)
+
+
+def _unless_noise(
+    need: int,
+    memory: PlannerMemory,
+    objectives: Objectives,
+    replica: Replica,
+    *,
+    rates: tuple[float, float | None],
+    most: int,
+) -> int:
+    """The need, but no lower than what the rate would need if it were underrated by chance.
+
+    The way down begins where the way up would not begin again by noise alone: without this band a load between two counts
+    would turn the count around for ever.
+    """
+    held = memory.hold.held
+    if held is None or need >= held:
+        return need
+    above = memory.arrivals.error() * _BAND_SIGMAS
+    cautious = _size(
+        objectives, replica, (rates[0] + above) * (1 + memory.margin.value), memory.arrivals.dispersion, most
+    )
+    return max(need, min(cautious, held))
 
 
 def _watched(memory: PlannerMemory, arrivals: Arrivals) -> PlannerMemory:
