@@ -2,6 +2,10 @@
 
 Counters are cumulative since the start of their process and may restart at zero; the reader takes differences.
 None means "not known", which is never zero. Standard library only: the agent's memory is a budget.
+
+Agents and operator are not replaced in one moment: a field that a later version adds has a default, so that records of older
+agents are read. The other way round a field too many is refused, so an operator that is older than the agents (rolled back,
+say) hears nothing from them until it has rolled the balancers back too.
 """
 
 from __future__ import annotations
@@ -27,6 +31,22 @@ _BROKEN = (KeyError, TypeError, AttributeError, RecursionError, UnicodeDecodeErr
 
 class RecordError(ValueError):
     """The document is not a record that this version understands."""
+
+
+Batches = tuple[tuple[int, int, int], ...]
+"""Counters by batch size: (rows in the batch, batches computed, microseconds that they took in all), sizes ascending."""
+MOST_SIZES = 64
+"""Batch sizes that are told of one pod: where there are more, those that ran most often."""
+
+
+@dataclass(frozen=True)
+class BatchStats:
+    """What Triton's statistics say of the model's batches, all its ready versions together."""
+
+    at: float
+    """When they were read, seconds since the epoch."""
+    sizes: Batches
+    """Time is input, inference and output together."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +95,8 @@ class PodSample:
     """Why the model isn't loaded, in Triton's words."""
     versions: tuple[str, ...] = ()
     """Model versions that are ready."""
+    batches: BatchStats | None = None
+    """Read less often than the rest, and told of some of the pods only where there are many."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +131,14 @@ class Record:
             if version != RECORD_VERSION:
                 raise RecordError(f"record has version {version}; this operator reads version {RECORD_VERSION}")
             balancer = raw.pop("balancer")
-            pods = tuple(PodSample(**{**pod, "versions": tuple(pod["versions"])}) for pod in raw.pop("pods"))
+            pods = tuple(_pod(pod) for pod in raw.pop("pods"))
             return cls(**raw, balancer=BalancerSample(**balancer) if balancer else None, pods=pods)
         except _BROKEN as error:
             raise RecordError(f"not a record: {error}") from error
+
+
+def _pod(raw: dict[str, Any]) -> PodSample:
+    batches = raw.get("batches")
+    if batches is not None:
+        batches = BatchStats(**{**batches, "sizes": tuple(tuple(size) for size in batches["sizes"])})
+    return PodSample(**{**raw, "versions": tuple(raw["versions"]), "batches": batches})

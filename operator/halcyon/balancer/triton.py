@@ -1,4 +1,4 @@
-"""One Triton pod, read over HTTP: its counters in the Prometheus text format, and its repository index.
+"""One Triton pod, read over HTTP: its counters in the Prometheus text format, its repository index, its batch statistics.
 
 Only the names that a record needs are read. A name that the page lacks is None, never zero.
 """
@@ -13,8 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
+from halcyon.api.record import MOST_SIZES
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from halcyon.api.record import Batches
 
 TIMEOUT_S = 0.8
 MAX_PAGE_BYTES = 4 * 2**20
@@ -29,6 +33,7 @@ _EXECUTIONS = "nv_inference_exec_count"
 _QUEUE_US = "nv_inference_queue_duration_us"
 _COMPUTE_US = "nv_inference_compute_infer_duration_us"
 _GPU = "nv_gpu_utilization"
+_COMPUTE = ("compute_input", "compute_infer", "compute_output")
 _OF_MODEL = frozenset({_PENDING, _SUCCESS, _FAILURE, _ROWS, _EXECUTIONS, _QUEUE_US, _COMPUTE_US})
 
 
@@ -152,6 +157,33 @@ def parse_index(document: Any, model: str, *, pod: str) -> Index:
     return Index(tuple(sorted(versions, key=lambda v: (len(v), v))), error or None)
 
 
+def parse_batches(document: Any, model: str, *, pod: str) -> Batches:
+    """The batch statistics of `model` in the answer of `pod`, all versions in it summed; empty where no batch has run.
+
+    Where there are more than `MOST_SIZES` sizes, those that ran most often, the smaller ones first.
+
+    Raises:
+        TritonError: where the document is no answer to that question.
+    """
+    sums: dict[int, list[int]] = {}
+    try:
+        for entry in document["model_stats"]:
+            if entry["name"] != model:
+                continue
+            for size in entry.get("batch_stats") or ():
+                rows, executions = int(size.get("batch_size", 0)), int(size["compute_infer"].get("count", 0))
+                spent_ns = sum(int(size[part].get("ns", 0)) for part in _COMPUTE if part in size)
+                if rows < 1 or executions < 1 or spent_ns < 0:
+                    continue
+                sums.setdefault(rows, [0, 0])
+                sums[rows][0] += executions
+                sums[rows][1] += spent_ns
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise TritonError(f"the statistics of pod {pod} can't be read: {error!r}") from error
+    most = sorted(sums, key=lambda rows: (-sums[rows][0], rows))[:MOST_SIZES]
+    return tuple((rows, sums[rows][0], sums[rows][1] // 1000) for rows in sorted(most))
+
+
 @dataclass(frozen=True)
 class TritonClient:
     """Reads pods. The session is the caller's: it bounds connections and keeps them warm."""
@@ -186,6 +218,19 @@ class TritonClient:
         try:
             return parse_index(json.loads(body), self.model, pod=pod)
         except ValueError as error:
+            raise TritonError(f"{url}: {error}") from error
+
+    async def batches(self, address: str, *, pod: str) -> Batches:
+        """The batch statistics of the pod at this IP; `pod` is its name, for messages. Larger than the metrics: ask less often.
+
+        Raises:
+            TritonError: where the pod does not answer in time.
+        """
+        url = _url(address, self.http_port, f"/v2/models/{self.model}/stats")
+        body = await self._ask("GET", url, {})
+        try:
+            return parse_batches(json.loads(body), self.model, pod=pod)
+        except (ValueError, RecursionError) as error:
             raise TritonError(f"{url}: {error}") from error
 
     async def _ask(self, method: str, url: str, headers: Mapping[str, str]) -> bytes:

@@ -15,6 +15,7 @@ _COMMANDS = {
     "operator": ("halcyon.control.app", "run the operator (in its pod)"),
     "agent": ("halcyon.balancer.main", "run the agent beside HAProxy (in a balancer pod)"),
     "fetch": ("halcyon.fetch.main", "bring a model into a Triton pod and merge its configuration (an init container)"),
+    "plan": ("halcyon.cli.plan", "what the planner decides on recorded observations of a ModelDeployment, and why"),
     "simulate": ("halcyon.simulate.main", "what a scaler would have done: Halcyon and its peers on simulated replicas"),
 }
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from halcyon.api.record import PodState
+from halcyon.api.record import Batches, PodState
 
 FRESH_S = 10.0
 """A value older than this is not known any more. Agents speak at least every 5 s, so one lost record does no harm."""
@@ -78,6 +78,8 @@ class PodObservation:
     """Oldest first."""
     load_error: str | None = None
     versions: tuple[str, ...] = ()
+    batches: Batches | None = None
+    """Counters by batch size, the newest read; they start anew with the pod's container. None where none was read."""
 
     @property
     def ready(self) -> bool:

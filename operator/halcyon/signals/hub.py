@@ -4,6 +4,7 @@
 | ------------------- | ------------------------------------------------------------------------------------------------- |
 | balancers           | one series per agent; readers add them up                                                         |
 | a pod's numbers     | the newest sample wins; counters are differenced per agent, so a late record never reads as a reset |
+| a pod's batches     | the last read wins; counters that fell are believed when a second read says so                    |
 | a pod's state       | maintenance, then draining, ready, starting, unreachable: the first that any agent that speaks says |
 | which pods exist    | those in the last record of any agent that speaks                                                 |
 
@@ -22,11 +23,13 @@ from __future__ import annotations
 
 import math
 import sys
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import isnan
 from typing import NamedTuple
 
-from halcyon.api.record import BalancerSample, PodSample, PodState, Record
+from halcyon.api.record import BalancerSample, Batches, BatchStats, PodSample, PodState, Record
 from halcyon.scaling.observations import (
     FRESH_S,
     BalancerObservation,
@@ -43,6 +46,8 @@ POD_KEEP_S = 20.0
 EXPIRE_S = 300.0
 """A model that nobody speaks for is forgotten after this long."""
 SWEEP_S = 30.0
+FALLEN_S = 1.0
+"""How far two reads of a pod's batches that have fallen must lie apart: further than the transit times of records."""
 MOST_AGENTS = 32
 """Agents kept per model: three times the most balancers of a spec, so that their rollout fits."""
 
@@ -90,6 +95,12 @@ class _Pod:
     ring: Ring = field(default_factory=lambda: Ring(9, keep_s=POD_KEEP_S))
     totals: list[float] = field(default_factory=lambda: [math.nan] * len(_POD_COUNTERS))
     counters: dict[str, Counters] = field(default_factory=dict)
+    batches_at: float = -math.inf
+    """When the batches were read."""
+    batches: array[int] | None = None
+    """As in a record, in one row; an array, because thousands of pods have dozens of sizes."""
+    fallen_at: float | None = None
+    """When batches were read that had fallen and are not believed yet."""
 
 
 @dataclass(slots=True)
@@ -130,6 +141,8 @@ class Hub:
         for sample in record.pods:
             if sample.state != "unreachable":
                 _add_pod(model, record.agent, sample, now - _age(sample, record))
+            if sample.batches is not None:
+                _add_batches(model.pods.setdefault(sample.name, _Pod()), sample.batches, record, now)
         _drop_gone(model, now)
         self._tell(key, model, now)
         return True
@@ -237,6 +250,20 @@ def _add_pod(model: _Model, agent: str, sample: PodSample, at: float) -> None:
     pod.ring.add((at, pending, gpu, *known))
 
 
+def _add_batches(pod: _Pod, batches: BatchStats, record: Record, now: float) -> None:
+    # Their age is a difference within one clock too. Agents repeat what they read until they read it anew.
+    at = now - max(record.at - batches.at, 0.0)
+    row = array("q", (value for size in batches.sizes for value in size))
+    if at <= pod.batches_at or row == pod.batches:
+        return
+    fallen = pod.batches is not None and sum(row[1::3]) < sum(pod.batches[1::3])
+    if fallen and (pod.fallen_at is None or at - pod.fallen_at < FALLEN_S):
+        # Transit times differ, so an older read of another agent can look like the newer one. A restart stays.
+        pod.fallen_at = at if pod.fallen_at is None else pod.fallen_at
+        return
+    pod.batches_at, pod.batches, pod.fallen_at = at, row, None
+
+
 def _drop_gone(model: _Model, now: float) -> None:
     """Forgets pods that no agent names any more, and counters of agents that fell silent: they start anew if it returns."""
     named = {pod for seen in model.agents.values() for pod in seen.pods}
@@ -268,11 +295,17 @@ def _observe_pod(name: str, model: _Model, speaking: Iterable[_Agent], since: fl
     pod = model.pods.get(name)
     error, versions = _loading(name, speaking)
     points = () if pod is None else tuple(_pod_point(row) for row in pod.ring.rows(since))
-    return PodObservation(name, _state(name, speaking), points, error, versions)
+    return PodObservation(name, _state(name, speaking), points, error, versions, None if pod is None else _sizes(pod))
+
+
+def _sizes(pod: _Pod) -> Batches | None:
+    row = pod.batches
+    return None if row is None else tuple(zip(row[::3], row[1::3], row[2::3], strict=True))
 
 
 def _pod_point(row: Sequence[float]) -> PodPoint:
-    return PodPoint(row[0], *(None if math.isnan(value) else value for value in row[1:]))
+    at, *values = row
+    return PodPoint(at, *[None if isnan(value) else value for value in values])
 
 
 def _waits_in_vain(speaking: Iterable[_Agent], states: dict[str, PodState]) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
-from halcyon.api.record import BalancerSample, PodSample, PodState, Record, RecordError
+from halcyon.api.record import MOST_SIZES, BalancerSample, BatchStats, PodSample, PodState, Record, RecordError
 
 MOST_WAITING = 1e6
 """More requests than this don't wait in one process: a balancer's queue is bounded at 100,000 by the spec."""
@@ -22,6 +22,8 @@ MOST_NAME = 253
 MOST_ERROR = 2048
 """Characters of a load error that are kept."""
 MOST_VERSIONS = 64
+MOST_ROWS = 65536
+"""Rows in one batch: the most that a spec allows."""
 _STATES = frozenset(get_args(PodState))
 _LIMITS = (
     ("pending", MOST_WAITING),
@@ -79,6 +81,8 @@ def _vet_pod(pod: PodSample, record: Record) -> tuple[PodSample, int]:
         for field, most in _LIMITS
         if (value := getattr(pod, field)) is not None and not _number(value, most)
     }
+    if pod.batches is not None and not _is_batches(pod.batches, record):
+        changes["batches"] = None
     absurd = len(changes)
     if pod.load_error is not None:
         if not isinstance(pod.load_error, str):
@@ -87,6 +91,20 @@ def _vet_pod(pod: PodSample, record: Record) -> tuple[PodSample, int]:
     if len(pod.versions) > MOST_VERSIONS or not all(_is_short_text(version) for version in pod.versions):
         raise RecordError(f"record of {record.name}: versions of pod {pod.name} are not texts; good: ['1']")
     return (replace(pod, **changes) if changes else pod), absurd
+
+
+def _is_batches(batches: BatchStats, record: Record) -> bool:
+    """Whether all of it can be true. One size that can't makes the others doubtful: they are of one answer."""
+    _need_time(batches.at, f"{record.name}.pods.batches.at")
+    if len(batches.sizes) > MOST_SIZES or not all(len(size) == 3 for size in batches.sizes):
+        return False
+    whole = all(isinstance(value, int) for size in batches.sizes for value in size)
+    return (
+        whole
+        and len({rows for rows, _, _ in batches.sizes}) == len(batches.sizes)
+        and all(_number(rows, MOST_ROWS) and rows > 0 for rows, _, _ in batches.sizes)
+        and all(_number(value, MOST_COUNTED) for _, *values in batches.sizes for value in values)
+    )
 
 
 def _is_state(value: object) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
-from halcyon.scaling.planner.planner import Plan, PlannerMemory, plan
+from halcyon.scaling.planner.planner import plan
 from halcyon.scaling.planner.reading import Objectives, PodReading, Reading
+from halcyon.scaling.planner.result import Plan, PlannerMemory
 from halcyon.simulate.case import Case
 from halcyon.simulate.view import PodView, Signal, View
 

@@ -40,6 +40,9 @@ class Pod:
     page: str = ""
     """Answer of /metrics."""
     index: list[dict[str, Any]] = field(default_factory=list)
+    stats: dict[str, Any] | None = None
+    """Answer of the model's statistics; an error where it is None."""
+    stats_count: int = 0
     seen: list[str] = field(default_factory=list)
     """Request lines of HTTP and methods of gRPC, health checks left out."""
     http_count: int = 0
@@ -103,6 +106,9 @@ class Pod:
             return (200 if self.ready else 400), ""
         if target == "/v2/repository/index":
             return 200, json.dumps(self.index)
+        if method == "GET" and target.endswith("/stats"):
+            self.stats_count += 1
+            return (400, "{}") if self.stats is None else (200, json.dumps(self.stats))
         self.seen.append(request)
         self.http_count += 1
         await self._work()

@@ -11,21 +11,32 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 _WINDOWS_S = (2.0, 4.0, 8.0, 15.0, 30.0)
+"""Shorter windows that may prove a higher rate: from two samples on, each twice the one before."""
 _LONG_S = 60.0
-"""Span of the plain mean: the rate under constant load. As long as the load may take to settle before pods are released."""
+"""Span of the plain mean: the rate under constant load. The usual window of autoscalers (KPA, Cortex)."""
 _SIGMAS = 3.0
 """How sure a shorter window must be before it overrides the long one: once in 740 looks by chance, and by little then."""
 _LIKELY = 1.65
+"""The same for judging a forecast: 95 %, since a single judgement moves little."""
 _FINE_S = _LONG_S + 10.0
+"""Samples are kept so long; a lost record must not shorten the long window."""
 _COARSE_S = 900.0
+"""Coarse samples are kept so long: four times the start time of the slowest usual pod, for its trend."""
 _COARSE_STEP_S = 5.0
+"""Distance of coarse samples: an agent is silent for no longer."""
 _DISPERSION_SPAN_S = 300.0
 """Time constant of the dispersion: long enough to be a property of the traffic, not of the moment."""
 _MOST_DISPERSION = 200.0
+"""Beyond it (the burstiest trace known has 13) nothing could be told from noise any more."""
 _TREND_BLOCKS = 7
+"""Blocks of a trend: the least number with which the median of the increases is blind to a step."""
 _TREND_SIGMAS = 4.0
+"""How sure the rise over the whole span must be: a trend is extrapolated, and is looked for all the time in three spans."""
 _SHORTEST_TREND_S = 60.0
+"""No trend is read from less."""
 _MEDIAN_ERROR = 0.5
+"""Share of a block's deviation that is taken off the slope: two thirds of the standard error of the median of six
+differences of neighbours, 0.72 (computed). All of it misses rises that last no longer than a start."""
 
 
 @dataclass(frozen=True, slots=True)

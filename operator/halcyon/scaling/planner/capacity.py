@@ -14,6 +14,7 @@ _PRIOR_SPREAD = 25.0
 _OUTLIER = 5.0
 """A single batch that took so many times what the line says is left out: the first execution of a model is one."""
 _KEPT_STARTS = 20
+"""Starts that are remembered: enough for a quantile, few enough to follow a faster image."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +61,7 @@ class Capacity:
             return self
         return self._with_more(more, tuple((rows, count, seconds) for rows, (count, seconds) in before.items()))
 
-    def _with_more(
-        self, more: Iterable[tuple[int, int, float]], seen: tuple[tuple[int, int, float], ...]
-    ) -> Capacity:
+    def _with_more(self, more: Iterable[tuple[int, int, float]], seen: tuple[tuple[int, int, float], ...]) -> Capacity:
         """With (rows, executions, seconds) on top, and the line fitted anew."""
         total, rows, rows2, seconds, rows_seconds = self.weight, self.rows, self.rows2, self.seconds, self.rows_seconds
         for size, count, took in more:

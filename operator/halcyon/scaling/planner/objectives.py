@@ -1,0 +1,94 @@
+"""A model's spec -> the limits and objectives that the planner works to.
+
+Fields that the resource does not have yet come in as arguments, with the default that they will have. Not here: what the
+fields mean (`reading.Objectives`), and when a schedule is open (`scaling.schedule`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from halcyon.api.spec import Spec
+from halcyon.scaling.planner.reading import Objectives, Window
+from halcyon.scaling.schedule import InForce
+
+UTILIZATION = 0.8
+"""Share of a replica's peak rate that is planned with where no latency is asked for."""
+DRAIN_S = 10.0
+START_S = 60.0
+"""Start time of a pod until one was seen."""
+
+
+class NoScalingError(ValueError):
+    """The spec has no `scaling`: nobody decides its count but the user."""
+
+
+def objectives(
+    spec: Spec,
+    *,
+    low: int | None = None,
+    latency_s: float | None = None,
+    utilization: float = UTILIZATION,
+    idle_after_s: float | None = None,
+    drain_s: float = DRAIN_S,
+    start_s: float = START_S,
+    largest_seen: int | None = None,
+    windows: tuple[Window, ...] = (),
+    batch_prior: Mapping[int, float] | None = None,
+) -> Objectives:
+    """The limits and objectives in force.
+
+    A target that the user left out is none: the rate decides, by latency or by utilisation. So it is with GPU utilisation
+    too, whose default in the policy Rules would ask for replicas by itself: batches of one keep a GPU busy at a
+    fraction of what it can do. It still is a veto on going down.
+
+    Args:
+        spec: with `scaling`.
+        low: least replicas instead of minReplicas, which can't be 0 yet.
+        latency_s: from arrival to answer.
+        utilization: share of a replica's peak rate that is planned with where there is no latency; 0 to 1.
+        idle_after_s: where `low` is 0, how long without a request until no replica is left.
+        drain_s: time in which a backlog is to be worked off.
+        start_s: start time of a pod until one was seen.
+        largest_seen: rows of the largest batch that pods have run (`largest`). It counts where the spec doesn't say
+            how large a batch may be: less than the model's own limit asks for more replicas than are needed, until load
+            fills the batches; more would ask for too few.
+        windows: schedules that are open now (`windows`).
+        batch_prior: seconds by batch size, from the warm-up.
+
+    Raises:
+        NoScalingError: where the spec has no `scaling`.
+    """
+    scaling = spec.scaling
+    if scaling is None:
+        raise NoScalingError(
+            "spec.scaling is missing, so spec.replicas is the count and nothing is planned; "
+            "for example scaling: {minReplicas: 1, maxReplicas: 8}"
+        )
+    given = spec.batching.max_batch_size if spec.batching else None
+    return Objectives(
+        low=scaling.min_replicas if low is None else low,
+        high=scaling.max_replicas,
+        max_batch=given or largest_seen or 1,
+        instances=(spec.runtime.instances_per_gpu or 1) * max(spec.runtime.gpu.count, 1),
+        latency_s=latency_s,
+        utilization=utilization,
+        queue_depth=scaling.targets.queue_depth,
+        gpu_utilization=scaling.targets.gpu_utilization,
+        drain_s=drain_s,
+        queue_limit=spec.traffic.queue_limit * spec.traffic.balancer_replicas,
+        idle_after_s=idle_after_s,
+        start_s=start_s,
+        windows=windows,
+        batch_prior=batch_prior,
+    )
+
+
+def windows(in_force: InForce) -> tuple[Window, ...]:
+    """The schedules that are open, as the planner takes them; good until `in_force.valid_until`."""
+    return tuple(Window(opening.name, opening.low, opening.high) for opening in in_force.open)
+
+
+def largest(batches: Mapping[int, tuple[int, float]] | None) -> int | None:
+    """Rows of the largest batch in a reading; None where none has run."""
+    return max((rows for rows, (count, _) in (batches or {}).items() if count > 0), default=None)

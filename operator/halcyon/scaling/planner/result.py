@@ -1,0 +1,75 @@
+"""A plan as data, and the memory for the next one. Not here: how it is made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from halcyon.scaling.planner.arrivals import Arrivals
+from halcyon.scaling.planner.capacity import Capacity
+from halcyon.scaling.planner.hold import Hold
+from halcyon.scaling.planner.margin import Margin
+from halcyon.scaling.planner.trust import Still
+from halcyon.scaling.season import History
+from halcyon.scaling.spikes import SpikeMemory
+
+TermName = Literal["rate", "trend", "season", "spike", "queueDepth", "gpuUtilization", "backlog"]
+LimitName = Literal["min", "max", "hold", "veto", "unknown", "learning", "idle"]
+"""hold: more was needed a while ago. veto: the GPUs say that the rest would not do. unknown: the reading can't be believed.
+learning: too little is known yet. idle: nobody asks, so there may be none."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanTerm:
+    """What one part of the plan asks for."""
+
+    name: TermName
+    replicas: int
+    why: str
+    """With numbers and units, for a reader."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanLimit:
+    """What changed or kept the count after the terms had spoken."""
+
+    name: LimitName
+    replicas: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlannerMemory:
+    """Everything that is remembered from one decision to the next."""
+
+    arrivals: Arrivals = field(default_factory=Arrivals)
+    capacity: Capacity = field(default_factory=Capacity)
+    hold: Hold = field(default_factory=Hold)
+    """Of what the load needs."""
+    drain: Hold = field(default_factory=lambda: Hold(patience_s=0.0, shortest_s=0.0))
+    """Of what the backlog needs."""
+    margin: Margin = field(default_factory=Margin)
+    history: History = field(default_factory=History)
+    spikes: SpikeMemory = field(default_factory=SpikeMemory)
+    still: Still = field(default_factory=Still)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A decision."""
+
+    count: int
+    current: int
+    terms: tuple[PlanTerm, ...]
+    winner: TermName | None
+    limits: tuple[PlanLimit, ...]
+    look_again_at: float
+    """When to decide anew where nothing is heard before."""
+    memory: PlannerMemory
+
+    def say(self) -> str:
+        """One sentence with numbers."""
+        head = f"{self.count} replica{'' if self.count == 1 else 's'}"
+        parts = [term.why for term in self.terms if term.name in {self.winner, "backlog"}]
+        parts += [limit.why for limit in self.limits] or ["limited by nothing"]
+        return f"{head}: {'; '.join(parts)}"

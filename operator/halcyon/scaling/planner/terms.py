@@ -1,0 +1,191 @@
+"""What each part of the plan asks for: the rate, its trend, seasons and spikes, the user's targets, the backlog, the GPUs.
+
+Each is a pure function of one `Situation`. Not here: for how long a need is kept, and the limits (`planner`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from halcyon.scaling.planner.backlog import drain
+from halcyon.scaling.planner.queueing import Replica, rate_within, replicas_within
+from halcyon.scaling.planner.reading import Objectives, PodReading, Reading
+from halcyon.scaling.planner.result import PlanLimit, PlannerMemory, PlanTerm
+from halcyon.scaling.season import forecast
+from halcyon.scaling.spikes import expected
+
+_OVERDUE = 0.25
+"""A pod later than its start time is expected in this share of it, from now on."""
+_FULL = 0.95
+"""A GPU as busy as this has nothing to give."""
+_HALF_BUSY = 0.5
+"""Where batches of one would keep the GPUs busier than this, a full GPU is no surprise."""
+_BAND_SIGMAS = 3.0
+"""Standard errors of the rate between the way up and the way down."""
+_AHEAD_S = 5.0
+"""How much sooner than a start takes pods are asked for, where the time is known: what a decision and a slow start cost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What the terms are functions of."""
+
+    now: float
+    objectives: Objectives
+    reading: Reading
+    memory: PlannerMemory
+    """With this reading in it."""
+    replica: Replica
+    rate: float
+    """Requests per second now."""
+    rising: float | None
+    """Requests per second one start time from now, where a rise goes on."""
+    start_s: float
+    most: int
+    """No term asks for more."""
+
+    @property
+    def ready(self) -> int:
+        """Pods that serve."""
+        return sum(pod.phase == "ready" for pod in self.reading.pods)
+
+    @property
+    def later(self) -> float:
+        """The rate to be expected one start time from now."""
+        return max(self.rate, self.rising or 0.0)
+
+    def size(self, rate: float) -> int:
+        """Replicas for an arrival rate, at the latency objective or at the utilisation target."""
+        if rate <= 0:
+            return 0
+        objectives = self.objectives
+        if objectives.latency_s is None:
+            each = objectives.utilization * self.replica.peak_rps
+            return min(max(math.ceil(rate / each - 1e-9), 1), self.most)
+        spread = self.memory.arrivals.dispersion
+        return replicas_within(rate, self.replica, objectives.latency_s, dispersion=spread, most=self.most)
+
+    def with_margin(self, rate: float) -> float:
+        """A rate with what the load has been seen to outrun it by."""
+        return rate * (1 + self.memory.margin.value)
+
+
+def needs(at: Situation) -> tuple[PlanTerm, ...]:
+    """What the load of now and soon asks for; the rate's own term is the first."""
+    objectives, spread = at.objectives, at.memory.arrivals.dispersion
+    need = at.size(at.with_margin(at.rate))
+    if objectives.latency_s is not None and need:
+        each = rate_within(need, at.replica, objectives.latency_s, dispersion=spread) / need
+    else:
+        each = objectives.utilization * at.replica.peak_rps
+    margin = 100 * at.memory.margin.value
+    terms = [
+        PlanTerm("rate", need, f"{at.rate:.4g} req/s and {margin:.0f} % on top at {each:.4g} per replica needs {need}")
+    ]
+    if at.rising is not None and at.rising > at.rate:
+        more = at.size(at.with_margin(at.rising))
+        terms.append(PlanTerm("trend", more, f"rising to {at.rising:.4g} req/s in {at.start_s:.0f} s needs {more}"))
+    gpu, target = at.reading.gpu, objectives.gpu_utilization
+    if target and gpu is not None and 0 <= gpu < math.inf:
+        more = min(math.ceil(gpu / target - 1e-9), at.most)
+        terms.append(PlanTerm("gpuUtilization", more, f"GPU {gpu:.0f} % at {target:g} % per replica needs {more}"))
+    if objectives.queue_depth and at.rate > 0:
+        more = _for_depth(at, objectives.queue_depth, max(need, 1))
+        terms.append(PlanTerm("queueDepth", more, f"{objectives.queue_depth:g} waiting per replica needs {more}"))
+    return tuple(terms)
+
+
+def _for_depth(at: Situation, depth: float, least: int) -> int:
+    """Replicas at which no more than `depth` requests wait for each, in steady state.
+
+    Little's law makes a wait of a depth (waiting = rate x wait), and the wait is an objective like any other.
+    """
+    batches_s = 2 * at.replica.line.seconds(at.replica.max_batch)
+    count = least
+    while count < at.most:
+        allowed_s = batches_s + depth * count / at.rate
+        if at.rate <= rate_within(count, at.replica, allowed_s, dispersion=at.memory.arrivals.dispersion):
+            break
+        count += 1
+    return count
+
+
+def foreseen(at: Situation) -> tuple[PlanTerm, ...]:
+    """What comes back: a spike that is due, the usual load of this time of day or week. These only ever raise the count."""
+    terms = []
+    lead_s = at.start_s + _AHEAD_S
+    if (spike := expected(at.memory.spikes, at.now, lead_s)) is not None:
+        need = at.size(spike.rate)
+        terms.append(PlanTerm("spike", need, f"{spike.source}, needs {need}"))
+    usual = forecast(at.memory.history, at.now, at.now + lead_s)
+    if usual is not None and usual.rate * lead_s >= 1:
+        need = at.size(usual.rate)
+        terms.append(PlanTerm("season", need, f"{usual.say()} needs {need}"))
+    return tuple(terms)
+
+
+def unless_noise(at: Situation, need: int) -> int:
+    """The need, but no lower than what the rate would need if it were underrated by chance.
+
+    The way down begins where the way up would not begin again by noise alone: without this band a load between two counts
+    would turn the count around for ever.
+    """
+    held = at.memory.hold.held
+    if held is None or need >= held:
+        return need
+    above = at.rate + _BAND_SIGMAS * at.memory.arrivals.error()
+    return max(need, min(at.size(at.with_margin(above)), held))
+
+
+def backlog(at: Situation) -> PlanTerm | None:
+    """What the backlog asks for; None where nothing waits for long and the pods that serve keep up."""
+    objectives, replica, pods = at.objectives, at.replica, at.reading.pods
+    # What fits in the batches at hand, and what still meets the objective, is no backlog.
+    waiting = max((at.reading.waiting or 0.0) - at.ready * replica.max_batch * replica.instances, 0.0)
+    slack_s = max((objectives.latency_s or 0.0) - 1.5 * replica.line.seconds(replica.max_batch), 0.0) / 2
+    serving = at.ready * replica.peak_rps
+    if waiting <= slack_s * serving and at.rate <= serving:
+        return None
+    arriving = sorted(_joins(at.now, pod, at.start_s) for pod in pods if pod.phase == "starting")
+    missing = at.reading.replicas - sum(pod.phase not in {"draining", "broken"} for pod in pods)
+    arriving += [at.start_s] * max(missing, 0)
+    asked = drain(
+        backlog=waiting,
+        rate=at.rate,
+        later_rate=at.later,
+        peak_rps=replica.peak_rps,
+        ready=at.ready,
+        arriving_s=arriving,
+        start_s=at.start_s,
+        drain_s=objectives.drain_s,
+        most=float(objectives.queue_limit) if objectives.queue_limit is not None else math.inf,
+    )
+    # Pods without a node are kept (a node autoscaler may be at work for them) and nothing is expected of them.
+    stuck = sum(pod.phase == "unschedulable" for pod in pods) if asked.keep and not asked.new else 0
+    total = asked.keep + asked.new + stuck
+    return PlanTerm(
+        "backlog", total, f"{waiting:.0f} waiting to drain in {objectives.drain_s:g} s needs {total} ({asked.new} new)"
+    )
+
+
+def _joins(now: float, pod: PodReading, start_s: float) -> float:
+    """Seconds until a pod under way is expected to be ready."""
+    return max(pod.created_at + start_s - now, _OVERDUE * start_s if now - pod.created_at > start_s else 0.0)
+
+
+def gpu_veto(at: Situation, count: int) -> PlanLimit | None:
+    """A limit on going down to `count` where GPUs are full although the service line says that they should not be.
+
+    Then the line is wrong, or something else computes on them. A busy GPU alone says nothing: with batches of one, a
+    fifth of the peak rate can keep it busy all the time.
+    """
+    gpu, ready = at.reading.gpu, at.ready
+    if gpu is None or not math.isfinite(gpu) or not ready:
+        return None
+    least = math.ceil(gpu / 100.0 / _FULL - 1e-9)
+    usual = at.rate * at.replica.line.seconds(1) / (ready * at.replica.instances)
+    if least < ready or usual > _HALF_BUSY or least <= count:
+        return None
+    why = f"GPUs are busy to {gpu / ready:.0f} %, where {100 * usual:.0f} % was to be expected: not below {least}"
+    return PlanLimit("veto", least, why)

@@ -1,0 +1,83 @@
+"""Counters of several processes as one that only rises, whoever comes, goes or begins anew.
+
+| a process                                    | of a `MergedCounter`               | of `MergedBatches`                     |
+| -------------------------------------------- | ---------------------------------- | -------------------------------------- |
+| goes on                                      | its growth                         | its growth, by size                    |
+| is seen for the first time                   | nothing: what it counted is past   | all: a batch tells the same at any time |
+| shows less than before                       | nothing: it begins anew            | all: it began anew                     |
+| is not in the values                         | forgotten                          | kept while it exists                   |
+
+So demand never jumps for an agent's coming back, and the warm-up of a new pod counts before its traffic does. Restarts of a
+balancer's own counter are bridged before (`series.Counters`). Values, not processes' state: the caller keeps them. Not here:
+which values are fresh enough to be taken (`reading`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+
+from halcyon.api.record import MOST_SIZES, Batches
+
+MOST_MERGED = 256
+"""Sizes in one model's table; a size that comes when it is full isn't counted."""
+
+_Table = Mapping[int, tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class MergedCounter:
+    """The sum of what several counters grew by."""
+
+    total: float = 0.0
+    last: Mapping[str, float] = field(default_factory=dict)
+    """By process, as read last."""
+
+    def with_values(self, values: Mapping[str, float]) -> MergedCounter:
+        """With the counters of all processes that are known now."""
+        grown = 0.0
+        for name, value in values.items():
+            before = self.last.get(name)
+            if before is not None and value > before:
+                grown += value - before
+        return MergedCounter(self.total + grown, dict(values))
+
+
+@dataclass(frozen=True, slots=True)
+class MergedBatches:
+    """Executions and microseconds by rows in the batch, all pods that ever were."""
+
+    table: _Table = field(default_factory=dict)
+    last: Mapping[str, _Table] = field(default_factory=dict)
+    """By pod, as read last."""
+
+    def with_tables(self, tables: Mapping[str, Batches], *, exist: AbstractSet[str]) -> MergedBatches:
+        """With the tables of pods that are known now; of pods that don't `exist` any more nothing is remembered."""
+        table = dict(self.table)
+        last = {pod: known for pod, known in self.last.items() if pod in exist or pod in tables}
+        for pod, sizes in tables.items():
+            before = last.get(pod)
+            now = {rows: (count, spent_us) for rows, count, spent_us in sizes}
+            if now == before:
+                continue
+            if before is None or _fell(before, now):
+                before = {}
+            for rows, (count, spent_us) in now.items():
+                # A table that is full lacked this size, and perhaps not because it had not run.
+                if rows not in before and before and len(sizes) >= MOST_SIZES:
+                    continue
+                if rows not in table and len(table) >= MOST_MERGED:
+                    continue
+                count0, spent0_us = before.get(rows, (0, 0))
+                total, total_us = table.get(rows, (0, 0))
+                table[rows] = (total + count - count0, total_us + spent_us - spent0_us)
+            last[pod] = {**before, **now} if len(before) < 2 * MOST_SIZES else now
+        return MergedBatches(table, last)
+
+
+def _fell(before: _Table, now: _Table) -> bool:
+    """A counter is lower, or a size is gone that a table with room for it would tell."""
+    if len(now) < MOST_SIZES and not before.keys() <= now.keys():
+        return True
+    return any(count < before[rows][0] or us < before[rows][1] for rows, (count, us) in now.items() if rows in before)

@@ -1,0 +1,85 @@
+"""A model under the planner, second by second: given arrivals, pods that start, and what it is told about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+from halcyon.scaling.planner.planner import plan
+from halcyon.scaling.planner.reading import Objectives, PodReading, Reading
+from halcyon.scaling.planner.result import Plan, PlannerMemory
+
+OBJECTIVES = Objectives(low=1, high=100, max_batch=4, latency_s=2.4, start_s=60.0, batch_prior={1: 0.4, 4: 0.4})
+"""Ten requests per second of a replica at most."""
+EPOCH = 1.7e9
+Told = Callable[[Reading], Reading]
+
+
+@dataclass
+class Driven:
+    """The counter, the queue as a fluid, the pods; `told` may spoil what the planner reads."""
+
+    objectives: Objectives = OBJECTIVES
+    replicas: int = 3
+    memory: PlannerMemory = field(default_factory=PlannerMemory)
+    now: float = EPOCH
+    arrived: float = 0.0
+    waiting: float = 0.0
+    peak_rps: float = 10.0
+    pods: list[PodReading] = field(default_factory=list)
+    plans: list[Plan] = field(default_factory=list)
+    made: int = 0
+
+    def __post_init__(self) -> None:
+        while len(self.pods) < self.replicas:
+            self._create(ready=True)
+
+    def run(self, rates: Iterable[float], told: Told = lambda reading: reading) -> list[int]:
+        """One decision a second; the counts."""
+        counts = []
+        for rate in rates:
+            self.now += 1.0
+            self.arrived += rate
+            ready = sum(pod.phase == "ready" for pod in self.pods)
+            self.waiting = max(self.waiting + rate - ready * self.peak_rps, 0.0)
+            self.pods = [self._grown(pod) for pod in self.pods]
+            made = plan(self.now, self.objectives, told(self.reading()), self.memory)
+            self.memory = made.memory
+            self.plans.append(made)
+            self._scale(made.count)
+            counts.append(made.count)
+        return counts
+
+    def reading(self) -> Reading:
+        """What is true now."""
+        ready = sum(pod.phase == "ready" for pod in self.pods)
+        return Reading(
+            at=self.now,
+            replicas=self.replicas,
+            arrived=self.arrived,
+            waiting=self.waiting,
+            inflight=self.waiting + 2.0 * ready,
+            pods=tuple(self.pods),
+        )
+
+    def _scale(self, count: int) -> None:
+        self.replicas = count
+        while len(self.pods) < count:
+            self._create(ready=False)
+        order = sorted(self.pods, key=lambda pod: pod.phase != "ready")
+        self.pods = order[:count]
+
+    def _create(self, *, ready: bool) -> None:
+        self.made += 1
+        self.pods.append(PodReading(self.made, "ready" if ready else "starting", self.now))
+
+    def _grown(self, pod: PodReading) -> PodReading:
+        if pod.phase == "starting" and self.now - pod.created_at >= self.objectives.start_s:
+            return replace(pod, phase="ready", ready_at=self.now)
+        return pod
+
+
+def changes(counts: list[int]) -> int:
+    """How often the count differs from the one before."""
+    return sum(a != b for a, b in pairwise(counts))

@@ -1,0 +1,188 @@
+"""Triton's batch statistics, from its answer to the record."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import aiohttp
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from halcyon.api.record import MOST_SIZES, BatchStats, PodSample, Record, RecordError
+from halcyon.balancer.sensor import MOST_WITH_BATCHES, Sensor, Sighting, record, without_times
+from halcyon.balancer.slots import Endpoint
+from halcyon.balancer.triton import TritonClient, TritonError, parse_batches
+from tests.unit.balancer.real_haproxy import free_ports
+from tests.unit.balancer.stand_ins import Pod
+
+
+def size(rows: int, count: int, infer_ns: int, input_ns: int = 0, output_ns: int = 0) -> dict[str, Any]:
+    return {
+        "batch_size": rows,
+        "compute_input": {"count": count, "ns": input_ns},
+        "compute_infer": {"count": count, "ns": infer_ns},
+        "compute_output": {"count": count, "ns": output_ns},
+    }
+
+
+def version(*sizes: dict[str, Any], name: str = "digits", number: str = "1") -> dict[str, Any]:
+    """As Triton 2.51 answers, less what isn't read."""
+    return {"name": name, "version": number, "last_inference": 1, "execution_count": 7, "batch_stats": list(sizes)}
+
+
+def stats(*versions: dict[str, Any]) -> dict[str, Any]:
+    return {"model_stats": list(versions)}
+
+
+def test_time_is_input_inference_and_output_together_and_versions_are_summed() -> None:
+    document = stats(
+        version(size(1, 3, 80_000_000, 500_000, 500_000), size(16, 3, 44_000_000)),
+        version(size(16, 2, 26_000_000), number="2"),
+        version(size(16, 9, 9), name="other"),
+    )
+    assert parse_batches(document, "digits", pod="p") == ((1, 3, 81_000), (16, 5, 70_000))
+
+
+def test_no_batch_has_run_is_known_and_empty() -> None:
+    assert parse_batches(stats(version()), "digits", pod="p") == ()
+    assert parse_batches(stats(version(size(4, 0, 0))), "digits", pod="p") == ()
+
+
+def test_of_many_sizes_those_that_ran_most_often_are_told() -> None:
+    document = stats(version(*(size(rows, rows, 1000 * rows) for rows in range(1, 200))))
+    told = parse_batches(document, "digits", pod="p")
+    assert [rows for rows, _, _ in told] == list(range(200 - MOST_SIZES, 200))
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["name", "batch_stats", "batch_size", "compute_infer", "compute_input", "count", "ns"]),
+            inner,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(JSON, st.booleans())
+def test_what_is_no_answer_is_an_error_of_the_pod_and_breaks_nothing(inner: Any, deep: bool) -> None:
+    document = {"model_stats": [{"name": "m", "batch_stats": inner}]} if deep else inner
+    try:
+        told = parse_batches(document, "m", pod="p")
+    except TritonError:
+        return
+    assert all(rows >= 1 and count >= 1 and us >= 0 for rows, count, us in told)
+
+
+def pods(count: int) -> list[Endpoint]:
+    return [Endpoint("a", f"p-{n}", "127.76.2.1", serving=True, terminating=False) for n in range(count)]
+
+
+async def test_a_pods_statistics_are_read_every_five_seconds_and_told_meanwhile() -> None:
+    http, grpc, metrics = free_ports(3)
+    pod = await Pod("127.76.2.1", http, grpc, metrics, page="", stats=stats(version(size(4, 10, 90_000_000)))).start(
+        with_grpc=False
+    )
+    now = 1000.0
+    async with aiohttp.ClientSession() as session:
+        sensor = Sensor(TritonClient(session, "digits", http, metrics), lambda: now)
+        told = []
+        for _ in range(7):
+            told.append((await sensor.look(pods(1)))["p-0"].batches)
+            now += 1.0
+        assert pod.stats_count == 2
+        assert [one.at for one in told if one is not None] == [1000.0] * 5 + [1005.0] * 2
+        assert told[0] == BatchStats(1000.0, ((4, 10, 90_000),))
+
+        pod.stats = None
+        now += 5.0
+        assert (await sensor.look(pods(1)))["p-0"].batches == BatchStats(1005.0, ((4, 10, 90_000),))
+        assert pod.stats_count == 3
+        now -= 3600.0
+        await sensor.look(pods(1))
+        assert pod.stats_count == 4, "a clock that was set back silences nobody"
+
+        leaving = Endpoint("a", "p-0", "127.76.2.1", serving=True, terminating=True)
+        now += 3600.0
+        await sensor.look([leaving])
+        assert pod.stats_count == 4
+        assert (await sensor.look([])) == {}
+    await pod.stop()
+
+
+async def test_where_there_are_many_pods_they_take_turns() -> None:
+    http, grpc, metrics = free_ports(3)
+    pod = await Pod("127.76.2.1", http, grpc, metrics, page="", stats=stats(version(size(4, 10, 9)))).start(
+        with_grpc=False
+    )
+    many = pods(2 * MOST_WITH_BATCHES)
+    now = 1000.0
+    async with aiohttp.ClientSession() as session:
+        sensor = Sensor(TritonClient(session, "digits", http, metrics), lambda: now)
+        told: list[set[str]] = []
+        for _ in range(2):
+            seen = await sensor.look(many)
+            told.append({name for name, sighting in seen.items() if sighting.batches is not None})
+            now += 1.0
+        assert [len(names) for names in told] == [MOST_WITH_BATCHES] * 2
+        assert told[0] | told[1] == {endpoint.pod for endpoint in many}
+    await pod.stop()
+
+
+def made(batches: BatchStats | None) -> Record:
+    return record(
+        namespace="ns",
+        name="m",
+        agent="x",
+        at=1001.0,
+        reading=None,
+        endpoints=pods(1),
+        sightings={"p-0": Sighting(1000.5, None, None, batches)},
+        maintenance=set(),
+    )
+
+
+def test_batches_travel_with_the_record_and_are_no_news_by_themselves() -> None:
+    sent = made(BatchStats(1000.0, ((1, 3, 89_000), (16, 3, 44_000))))
+    assert Record.from_json(sent.to_json()) == sent
+    assert without_times(sent) == without_times(made(None))
+
+
+def test_a_record_of_an_older_agent_is_read() -> None:
+    document = json.loads(made(None).to_json())
+    del document["pods"][0]["batches"]
+    assert Record.from_json(json.dumps(document)) == made(None)
+
+
+@pytest.mark.parametrize(
+    "batches",
+    [
+        1,
+        [],
+        "x",
+        {},
+        {"at": 1.0},
+        {"at": 1.0, "sizes": 5},
+        {"at": 1.0, "sizes": [5]},
+        {"at": 1.0, "sizes": [], "surplus": 1},
+    ],
+)
+def test_batches_that_are_none_are_no_record(batches: Any) -> None:
+    document = json.loads(made(None).to_json())
+    document["pods"][0]["batches"] = batches
+    with pytest.raises(RecordError):
+        Record.from_json(json.dumps(document))
+
+
+def test_a_record_of_a_thousand_pods_fits_into_a_message() -> None:
+    sizes = tuple((rows, 10**9, 10**12) for rows in range(65_000, 65_000 + MOST_SIZES))
+    told = tuple(
+        PodSample(f"some-long-name-of-a-model-server-a-5d8f7c9b6d-{n:05}", "ready", 1763700000.123, pending=10, succeeded=10**9, failed=0, backend_failed=0, rows=10**9, executions=10**9, queue_us=10**12, compute_us=10**12, gpu=0.5, versions=("1",), batches=BatchStats(1763700000.123, sizes) if n < MOST_WITH_BATCHES else None)
+        for n in range(1000)
+    )  # fmt: skip
+    assert len(Record("ns", "m", "x", 1.0, None, told).to_json()) < 512 * 1024

@@ -1,0 +1,81 @@
+"""The service line and the start time, from what pods have shown."""
+
+import random
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from halcyon.scaling.planner.capacity import Capacity
+
+Table = dict[int, tuple[int, float]]
+
+
+def ran(table: Mapping[int, tuple[int, float]], sizes: list[int], t0: float, row: float) -> Table:
+    grown = dict(table)
+    for size in sizes:
+        count, seconds = grown.get(size, (0, 0.0))
+        grown[size] = (count + 1, seconds + t0 + row * size)
+    return grown
+
+
+@given(st.floats(0.001, 1.0), st.floats(0.0, 0.1), st.integers(0, 2**16))
+def test_the_line_is_found_from_mixed_batches(t0: float, row: float, seed: int) -> None:
+    drawn = random.Random(seed)
+    capacity, table = Capacity(), Table()
+    for _ in range(20):
+        table = ran(table, [drawn.randint(1, 16) for _ in range(50)], t0, row)
+        capacity = capacity.with_batches(table)
+    assert capacity.line is not None
+    for size in (1, 8, 16):
+        assert capacity.line.seconds(size) == pytest.approx(t0 + row * size, rel=0.02)
+
+
+def test_a_warm_up_of_one_and_the_largest_is_enough() -> None:
+    line = Capacity().with_prior({1: 0.088, 16: 0.208}).line
+    assert line is not None
+    assert (line.t0_s, line.row_s) == (pytest.approx(0.08), pytest.approx(0.008))
+
+
+def test_with_one_size_alone_it_is_exact_there_and_cautious_elsewhere() -> None:
+    line = Capacity().with_batches({4: (100, 40.0)}).line
+    assert line is not None
+    assert line.seconds(4) == pytest.approx(0.4)
+    assert 0.4 < line.seconds(8) < 0.8
+
+
+def test_the_first_execution_is_an_outlier_once_the_line_is_known() -> None:
+    known = Capacity().with_prior({1: 0.1, 8: 0.1})
+    assert known.with_batches({1: (1, 30.0)}).line == known.line
+
+
+def test_counters_that_start_anew_count_from_zero() -> None:
+    capacity = Capacity().with_batches({4: (1000, 400.0)}).with_batches({4: (10, 4.0)})
+    assert capacity.weight == pytest.approx(1010)
+    assert capacity.line is not None
+    assert capacity.line.seconds(4) == pytest.approx(0.4)
+
+
+def test_idleness_changes_nothing_and_costs_nothing() -> None:
+    capacity = Capacity().with_batches({4: (1000, 400.0)})
+    assert capacity.with_batches({4: (1000, 400.0)}) is capacity
+
+
+def test_a_drift_is_followed_with_the_batches_that_show_it() -> None:
+    capacity, table = Capacity(), Table()
+    for step in range(200):
+        table = ran(table, [1, 4, 4, 4] * 10, 0.4 * (1 + step / 200), 0.0)
+        capacity = capacity.with_batches(table)
+    assert capacity.line is not None
+    assert capacity.line.seconds(4) == pytest.approx(0.8, rel=0.15)
+
+
+def test_start_times_are_a_quantile_and_each_pod_counts_once() -> None:
+    capacity = Capacity()
+    assert capacity.start_s(0.75, 60.0) == 60.0
+    for _ in range(3):
+        capacity = capacity.with_starts({"a": 10.0, "b": 20.0, "c": 30.0, "d": 200.0})
+    assert capacity.starts == (10.0, 20.0, 30.0, 200.0)
+    assert capacity.start_s(0.75, 60.0) == 200.0
+    assert capacity.start_s(0.5, 60.0) == 30.0

@@ -1,0 +1,85 @@
+"""Specs to objectives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from halcyon.api.parse import parse
+from halcyon.api.spec import Spec
+from halcyon.scaling.planner.objectives import NoScalingError, largest, objectives, windows
+from halcyon.scaling.planner.reading import Objectives, Window
+from halcyon.scaling.schedule import Schedule, in_force
+from tests.strategies import specs
+
+
+def spec(**parts: Any) -> Spec:
+    document = {
+        "model": {"source": {"persistentVolumeClaim": {"claimName": "models", "path": "m"}}},
+        "scaling": {"minReplicas": 2, "maxReplicas": 9},
+        **parts,
+    }
+    return parse("m", document)
+
+
+def test_a_small_spec_leaves_the_planner_to_decide_by_the_rate() -> None:
+    assert objectives(spec()) == Objectives(low=2, high=9, max_batch=1, instances=1, queue_limit=400)
+
+
+def test_what_the_user_set_is_honoured() -> None:
+    made = objectives(
+        spec(
+            batching={"maxBatchSize": 16},
+            runtime={"gpu": {"count": 2}, "instancesPerGPU": 3},
+            scaling={"maxReplicas": 9, "targets": {"queueDepth": 40, "gpuUtilization": 70}},
+            traffic={"queueLimit": 100, "balancerReplicas": 3},
+        ),
+        low=0,
+        latency_s=0.3,
+        idle_after_s=600.0,
+        windows=(Window("day", 4),),
+        batch_prior={1: 0.01},
+        largest_seen=4,
+    )
+    assert made == Objectives(
+        low=0,
+        high=9,
+        max_batch=16,
+        instances=6,
+        latency_s=0.3,
+        queue_depth=40,
+        gpu_utilization=70,
+        queue_limit=300,
+        idle_after_s=600.0,
+        windows=(Window("day", 4),),
+        batch_prior={1: 0.01},
+    )
+
+
+def test_where_the_spec_does_not_say_the_largest_batch_seen_counts() -> None:
+    assert objectives(spec(), largest_seen=12).max_batch == 12
+    assert largest({1: (5, 0.1), 8: (1, 0.1), 16: (0, 0.0)}) == 8
+    assert largest(None) is largest({}) is None
+
+
+def test_a_spec_without_scaling_is_refused_with_an_example() -> None:
+    with pytest.raises(NoScalingError, match=r"spec.scaling is missing.*for example scaling: \{minReplicas"):
+        objectives(spec(scaling=None))
+
+
+def test_open_schedules_are_the_planners_windows() -> None:
+    day = Schedule("day", "0 8 * * *", 3600.0, low=3)
+    assert windows(in_force([day], 8.5 * 3600)) == (Window("day", 3, None),)
+    assert windows(in_force([day], 12 * 3600)) == ()
+
+
+@settings(max_examples=15)
+@given(specs())
+def test_every_spec_with_scaling_has_objectives(any_spec: Spec) -> None:
+    if any_spec.scaling is not None:
+        made = objectives(any_spec)
+        assert 0 <= made.low <= made.high
+        assert made.max_batch >= 1
+        assert made.instances >= 1

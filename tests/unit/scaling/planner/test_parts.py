@@ -1,0 +1,157 @@
+"""Arrivals, backlog, hold and margin: each by itself."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from halcyon.scaling.planner.arrivals import Arrivals
+from halcyon.scaling.planner.backlog import Drain, drain
+from halcyon.scaling.planner.hold import FIRST_S, MOST_S, Hold
+from halcyon.scaling.planner.margin import Margin
+
+
+def seen(rates: list[float], arrivals: Arrivals | None = None, at: float = 0.0) -> Arrivals:
+    arrivals, total = arrivals or Arrivals().with_sample(at, 0.0, block_s=2.0), 0.0
+    total = arrivals.counts[-1]
+    for rate in rates:
+        at, total = arrivals.times[-1] + 1, total + rate
+        arrivals = arrivals.with_sample(at, total, block_s=2.0)
+    return arrivals
+
+
+def test_a_steady_rate_is_its_mean() -> None:
+    assert seen([50.0] * 100).rate() == pytest.approx(50.0)
+
+
+def test_a_step_is_proven_within_seconds_and_never_overrated() -> None:
+    arrivals = seen([20.0] * 120)
+    rates = []
+    for _ in range(10):
+        arrivals = seen([200.0], arrivals)
+        rates.append(arrivals.rate() or 0.0)
+    assert rates[1] > 120
+    assert max(rates) <= 200
+
+
+@given(st.integers(0, 2**16), st.floats(1.0, 300.0), st.floats(0.0, 300.0))
+def test_the_rate_is_monotone_in_the_last_count(seed: int, last: float, more: float) -> None:
+    drawn = random.Random(seed)
+    arrivals = seen([drawn.uniform(0, 100) for _ in range(80)])
+    assert (seen([last], arrivals).rate() or 0) <= (seen([last + more], arrivals).rate() or 0) + 1e-9
+
+
+def test_a_ramp_is_extrapolated_and_a_step_is_not() -> None:
+    ramp = seen([50.0] * 300 + [50 + 0.5 * second for second in range(200)]).rising(60.0)
+    assert ramp == pytest.approx(180.0, rel=0.08)
+    for after in range(5, 120, 5):
+        stepped = seen([50.0] * 300 + [100.0] * after).rising(60.0)
+        assert stepped is None or stepped <= 101
+
+
+def test_noise_is_no_trend() -> None:
+    drawn = random.Random(1)
+    arrivals, alarms = seen([100.0] * 60), 0
+    for _ in range(3000):
+        arrivals = seen([max(drawn.gauss(100, 20), 0)], arrivals)
+        alarms += arrivals.rising(60.0) is not None
+    assert alarms <= 30
+
+
+def test_a_process_that_starts_anew_goes_on_counting() -> None:
+    arrivals = (
+        Arrivals().with_sample(0, 1000, block_s=2.0).with_sample(1, 1010, block_s=2.0).with_sample(2, 5, block_s=2.0)
+    )
+    assert arrivals.counts == (0.0, 10.0, 15.0)
+    assert arrivals.with_sample(2, 99, block_s=2.0) is arrivals
+
+
+def test_the_dispersion_tells_bursts_from_poisson() -> None:
+    drawn = random.Random(2)
+    plain = seen([float(sum(drawn.random() < 0.05 for _ in range(400))) for _ in range(900)])
+    bursty = seen([float(10 * sum(drawn.random() < 0.005 for _ in range(400))) for _ in range(900)])
+    assert plain.dispersion == pytest.approx(1.0, abs=0.35)
+    assert 6 < bursty.dispersion < 15
+
+
+def drained(
+    *, backlog: float, rate: float, arriving: list[float], most: float = 1e9, later: float | None = None
+) -> Drain:
+    later_rate = rate if later is None else later
+    return drain(
+        backlog=backlog, rate=rate, later_rate=later_rate, arriving_s=arriving, most=most,
+        peak_rps=10.0, ready=3, start_s=60.0, drain_s=10.0,
+    )  # fmt: skip
+
+
+def test_pods_are_added_for_what_would_still_wait_when_they_come() -> None:
+    asked = drained(backlog=170.0, rate=200.0, arriving=[])
+    # 170 + 170 x 70 s wait then; one pod works off 100 of them in 10 s.
+    assert asked == Drain(keep=3, new=121, left=170 + 170 * 70)
+
+
+def test_what_is_under_way_is_counted_and_not_ordered_again() -> None:
+    assert drained(backlog=340.0, rate=200.0, arriving=[59.0] * 121).new == 0
+
+
+def test_pods_that_would_come_too_late_to_help_are_not_kept() -> None:
+    asked = drained(backlog=20.0, rate=10.0, arriving=[0.5, 30.0])
+    assert (asked.keep, asked.new) == (4, 0)
+
+
+def test_a_bounded_queue_bounds_what_is_ordered() -> None:
+    assert drained(backlog=170.0, rate=200.0, arriving=[], most=200.0).new == 19
+
+
+@given(st.floats(0, 5000), st.floats(0, 500), st.floats(0, 5000), st.lists(st.floats(0, 80), max_size=20))
+def test_more_backlog_never_means_fewer_pods(backlog: float, rate: float, more: float, arriving: list[float]) -> None:
+    less = drained(backlog=backlog, rate=rate, arriving=sorted(arriving))
+    much = drained(backlog=backlog + more, rate=rate, arriving=sorted(arriving))
+    assert less.keep + less.new <= much.keep + much.new
+
+
+def test_a_need_is_held_as_long_as_a_start_takes() -> None:
+    hold = Hold(patience_s=60.0)
+    held = [0]
+    for second in range(400):
+        count, hold = hold.with_need(float(second), 5 if second == 0 else 2, 120.0)
+        held.append(count)
+    assert held.count(5) == 120
+
+
+def test_regret_doubles_the_patience_and_calm_halves_it() -> None:
+    hold, patience = Hold(), []
+    for second in range(0, 6 * 420, 5):
+        _, hold = hold.with_need(float(second), 5 if second % 420 < 10 else 2, 60.0)
+        patience.append(hold.patience_s)
+    # Rises every 7 minutes: a hold of 3 loses the next one and regrets it, twice; one of 12 doesn't.
+    assert (patience[0], max(patience)) == (FIRST_S, 4 * FIRST_S)
+    assert max(patience) <= MOST_S
+    for second in range(6 * 420, 30000, 5):
+        _, hold = hold.with_need(float(second), 2, 60.0)
+    assert hold.patience_s == hold.shortest_s
+
+
+def test_a_foreseen_rise_is_no_regret() -> None:
+    hold = Hold(patience_s=60.0)
+    for second in range(0, 5000, 5):
+        _, hold = hold.with_need(float(second), 9 if second % 600 < 60 else 2, 60.0, foreseen=True)
+    assert hold.patience_s == 60.0
+
+
+def test_holds_do_not_run_out_in_the_dark() -> None:
+    _, hold = Hold(patience_s=60.0).with_need(0.0, 9, 60.0)
+    for second in range(300):
+        hold = hold.blind(float(second))
+    assert hold.with_need(301.0, 2, 60.0)[0] == 9
+
+
+def test_the_margin_learns_how_far_the_load_outruns_its_forecasts() -> None:
+    calm, wild = Margin(), Margin()
+    for step in range(20000):
+        now = 5.0 * step
+        calm = calm.with_forecast(now, 100.0, 100.0, 60.0)
+        wild = wild.with_forecast(now, 130.0 if step % 4 == 0 else 100.0, 100.0, 60.0)
+    assert calm.value == 0.0
+    assert wild.value == pytest.approx(0.3, abs=0.03)

@@ -1,0 +1,115 @@
+"""Batch statistics on their way through the operator: which can be true, and which of several agents' count."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from halcyon.api.record import MOST_SIZES, BatchStats, Record, RecordError
+from halcyon.signals.hub import Hub
+from halcyon.signals.vetting import vet
+from tests.unit.signals.records import EPOCH, record, triton
+
+
+def read(at: float, *sizes: tuple[Any, ...]) -> BatchStats:
+    return BatchStats(EPOCH + at, tuple(sizes))  # type: ignore[arg-type]  # some of them are wrong on purpose
+
+
+def test_good_ones_pass() -> None:
+    for sizes in ([], [(1, 0, 0)], [(1, 3, 5), (65536, 2**53, 2**53)]):
+        sent = record(0, triton(batches=read(0, *sizes)))
+        assert vet(sent).record == sent
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        [(0, 1, 1)],
+        [(-1, 1, 1)],
+        [(65537, 1, 1)],
+        [(1, -1, 1)],
+        [(1, 1, -1)],
+        [(1, 2**54, 1)],
+        [(1, 1.5, 1)],
+        [(1, math.nan, 1)],
+        [(1, math.inf, 1)],
+        [(1, True, 1)],
+        [(1, "1", 1)],
+        [(1, None, 1)],
+        [(1, 1)],
+        [(1, 1, 1, 1)],
+        [("1", 1, 1)],
+        [(1, 1, 1), (1, 2, 2)],
+        [(rows, 1, 1) for rows in range(1, MOST_SIZES + 2)],
+        [(1, 1, 1), (2, -1, 1)],
+    ],
+)
+def test_one_that_cannot_be_true_makes_the_table_unknown_and_nothing_else(sizes: list[tuple[Any, ...]]) -> None:
+    vetted = vet(record(0, triton(pending=3, batches=read(0, *sizes))))
+    assert vetted.absurd == 1
+    assert vetted.record.pods[0].batches is None
+    assert vetted.record.pods[0].pending == 3
+
+
+@pytest.mark.parametrize("at", [math.nan, -1.0, "now", None])
+def test_a_table_without_its_time_is_no_record(at: Any) -> None:
+    with pytest.raises(RecordError):
+        vet(record(0, triton(batches=BatchStats(at, ()))))
+
+
+def known(hub: Hub, now: float) -> Any:
+    observation = hub.observe("ns", "m", now)
+    assert observation is not None
+    return observation.pods[0].batches
+
+
+def send(hub: Hub, at: float, batches: BatchStats | None, *, agent: str = "a", late_s: float = 0.0) -> None:
+    sent: Record = record(at, triton(at=at, batches=batches), agent=agent)
+    hub.receive(sent, at + late_s)
+
+
+def test_never_read_is_not_known() -> None:
+    hub = Hub()
+    send(hub, 0.0, None)
+    assert known(hub, 0.0) is None
+    send(hub, 1.0, read(1.0))
+    assert known(hub, 1.0) == ()
+
+
+def test_the_last_read_wins_whoever_repeats_an_older_one() -> None:
+    hub = Hub()
+    send(hub, 1.0, read(0.0, (1, 5, 50)))
+    send(hub, 1.1, read(1.0, (1, 8, 80)), agent="b")
+    for second in range(2, 6):
+        send(hub, float(second), read(0.0, (1, 5, 50)))
+        send(hub, second + 0.1, read(1.0, (1, 8, 80)), agent="b", late_s=0.05)
+        assert known(hub, second + 0.2) == ((1, 8, 80),)
+    send(hub, 6.0, read(5.5, (1, 9, 90)))
+    assert known(hub, 6.0) == ((1, 9, 90),)
+
+
+def test_a_read_that_only_looks_newer_is_not_taken_for_a_restart() -> None:
+    hub = Hub()
+    send(hub, 1.01, read(1.01, (1, 8, 80)), agent="b")
+    for second in range(1, 5):
+        send(hub, float(second), read(1.0, (1, 7, 70)), late_s=0.3)
+        assert known(hub, second + 0.5) == ((1, 8, 80),)
+
+
+def test_a_restart_is_believed_with_the_second_read() -> None:
+    hub = Hub()
+    send(hub, 1.0, read(1.0, (1, 3, 90), (16, 800, 8000)))
+    send(hub, 6.0, read(6.0, (1, 3, 80)))
+    assert known(hub, 6.0) == ((1, 3, 90), (16, 800, 8000))
+    send(hub, 11.0, read(11.0, (1, 4, 90)))
+    assert known(hub, 11.0) == ((1, 4, 90),)
+
+
+def test_a_wrong_clock_of_an_agent_changes_nothing() -> None:
+    hub = Hub()
+    hub.receive(record(2, triton(at=2, batches=read(2.0, (1, 8, 80))), agent="right"), 2.0)
+    wrong = record(2, triton(at=2, batches=read(3600.0, (1, 7, 70))), agent="wrong", skew=3600.0)
+    hub.receive(wrong, 2.1)
+    assert known(hub, 2.2) == ((1, 8, 80),)
