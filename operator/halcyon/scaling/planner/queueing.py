@@ -50,11 +50,11 @@ class Replica:
 
         Where not even two batches of one fit, batches of one.
         """
-        line, batch = self.line, self.max_batch
-        if (1 + _RESIDUAL) * line.seconds(batch) <= latency_s:
+        line = self.line
+        if (1 + _RESIDUAL) * line.seconds(self.max_batch) <= latency_s:
             return self
-        batch = int((latency_s / (1 + _RESIDUAL) - line.t0_s) / line.row_s) if line.row_s > 0 else 1
-        return Replica(line, min(max(batch, 1), self.max_batch), self.instances)
+        fits = (latency_s / (1 + _RESIDUAL) - line.t0_s) / line.row_s if line.row_s > 0 else 1.0
+        return Replica(line, int(min(max(fits, 1.0), self.max_batch)), self.instances)
 
 
 def erlang_c(servers: int, load: float) -> float:
