@@ -7,6 +7,7 @@ well again, the values must be known and right.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Callable
@@ -134,6 +135,15 @@ CASES: dict[str, Breaker] = {
 }  # fmt: skip
 
 
+def hear(hub: Hub, sent: Document | str | None, *, at: float) -> None:
+    """The hub is told what an agent sent, as the collector would: what is no record is dropped."""
+    if sent is None:
+        return
+    text = sent if isinstance(sent, str) else json.dumps({"version": 1, **sent})
+    with contextlib.suppress(RecordError, ValueError, RecursionError):
+        hub.receive(vet(Record.from_json(text)).record, at)
+
+
 def play(breaker: Breaker) -> tuple[list[int], list[RulesReading]]:
     """The counts of each sync, and the readings behind them: half a minute well, 55 s broken, 20 s well."""
     hub, current, memory = Hub(), REPLICAS, Memory()
@@ -143,13 +153,7 @@ def play(breaker: Breaker) -> tuple[list[int], list[RulesReading]]:
             sent: Document | str | None = good(second, agent)
             if 30 <= second < 85 and isinstance(sent, dict):
                 sent = breaker(sent, second, agent)
-            if sent is None:
-                continue
-            text = sent if isinstance(sent, str) else json.dumps({"version": 1, **sent})
-            try:
-                hub.receive(vet(Record.from_json(text)).record, second + 0.2 * agent)
-            except (RecordError, ValueError, RecursionError):
-                continue
+            hear(hub, sent, at=second + 0.2 * agent)
         now = second + 0.9
         if second % 15 == 14:
             observation = hub.observe("ns", "m", now)

@@ -64,9 +64,11 @@ class Arrivals:
     def with_sample(self, at: float, counter: float, *, block_s: float) -> Arrivals:
         """The memory with one more sample; one that is not newer than the last changes nothing.
 
+        A clock that was set back by more than a minute begins a new memory: waiting for it to catch up would be blindness.
+
         `block_s` is the horizon over which bursts matter: about the latency objective.
         """
-        if self.raw is None or not self.times:
+        if self.raw is None or not self.times or at < self.times[-1] - _LONG_S:
             return Arrivals((at,), (0.0,), (at,), (0.0,), counter, self.dispersion, at, 0.0, None, None)
         if at <= self.times[-1]:
             return self

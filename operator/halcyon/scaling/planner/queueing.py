@@ -1,7 +1,7 @@
 """Queueing formulae: how late requests are with n replicas that compute in batches.
 
-Sources: facts, autoscaling 4.1 (Erlang C; Inoue, arXiv 1912.06322, for batches without a bound), and the decay rate of a
-queue with deterministic service, see `late_share`. Rates are per second, times in seconds, `dispersion` is the variance of
+Source: the decay rate of a queue with deterministic service, see `largest_load`. Inoue's bound (arXiv 1912.06322) and Erlang C
+are means of one server and of servers without batches; neither tells the tail of a pool. Rates are per second, times in seconds, `dispersion` is the variance of
 the number of arrivals over its mean (1 for Poisson).
 """
 
@@ -45,39 +45,20 @@ class Replica:
         """Requests per second with full batches."""
         return self.instances * self.max_batch / self.line.seconds(self.max_batch)
 
+    def slack_s(self, latency_s: float) -> float:
+        """What is left of an objective beyond a full batch and the wait for the one ahead; below 0 where they don't fit."""
+        return latency_s - (1 + _RESIDUAL) * self.line.seconds(self.max_batch)
+
     def within(self, latency_s: float) -> Replica:
         """The same replica with batches so small that two of them in a row fit the latency: the one ahead, and one's own.
 
         Where not even two batches of one fit, batches of one.
         """
         line = self.line
-        if (1 + _RESIDUAL) * line.seconds(self.max_batch) <= latency_s:
+        if self.slack_s(latency_s) >= 0:
             return self
         fits = (latency_s / (1 + _RESIDUAL) - line.t0_s) / line.row_s if line.row_s > 0 else 1.0
         return Replica(line, int(min(max(fits, 1.0), self.max_batch)), self.instances)
-
-
-def erlang_c(servers: int, load: float) -> float:
-    """Probability that a request has to wait, for `load` = rate x service time < servers."""
-    if load >= servers:
-        return 1.0
-    blocked = 1.0
-    for k in range(1, servers + 1):
-        blocked = load * blocked / (k + load * blocked)
-    return blocked / (1 - (load / servers) * (1 - blocked))
-
-
-def batch_sojourn(rate: float, line: ServiceLine) -> float:
-    """Upper bound of the mean time in system of one server that takes all that waits as one batch (Inoue).
-
-    Within 6 % for a bounded batch of 16 or more up to 90 % of its peak rate. Infinite from row_s x rate = 1 on.
-    """
-    t0, a = line.t0_s, line.row_s
-    if rate * a >= 1:
-        return math.inf
-    first = (a + t0) / (2 * (1 - rate * a)) * (1 + 2 * rate * t0 + (1 - rate * t0) / (1 + rate * a))
-    second = 3 * t0 / (2 * (1 - rate * a)) + (a / 2) * (rate * a + 2) / (1 - (rate * a) ** 2)
-    return min(first, second)
 
 
 def largest_load(peak_rps: float, slack_s: float, *, dispersion: float = 1.0, late: float = LATE_SHARE) -> float:
@@ -97,9 +78,8 @@ def largest_load(peak_rps: float, slack_s: float, *, dispersion: float = 1.0, la
 def rate_within(replicas: int, replica: Replica, latency_s: float, *, dispersion: float = 1.0) -> float:
     """The highest arrival rate that `replicas` serve within `latency_s`, but for `LATE_SHARE` of the requests."""
     sized = replica.within(latency_s)
-    slack = latency_s - (1 + _RESIDUAL) * sized.line.seconds(sized.max_batch)
     peak = replicas * sized.peak_rps
-    return peak * largest_load(peak, slack, dispersion=dispersion)
+    return peak * largest_load(peak, sized.slack_s(latency_s), dispersion=dispersion)
 
 
 def replicas_within(rate: float, replica: Replica, latency_s: float, *, dispersion: float = 1.0, most: int) -> int:

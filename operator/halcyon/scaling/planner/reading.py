@@ -76,7 +76,7 @@ class Objectives:
     queue_depth: float | None = None
     """Waiting requests per replica in steady state, where the user set it."""
     gpu_utilization: float | None = None
-    """Percent per replica, where the user set it or the pods have GPUs."""
+    """Percent per replica, where the user set it."""
     drain_s: float = 10.0
     """Time in which a backlog is to be worked off, counted from when the pods for it are ready."""
     queue_limit: int | None = None

@@ -143,7 +143,7 @@ def backlog(at: Situation) -> PlanTerm | None:
     objectives, replica, pods = at.objectives, at.replica, at.reading.pods
     # What fits in the batches at hand, and what still meets the objective, is no backlog.
     waiting = max((at.reading.waiting or 0.0) - at.ready * replica.max_batch * replica.instances, 0.0)
-    slack_s = max((objectives.latency_s or 0.0) - 1.5 * replica.line.seconds(replica.max_batch), 0.0) / 2
+    slack_s = max(replica.slack_s(objectives.latency_s or 0.0), 0.0) / 2
     serving = at.ready * replica.peak_rps
     if waiting <= slack_s * serving and at.rate <= serving:
         return None

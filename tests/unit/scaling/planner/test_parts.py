@@ -67,6 +67,15 @@ def test_a_process_that_starts_anew_goes_on_counting() -> None:
     assert arrivals.with_sample(2, 99, block_s=2.0) is arrivals
 
 
+def test_a_clock_that_is_set_back_begins_anew_and_does_not_blind() -> None:
+    arrivals = seen([50.0] * 100)
+    for second in range(1, 30):
+        arrivals = arrivals.with_sample(
+            100.0 - 3600 + second, arrivals.raw + 20.0 if arrivals.raw else 0.0, block_s=2.0
+        )
+    assert arrivals.rate() == pytest.approx(20.0)
+
+
 def test_the_dispersion_tells_bursts_from_poisson() -> None:
     drawn = random.Random(2)
     plain = seen([float(sum(drawn.random() < 0.05 for _ in range(400))) for _ in range(900)])
