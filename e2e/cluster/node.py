@@ -247,6 +247,8 @@ def _kubelet(place: Place, network: Network) -> dict[str, Any]:
         # Images come from archives: one that is collected can't be pulled again, and a full disk evicts no pod.
         "imageGCHighThresholdPercent": 100,
         "evictionHard": {"memory.available": "100Mi"},
+        # How soon a changed Secret or ConfigMap is in a pod's files; a minute by default.
+        "syncFrequency": "10s",
         "nodeStatusUpdateFrequency": "5s",
         "nodeLeaseDurationSeconds": 40,
         "rotateCertificates": False,

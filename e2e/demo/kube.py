@@ -23,6 +23,8 @@ GROUP = "/apis/serving.halcyon.dev/v1alpha1"
 OWNER_LABEL = "serving.halcyon.dev/model-deployment"
 COMPONENT_LABEL = "app.kubernetes.io/component"
 SYSTEM = "halcyon-system"
+PATIENCE = 3.0
+"""All limits times this: they end what never comes, and what does come takes longer on a machine that has other work."""
 _SAMPLE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)$")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
@@ -241,9 +243,16 @@ def is_ready(pod: dict[str, Any]) -> bool:
 def wait_for(done: Callable[[], bool], *, what: str, limit_s: float, every_s: float = 0.2) -> float:
     """Return after how many seconds DONE was true.
 
+    Args:
+        done: tells.
+        what: is waited for.
+        limit_s: on a quiet machine.
+        every_s: between two looks.
+
     Raises:
-        DemoError: it was not within `limit_s`.
+        DemoError: it was not within `limit_s` times PATIENCE.
     """
+    limit_s *= PATIENCE
     began_s = time.monotonic()
     while not done():
         if time.monotonic() - began_s > limit_s:

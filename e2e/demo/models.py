@@ -53,7 +53,7 @@ def ready_servers(kube: Kube, name: str) -> int:
 
 
 def wait_until_served(kube: Kube, *names: str, replicas: int = 1, limit_s: float = 90) -> float:
-    """Wait until each model has its servers and a balancer; return after how many seconds.
+    """Wait until each model has its servers and a balancer, where it wants one; return after how many seconds.
 
     Raises:
         DemoError: not within the limit; the message has what the models' conditions say.
@@ -61,13 +61,19 @@ def wait_until_served(kube: Kube, *names: str, replicas: int = 1, limit_s: float
 
     def served() -> bool:
         return all(
-            ready_servers(kube, name) >= replicas and any(map(is_ready, kube.pods(name, "balancer"))) for name in names
+            ready_servers(kube, name) >= replicas
+            and (any(map(is_ready, kube.pods(name, "balancer"))) or _needs_none(kube, name))
+            for name in names
         )
 
     try:
         return wait_for(served, what=f"{', '.join(names)} served by {replicas} pods", limit_s=limit_s)
     except DemoError as error:
         raise DemoError(f"{error}\n" + "\n".join(said(kube, name) for name in names[:3])) from None
+
+
+def _needs_none(kube: Kube, name: str) -> bool:
+    return (kube.condition(name, "BalancerReady") or {}).get("reason") == "NoBalancer"
 
 
 def said(kube: Kube, name: str) -> str:

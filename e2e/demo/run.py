@@ -216,6 +216,7 @@ def up(options: Options) -> int:
             demo.run()
         finally:
             on.kube.close()
+            demo.figures |= figures.from_tests()
             figures.write(demo.figures)
     rows = figures.rows(demo.figures, skipped=_LONG_PARTS if options.quick else frozenset())
     screen.console.print(figures.table(rows))

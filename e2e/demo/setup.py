@@ -60,7 +60,8 @@ def install(name: str, *, hpa_sync: str = "15s", step: Callable[[str], None]) ->
     kube = Kube(kubeconfig=cluster.kubeconfig, programs=cluster.bin, namespace="default", reachable=True)
     step("helm upgrade --install")
     # The tag stays `dev`: what tells the Deployment to take a new build is what the image was built from.
-    _helm(kube, "--set-string", f"podAnnotations.{_ROLLS_OPERATOR}={RECIPES['operator'].digest[:16]}")
+    built = f"podAnnotations.{_ROLLS_OPERATOR}={RECIPES['operator'].digest[:16]}"
+    _helm(kube, "--set-string", f"images.registry=localhost,{built}")
     return Installed(kube=kube)
 
 
@@ -74,7 +75,7 @@ def _install_existing(step: Callable[[str], None]) -> Installed:
     _helm(kube, "--values", str(IMAGE_VALUES))
     triton = values["images"]["triton"]
     at = f"@{triton['digest']}" if triton.get("digest") else f":{triton.get('tag', 'latest')}"
-    return Installed(kube=kube, triton_image=f"{triton['repository']}{at}")
+    return Installed(kube=kube, triton_image=f"{triton['registry']}/{triton['repository']}{at}")
 
 
 def existing() -> Kube:
@@ -107,7 +108,8 @@ def image_values() -> dict[str, Any]:
     values = yaml.safe_load(IMAGE_VALUES.read_text())
     try:
         for image in ("operator", "balancer", "triton"):
-            values["images"][image]["repository"]
+            for part in ("registry", "repository"):
+                values["images"][image][part]
     except (KeyError, TypeError):
         raise DemoError(
             f"{IMAGE_VALUES.relative_to(REPOSITORY)} does not name images.operator, images.balancer and images.triton; "

@@ -15,7 +15,7 @@ def push_images(*, registry: str, values: Path, plain_http: bool = False) -> Non
 
     `registry` is a host with an optional path (`registry.example.com/ml`). Credentials are buildah's: those of
     `buildah login`, of `docker login`, or the file in $REGISTRY_AUTH_FILE. The file maps
-    `images.<operator|balancer|triton>` to `repository` and `digest`.
+    `images.<operator|balancer|triton>` to `registry`, `repository` and `digest`.
 
     Raises:
         ImagesError: a build or a push failed. `values` is written only after all pushes succeeded.
@@ -31,7 +31,8 @@ def push_images(*, registry: str, values: Path, plain_http: bool = False) -> Non
             repository, tag = _target(recipe, registry)
             progress(recipe.name, f"pushing to {repository}:{tag}")
             digest = _push(workshop, recipe, target=f"{repository}:{tag}", plain_http=plain_http)
-            images[recipe.values_key] = {"repository": repository, "digest": digest}
+            host, _, path = repository.partition("/")
+            images[recipe.values_key] = {"registry": host, "repository": path, "digest": digest}
     values.parent.mkdir(parents=True, exist_ok=True)
     values.write_text(
         "# Written by `make images push`; give it to helm with --values.\n" + yaml.safe_dump({"images": images})

@@ -1,5 +1,6 @@
 """Processes inside pods, seen from the node, which is this machine: to kill what a pod can't kill itself."""
 
+import contextlib
 import os
 import signal
 from collections.abc import Callable
@@ -24,10 +25,15 @@ def in_pod(pod: dict[str, Any], wanted: Callable[[str], bool]) -> list[int]:
 
 
 def kill(pod: dict[str, Any], wanted: Callable[[str], bool]) -> int:
-    """Kill a pod's processes whose command line is wanted with SIGKILL; returns how many there were."""
+    """Kill a pod's processes whose command line is wanted with SIGKILL; returns how many there were.
+
+    A container's first process takes all others of its pid namespace along: one that went with it before its own
+    turn came was killed as well.
+    """
     pids = in_pod(pod, wanted)
     for pid in pids:
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     return len(pids)
 
 

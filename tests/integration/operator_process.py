@@ -80,6 +80,7 @@ class Operator:
     directory: Path
     """Where its log goes."""
     watch: str = ""
+    """Namespaces, with commas between them; empty: all."""
     port: int = field(default_factory=free_port)
     http_port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
@@ -90,7 +91,7 @@ class Operator:
         return [
             f"--namespace={self.namespace}",
             f"--pod-name={self.name}",
-            f"--watch-namespace={self.watch}",
+            *(f"--watch-namespace={namespace}" for namespace in self.watch.split(",")),
             f"--kubeconfig={self.kubeconfig}",
             f"--port={self.port}",
             f"--http-port={self.http_port}",

@@ -16,6 +16,8 @@ State = dict[str, Any]
 _TIMES = re.compile(r".*(Time|Timestamp)$|startedAt|finishedAt|observedAt")
 _GONE = {"uid", "resourceVersion", "managedFields", "generateName", "clusterIP", "clusterIPs", "podIP", "podIPs"}
 _DIGEST = "serving.halcyon.dev/applied"
+_TRAIL = "serving.halcyon.dev/rollout"
+"""Of a record: what became of the revision, and when."""
 _EVERY = (*CHILDREN, kinds.MODEL_DEPLOYMENT, kinds.POD, REPLICA_SET)
 _OF_THE_NAMESPACE = {"kube-root-ca.crt", "default"}
 
@@ -76,7 +78,8 @@ def _replica_sets(found: list[Object]) -> dict[str, str]:
 def _plain(kind: str, obj: Object) -> Any:
     plain = _without(obj)
     meta = plain["metadata"]
-    meta.get("annotations", {}).pop(_DIGEST, None)
+    for told in (_DIGEST, _TRAIL):
+        meta.get("annotations", {}).pop(told, None)
     if kind in {"Pod", REPLICA_SET.kind}:
         meta.pop("generation", None)  # of the Deployment controller's steps
     if kind == "Pod":

@@ -1,6 +1,6 @@
 """A proxy between an operator and the API server that does to requests what a bad day does to them.
 
-It ends TLS with a certificate of its own and asks upstream as the administrator. Each `Door` is an address of its own with its
+It ends TLS with a certificate of its own and asks upstream as the administrator, or with a service account's rights. Each `Door` is an address of its own with its
 own rule and its own record of what came through, so that several operators can be disturbed side by side. Rules run in the
 proxy's thread, one at a time.
 """
@@ -113,7 +113,11 @@ class Door:
     """Ends the operator behind this door."""
     in_turn: bool
     """Whether one write waits for the answer of the one before, so that `the n-th write` means something."""
+    account: str = ""
+    """The service account, NAMESPACE:NAME, whose rights count; empty: the administrator's."""
     seen: list[Request] = field(default_factory=list)
+    answered: list[tuple[Request, int]] = field(default_factory=list)
+    """With the API server's status."""
     closed: threading.Event = field(default_factory=threading.Event)
     """Set by a `Kill`: nothing comes through any more."""
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -154,9 +158,16 @@ class Proxy:
         self._loop.close()
         self._directory.cleanup()
 
-    def open(self, rule: Rule = no_fault, *, kill: Callable[[], None] = lambda: None, in_turn: bool = False) -> Door:
+    def open(
+        self,
+        rule: Rule = no_fault,
+        *,
+        kill: Callable[[], None] = lambda: None,
+        in_turn: bool = False,
+        account: str = "",
+    ) -> Door:
         """A new address."""
-        return self._do(self._open(rule, kill, in_turn=in_turn))
+        return self._do(self._open(rule, kill, in_turn=in_turn, account=account))
 
     def _do(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
@@ -179,9 +190,9 @@ class Proxy:
             task.cancel()
         await asyncio.gather(*rest, return_exceptions=True)
 
-    async def _open(self, rule: Rule, kill: Callable[[], None], *, in_turn: bool) -> Door:
+    async def _open(self, rule: Rule, kill: Callable[[], None], *, in_turn: bool, account: str) -> Door:
         number = len(self._runners)
-        door = Door(Path(self._directory.name) / f"kubeconfig-{number}", rule, kill, in_turn)
+        door = Door(Path(self._directory.name) / f"kubeconfig-{number}", rule, kill, in_turn, account)
         app = web.Application(client_max_size=_MOST_BYTES)
 
         async def handle(request: web.Request) -> web.StreamResponse:
@@ -244,8 +255,9 @@ class Proxy:
             known.method,
             self._upstream.url + request.raw_path,
             data=body or None,
-            headers={k: v for k, v in request.headers.items() if k.lower() not in _DROPPED},
+            headers=[*((k, v) for k, v in request.headers.items() if k.lower() not in _DROPPED), *_as(door.account)],
         )
+        door.answered.append((known, answer.status))
         async with answer:
             if known.watching and answer.status == 200:
                 return await self._stream(door, request, answer)
@@ -287,6 +299,15 @@ class Proxy:
         if request.transport is not None:
             request.transport.abort()
         return web.Response(status=502)
+
+
+def _as(account: str) -> list[tuple[str, str]]:
+    """Headers by which the administrator asks with an account's rights and no others."""
+    if not account:
+        return []
+    groups = ("system:serviceaccounts", f"system:serviceaccounts:{account.partition(':')[0]}", "system:authenticated")
+    user = ("Impersonate-User", f"system:serviceaccount:{account}")
+    return [user, *(("Impersonate-Group", group) for group in groups)]
 
 
 def _refusal(fault: Answer) -> web.Response:

@@ -27,9 +27,11 @@ from halcyon.control import kinds, status
 from halcyon.control.compare import holds, with_digest
 from halcyon.control.kinds import Kind, kind_of
 from halcyon.control.plan import make
-from halcyon.control.view import Signal, Signals
+from halcyon.control.view import Scaling, Signals
 from halcyon.render import balancer
 from halcyon.render.site import Subject
+from halcyon.scaling.verdict import Change, Part, Signal, Verdict
+from tests.integration import gateway_api
 from tests.strategies import Document, broken, documents, specs
 from tests.unit.api.cases import FIELDS, GOOD, RULES, document
 from tests.unit.control.objects import resource, view
@@ -128,7 +130,10 @@ def test_a_field_is_explained(kubectl: Kubectl) -> None:
 def test_columns_tell_the_state_at_a_glance(kubectl: Kubectl) -> None:
     kubectl.apply(_without_namespace(resource()))
 
-    assert kubectl("get", "mdep").splitlines()[0].split() == ["NAME", "READY", "STATE", "QUEUE", "GPU", "AGE"]
+    head = ["NAME", "READY", "REASON", "REPLICAS", "MAX", "QUEUE", "GPU%", "BATCH", "URL", "AGE"]
+    assert kubectl("get", "mdep").splitlines()[0].split() == head
+    more = ["IMAGE", "POLICY", "ACTUATOR", "SCALED"]
+    assert kubectl("get", "mdep", "-o", "wide").splitlines()[0].split() == [*head, *more]
 
 
 def test_defaults_appear(api: Connection) -> None:
@@ -137,8 +142,18 @@ def test_defaults_appear(api: Connection) -> None:
     assert spec["replicas"] == 1
     assert spec["runtime"]["gpu"] == {"count": 1}
     assert spec["runtime"]["sharedMemory"] == "256Mi"
-    assert spec["traffic"] == {"balancerReplicas": 2, "queueLimit": 200, "requestTimeout": "1m", "drain": "30s"}
-    assert spec["scaling"] == {"minReplicas": 1, "maxReplicas": 3, "targets": {}}
+    assert spec["traffic"] == {
+        "balancer": "HAProxy",
+        "balancerReplicas": 2,
+        "queueLimit": 200,
+        "sourceShare": 100,
+        "requestTimeout": "1m",
+        "drain": "30s",
+        "maxRequestSize": "64Mi",
+        "accessLog": "None",
+        "service": {"type": "ClusterIP"},
+    }
+    assert spec["scaling"] == {"minReplicas": 1, "maxReplicas": 3, "mode": "Active", "targets": {}}
     assert "batching" not in spec
 
 
@@ -174,10 +189,13 @@ def test_the_whole_status_is_kept(api: Connection, kubectl: Kubectl, namespace: 
     heard = Signals(
         load_errors={"p": "x" * 5000},
         versions=("1", "2"),
-        scaling=(Signal("queueDepth", 8, value=12.0, observed_at="2026-01-02T03:04:05Z"), Signal("gpuUtilization", 80)),
         mean_batch=3.5,
     )
-    now = view({"scaling": {"maxReplicas": 4}}, signals=heard)
+    signals = (Signal("queueDepth", 12.0, 8, 2, 1767323045.0), Signal("gpuUtilization", target=80, missing="y" * 5000))
+    parts = (Part("rate", 2, "30 req/s needs 2"), Part("backlog", 1, "z" * 5000))
+    verdict = Verdict(1767323045.0, "Planner", 1, 2, "w" * 5000, ("hold", "max"), parts, signals)
+    changes = tuple(Change(1767323045.0 - n, n, n + 1, "v" * 5000) for n in range(10))
+    now = view({"scaling": {"maxReplicas": 4}}, signals=heard, scaling=Scaling(verdict, changes))
     written = status.make(now, make(now), now="2026-01-02T03:04:05Z")
     applied = resource() | {"metadata": {"name": "digits", "namespace": namespace}, "status": written}
     del applied["spec"]
@@ -291,7 +309,10 @@ def test_the_api_server_and_our_models_agree_on_what_is_valid(api: Connection) -
     assert min(seen["refused"], seen["accepted"]) > 80, seen
 
 
-def test_what_is_rendered_from_any_spec_is_accepted_by_the_api_server(api: Connection, namespace: str) -> None:
+def test_what_is_rendered_from_any_spec_is_accepted_by_the_api_server(
+    api: Connection, cluster: Cluster, namespace: str
+) -> None:
+    gateway_api.install(cluster)
     subject = Subject(namespace, "digits", "0c8a9a4e-0000-4000-8000-000000000001")
     restricted = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
     labelled = api.send("PATCH", f"/api/v1/namespaces/{namespace}", restricted, content="application/merge-patch+json")
@@ -321,7 +342,8 @@ def test_what_is_rendered_from_any_spec_is_accepted_by_the_api_server(api: Conne
     accepted()
 
 
-def test_what_is_applied_twice_holds_the_second_time(api: Connection, namespace: str) -> None:
+def test_what_is_applied_twice_holds_the_second_time(api: Connection, cluster: Cluster, namespace: str) -> None:
+    gateway_api.install(cluster)
     subject = Subject(namespace, "digits", "0c8a9a4e-0000-4000-8000-000000000001")
 
     @given(specs())

@@ -23,7 +23,7 @@ from tests.integration.operator_process import Operator, free_port, install
 from tests.integration.operator_space import Space, deployment, files
 from tests.integration.operator_state import State, differences, state
 from tests.integration.proxy import Answer, Break, Delay, Door, Fault, Kill, Proxy, Request, Rule, no_fault
-from tests.integration.waiting import until
+from tests.integration.waiting import PATIENCE, rested, until
 
 ALL = os.environ.get("HALCYON_FAULTS") == "all"
 BALANCER = {"balancerReplicas": 1}
@@ -131,21 +131,14 @@ def undisturbed(field: Field, *steps: Callable[[Space], None]) -> tuple[State, i
         number = len([r for r in door.writes() if r.namespace == space.namespace])
         assert operator.stop() == 0
     # Pods of the old revision go, and Deployments' conditions come to rest.
-    wanted = state(space)
-    same_since = time.monotonic()
-    while time.monotonic() - same_since < 1:
-        now = state(space)
-        if now != wanted:
-            wanted, same_since = now, time.monotonic()
-        time.sleep(0.1)
-    return wanted, number
+    return rested(lambda: state(space), for_s=1), number
 
 
 def wait_alike(spaces: dict[str, Space], wanted: State, *, limit_s: float) -> dict[str, list[str]]:
     """Until all of them are as wanted; what differs where time was too short, by their names."""
     left = dict(spaces)
     found: dict[str, list[str]] = {}
-    end = time.monotonic() + limit_s
+    end = time.monotonic() + limit_s * PATIENCE
     while left and time.monotonic() < end:
         for name, space in list(left.items()):
             found[name] = differences(state(space), wanted)

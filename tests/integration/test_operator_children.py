@@ -82,8 +82,7 @@ def test_kubectl_get_mdep_tells_the_state_at_a_glance(space: Space, kubectl: Kub
     head, row = kubectl("get", "mdep").splitlines()
     columns = dict(zip(head.split(), row.split(), strict=False))
     assert columns["NAME"] == "m"
-    assert columns["READY"] == "2/2"
-    assert columns["STATE"] == "Ready"
+    assert (columns["READY"], columns["REASON"], columns["REPLICAS"]) == ("True", "Ready", "2/2")
 
 
 def test_kubectl_scale_sets_the_count_and_twenty_applies_leave_it(space: Space, kubectl: Kubectl) -> None:
@@ -188,3 +187,29 @@ def test_what_pods_use_is_not_pruned(space: Space) -> None:
     assert first in records(space)
     assert used in maps(space, "overlay")
     assert space.condition("Ready")[0] == "True"
+
+
+def test_the_service_is_what_the_spec_asks_and_goes_back(space: Space) -> None:
+    key = "external-dns.alpha.kubernetes.io/hostname"
+    asked = {"type": "LoadBalancer", "annotations": {key: "m.example"}, "sourceRanges": ["10.1.2.3/8"]}
+    space.serve(traffic={"service": asked})
+    made = space.must(kinds.SERVICE, "m")
+    assert (made["spec"]["type"], made["spec"]["loadBalancerSourceRanges"]) == ("LoadBalancer", ["10.0.0.0/8"])
+    assert made["metadata"]["annotations"][key] == "m.example"
+
+    space.apply(deployment(traffic={"service": {**asked, "annotations": {"example.com/x": "1"}}}))
+    refused = until(
+        lambda: next((c for c in space.status()["conditions"] if c["type"] == "Accepted"), {}),
+        lambda c: c.get("status") == "False",
+        what="the annotation is refused",
+    )
+    assert "spec.traffic.service.annotations has example.com/x" in refused["message"]
+    assert space.must(kinds.SERVICE, "m")["metadata"]["annotations"][key] == "m.example"
+
+    space.apply(deployment())
+    back = until(
+        lambda: space.must(kinds.SERVICE, "m"), lambda s: s["spec"]["type"] == "ClusterIP", what="the type is back"
+    )
+    assert key not in back["metadata"]["annotations"]
+    assert "loadBalancerSourceRanges" not in back["spec"]
+    assert not any("nodePort" in port for port in back["spec"]["ports"])

@@ -1,4 +1,4 @@
-"""The actuator Direct: what agents stream becomes /scale, by the rules, and only where it comes from the model's own agent.
+"""Policy Rules, actuator Direct: what agents stream becomes /scale, by the rules, and only where it comes from the model's own agent.
 
 The agent is imitated: a WebSocket client with a token of the balancer's ServiceAccount, as the kubelet would project it. API
 server, TokenReview, TLS and the operator are real; the pods that it speaks of are KWOK's.
@@ -23,6 +23,7 @@ from tests.integration.waiting import always, until
 HOLD_S = 16.0 if os.environ.get("HALCYON_FAULTS") == "all" else 3.0
 SCALING = {
     "maxReplicas": 9,
+    "policy": "Rules",
     "actuator": "Direct",
     "targets": {"queueDepth": 10},
     # Down at once: a missing value that counted as 0 would show.
@@ -108,6 +109,19 @@ async def test_a_queue_that_agents_report_is_scaled_for_and_silence_holds(operat
     message = space.wait_condition("ScalingActive", "False", "MetricsMissing", limit_s=30)
     assert "The count holds" in message
     always(space.replicas, lambda n: n == 5, what="the count holds", for_s=HOLD_S)
+
+
+async def test_what_a_balancer_cannot_do_is_told_in_the_status_until_it_can(operator: Operator, space: Space) -> None:
+    async with Agent(operator, space, token(space, "m-balancer", AUDIENCE)) as stream:
+        for trouble, reason in (("Secret digits-tls: there is no tls.crt", "BalancerTrouble"), ("", "BalancerReady")):
+            end = time.monotonic() + 25
+            while space.condition("BalancerReady")[1] != reason:
+                assert time.monotonic() < end, space.condition("BalancerReady")
+                told = json.loads(record(space))
+                told["balancer"]["trouble"] = trouble
+                await stream.send_str(json.dumps(told))
+                await asyncio.sleep(0.3)
+            assert trouble in space.condition("BalancerReady")[2]
 
 
 async def test_a_record_for_another_model_ends_the_stream(operator: Operator, space: Space) -> None:

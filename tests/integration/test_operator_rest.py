@@ -4,7 +4,6 @@ By default it is watched for 32 s, in which its periodic looks (30 s) fall; `HAL
 """
 
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from e2e.cluster.cluster import Cluster
 from halcyon.control import kinds
 from tests.integration.operator_process import Operator, install
 from tests.integration.operator_space import Space, deployment, files
-from tests.integration.waiting import always, until
+from tests.integration.waiting import always, rested, until
 
 COUNT = 20
 REST_S = 60.0 if os.environ.get("HALCYON_FAULTS") == "all" else 32.0
@@ -55,12 +54,7 @@ def test_twenty_at_rest_are_not_written_to_not_after_a_restart_either_and_fit_in
         return operator.metrics()["halcyon_api_writes"], space.versions()
 
     # A status whose words alone have changed is written up to 10 s later.
-    before, since = written(), time.monotonic()
-    while time.monotonic() - since < QUIET_S:
-        now = written()
-        if now != before:
-            before, since = now, time.monotonic()
-        time.sleep(1)
+    before = rested(written, for_s=QUIET_S, every_s=1)
     secret = system.must(kinds.SECRET, "halcyon-tls")["metadata"]["resourceVersion"]
     lease = system.must(kinds.LEASE, "halcyon")["metadata"]["resourceVersion"]
     always(

@@ -1,16 +1,21 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from halcyon.simulate import page, report, scenarios
+from halcyon.simulate.budgeted import by_need, runs
 from halcyon.simulate.case import Outcome
 from halcyon.simulate.policies import parsed
 from halcyon.simulate.report import Cell, Point
 from halcyon.simulate.scenarios import LAWS
 from halcyon.simulate.shared import quota, simulate
-from halcyon.simulate.table import Effort, Store, Table, cells, digest, rows
+from halcyon.simulate.store import Store, digest, imported
+from halcyon.simulate.table import Effort, Table, cells, rows
 
 _CELL = Cell("S6-aibrix", "L1", 60.0)
 _ROW = {
@@ -101,6 +106,32 @@ def test_the_table_covers_every_scenario_with_a_load() -> None:
 
 def test_a_change_of_the_planner_is_none_for_the_peers() -> None:
     assert digest("kpa") == digest("hpa") != digest("halcyon")
+
+
+def test_the_planners_digest_knows_what_the_planner_is_made_of() -> None:
+    assert digest("halcyon") == digest("halcyon+balancer")
+    # Not what else lies in halcyon.scaling: a run of hours isn't thrown away for it.
+    assert "verdict" not in {path.stem for path in imported()}
+    assert {"planner", "queueing", "season", "spikes", "budget"} <= {path.stem for path in imported()}
+
+
+def test_the_balancer_refuses_who_cant_be_served_in_time() -> None:
+    # From 20 to 200 requests/s, and pods that take a minute: those who wait behind the backlog are all late.
+    case = replace(scenarios.scenario("S1", law=LAWS["L1"], start_s=60, seed=1), duration_s=600.0)
+    [waiting], [refusing] = runs((case,), parsed("halcyon")), runs((case,), parsed("halcyon+balancer"))
+    late = [float((run.latency_s > case.slo_s).sum()) for run in (waiting, refusing)]
+    assert np.isnan(waiting.latency_s).sum() == 0 < np.isnan(refusing.latency_s).sum()
+    assert late[1] < 0.05 * late[0]
+    assert np.isnan(refusing.latency_s).sum() + late[1] < late[0]
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), min_size=1, max_size=8), st.integers(0, 200))
+def test_a_shared_budget_is_kept_and_nobody_is_shrunk_for_another(models: list[tuple[int, int]], free: int) -> None:
+    wanted, present = [want for want, _ in models], [have for _, have in models]
+    budget = sum(present) + free
+    granted = by_need(wanted, present, budget, 0)
+    assert sum(granted) <= budget
+    assert all(min(want, have) <= got <= want for want, have, got in zip(wanted, present, granted, strict=True))
 
 
 def test_a_win_is_one_figure_no_worse_and_the_other_better_for_sure() -> None:

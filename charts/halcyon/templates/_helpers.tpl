@@ -28,13 +28,21 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- .Values.serviceAccount.name | default (include "halcyon.fullname" .) -}}
 {{- end -}}
 
-{{/* An image reference; the digest wins. Takes one entry of .Values.images. */}}
+{{/* An image reference; the digest wins. Takes the root and one entry of .Values.images. */}}
 {{- define "halcyon.image" -}}
-{{- if .digest -}}
-{{- printf "%s@%s" .repository .digest -}}
+{{- $root := index . 0 -}}
+{{- $image := index . 1 -}}
+{{- $name := printf "%s/%s" ($image.registry | default $root.Values.images.registry) $image.repository -}}
+{{- if $image.digest -}}
+{{- printf "%s@%s" $name $image.digest -}}
 {{- else -}}
-{{- printf "%s:%s" .repository .tag -}}
+{{- printf "%s:%s" $name $image.tag -}}
 {{- end -}}
+{{- end -}}
+
+{{/* An argument of a container with a value of anybody's. Kubernetes reads $(NAME) and $$ in arguments; $$ is what it makes $ of. */}}
+{{- define "halcyon.argument" -}}
+{{- printf "--%s=%s" (index . 0) (index . 1 | replace "$" "$$") | quote -}}
 {{- end -}}
 
 {{- define "halcyon.apiServiceName" -}}
@@ -54,10 +62,11 @@ someone else
 {{- end -}}
 {{- end -}}
 
-{{/* "true" where this release owns the APIService, or is about to. */}}
+{{/* "true" where this release owns the APIService, or is about to. One for listed namespaces asks nothing cluster-wide. */}}
 {{- define "halcyon.registers" -}}
 {{- $register := toString .Values.metricsAPI.register -}}
-{{- if eq $register "true" -}}
+{{- if .Values.watchNamespaces -}}
+{{- else if eq $register "true" -}}
 true
 {{- else if eq $register "auto" -}}
 {{- $owner := include "halcyon.apiServiceOwner" . -}}
@@ -67,15 +76,77 @@ true
 {{- end -}}
 {{- end -}}
 
+{{/* "true" where an object of the Prometheus Operator is wanted. Takes the root and the value: auto, true, false. */}}
+{{- define "halcyon.monitored" -}}
+{{- $create := toString (index . 1) -}}
+{{- if or (eq $create "true") (and (eq $create "auto") ((index . 0).Capabilities.APIVersions.Has "monitoring.coreos.com/v1")) -}}
+true
+{{- end -}}
+{{- end -}}
+
+{{/* Where models are: a namespaceSelector of the Prometheus Operator. */}}
+{{- define "halcyon.modelNamespaces" -}}
+{{- if .Values.watchNamespaces -}}
+matchNames:
+  {{- toYaml .Values.watchNamespaces | nindent 2 }}
+{{- else -}}
+any: true
+{{- end -}}
+{{- end -}}
+
+{{/* Options of `halcyon operator` that extraArgs may not give, in full or abbreviated: the chart's own. */}}
+{{- define "halcyon.ownOptions" -}}
+agents-service balancer-image gpu-budget http-port image-pull-secret kubeconfig log-level namespace operator-image pod-ip pod-name port
+prometheus-arrivals prometheus-ca-file prometheus-gpu-matchers prometheus-token-file prometheus-url server-image service
+service-annotations tls-secret watch-namespace
+{{- end -}}
+
 {{/* What the schema cannot say. */}}
 {{- define "halcyon.check" -}}
+{{- $values := .Values -}}
+{{- range $key := list "operator" "balancer" "triton" -}}
+{{- if not (or $values.images.registry (get $values.images $key).registry) -}}
+{{- fail (printf "images.registry is empty, so nobody knows where %s is: Halcyon's images are published nowhere yet. Push them and give the file that is written: make images push REGISTRY=registry.example.com/halcyon; helm ... --values build/images-values.yaml. Where they were loaded into the nodes by hand: --set images.registry=localhost" (get $values.images $key).repository) -}}
+{{- end -}}
+{{- end -}}
 {{- if and .Values.hostNetwork (eq (int .Values.ports.https) 10250) -}}
 {{- fail "hostNetwork: true with ports.https: 10250: the kubelet of the node listens there; give another port, for example ports.https=10260" -}}
 {{- end -}}
 {{- if eq (int .Values.ports.https) (int .Values.ports.http) -}}
 {{- fail (printf "ports.https and ports.http are both %d; they must differ, for example ports.https=10250 and ports.http=8080" (int .Values.ports.http)) -}}
 {{- end -}}
+{{- if and .Values.prometheus.caConfigMap.name .Values.prometheus.caSecret.name -}}
+{{- fail (printf "prometheus.caConfigMap.name is %s and prometheus.caSecret.name is %s; give one of them, for example prometheus.caConfigMap.name=ca" .Values.prometheus.caConfigMap.name .Values.prometheus.caSecret.name) -}}
+{{- end -}}
+{{- if and (not .Values.prometheus.url) (or .Values.prometheus.tokenSecret.name .Values.prometheus.caConfigMap.name .Values.prometheus.caSecret.name .Values.prometheus.gpuMatchers .Values.prometheus.arrivals) -}}
+{{- fail "prometheus has values and prometheus.url is empty, so nothing would be asked; give it, for example prometheus.url=http://prometheus-operated.monitoring:9090" -}}
+{{- end -}}
 {{- if and (not .Values.serviceAccount.create) (not .Values.serviceAccount.name) -}}
 {{- fail "serviceAccount.create: false needs serviceAccount.name, the name of an existing ServiceAccount of the release's namespace; for example serviceAccount.name=halcyon" -}}
+{{- end -}}
+{{- if and .Values.watchNamespaces (eq (toString .Values.metricsAPI.register) "true") -}}
+{{- fail "metricsAPI.register: true with watchNamespaces: external.metrics.k8s.io is of the whole cluster, and this release would answer for some namespaces only; leave metricsAPI.register at auto (models scale by the actuator Direct), or watchNamespaces empty" -}}
+{{- end -}}
+{{- range $argument := .Values.extraArgs -}}
+{{- $option := $argument | trimPrefix "--" | splitList "=" | first -}}
+{{- range $own := include "halcyon.ownOptions" $ | replace "\n" " " | splitList " " -}}
+{{- if hasPrefix $option $own -}}
+{{- fail (printf "extraArgs has %s, and the chart itself gives --%s; use the value for it (README.md), or another option, for example --workers=32" $argument $own) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- range $variable := .Values.extraEnv -}}
+{{- if has $variable.name (list "POD_NAMESPACE" "POD_NAME" "POD_IP") -}}
+{{- fail (printf "extraEnv has %s, which the chart itself gives; leave it out" $variable.name) -}}
+{{- end -}}
+{{- end -}}
+{{- if and .Values.networkPolicies.models.create (not (or .Values.networkPolicies.models.namespaces .Values.watchNamespaces)) -}}
+{{- fail "networkPolicies.models.create: true needs networkPolicies.models.namespaces: a NetworkPolicy is of one namespace; for example networkPolicies.models.namespaces={team-a,team-b}" -}}
+{{- end -}}
+{{- if and .Values.networkPolicies.operator.create .Values.hostNetwork -}}
+{{- fail "networkPolicies.operator.create: true with hostNetwork: true: policies don't hold for pods in the node's network; leave one of them out" -}}
+{{- end -}}
+{{- if and .Values.test.image.repository (not (or .Values.test.image.tag .Values.test.image.digest)) -}}
+{{- fail (printf "test.image.repository is %s, without tag and digest; give one, for example test.image.tag=26.07-py3" .Values.test.image.repository) -}}
 {{- end -}}
 {{- end -}}

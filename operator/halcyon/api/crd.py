@@ -37,14 +37,19 @@ from halcyon.api.types import (
 JsonSchema = dict[str, Any]
 
 _COLUMNS = (
-    ("Ready", "string", ".status.summary.ready", "Ready of wanted servers", 0),
-    ("State", "string", ".status.summary.state", "The reason that matters most", 0),
-    ("Queue", "string", ".status.summary.queue", "Waiting requests", 0),
-    ("GPU", "string", ".status.summary.gpu", "Mean GPU utilisation of the ready servers", 0),
-    ("Batch", "string", ".status.summary.batch", "Mean rows in a batch", 1),
-    ("Model", "string", ".status.model.name", "Name in requests", 1),
-    ("Image", "string", ".status.runtimeImage", "Triton image", 1),
+    ("Ready", "string", '.status.conditions[?(@.type=="Ready")].status', "Whether requests are answered", 0),
+    ("Reason", "string", ".status.summary.state", "The reason that matters most", 0),
+    ("Replicas", "string", ".status.summary.ready", "Ready of wanted servers", 0),
+    ("Max", "integer", ".spec.scaling.maxReplicas", "Most servers", 0),
+    ("Queue", "string", ".status.summary.queue", "Waiting requests, and how many the ready servers are to have", 0),
+    ("GPU%", "string", ".status.summary.gpu", "Mean GPU utilisation of the ready servers", 0),
+    ("Batch", "string", ".status.summary.batch", "Mean rows in a batch", 0),
+    ("URL", "string", ".status.endpoints.http", "Address inside the cluster", 0),
     ("Age", "date", ".metadata.creationTimestamp", "", 0),
+    ("Image", "string", ".status.runtimeImage", "Triton image", 1),
+    ("Policy", "string", ".status.scaling.policy", "What decides", 1),
+    ("Actuator", "string", ".status.scaling.actuator", "What writes the count", 1),
+    ("Scaled", "date", ".status.scaling.decisions[0].time", "When the count asked for last changed", 1),
 )
 
 

@@ -6,11 +6,17 @@ Defaults that depend on nothing stand beside their field in `spec`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
-from halcyon.api.spec import Spec
+from halcyon.api.spec import Spec, mode
+from halcyon.api.types import duration_s
 
 FALLBACK_BATCH = 8
 """Requests per instance that count as one batch where neither the spec nor anything else says how large a batch is."""
+
+
+IDLE_AFTER_S = 300.0
+"""A model that may go to 0 does so after this long without a request, where the spec doesn't say."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,41 @@ def targets(spec: Spec) -> ResolvedTargets:
         queue_depth=(given.queue_depth if given else None) or batch_capacity(spec),
         gpu_utilization=((given.gpu_utilization if given else None) or 80) if has_gpu else None,
     )
+
+
+def policy(spec: Spec) -> Literal["Planner", "Rules"]:
+    """What decides the count of a spec that has `scaling`."""
+    return (spec.scaling.policy if spec.scaling else None) or "Planner"
+
+
+def idle_after_s(spec: Spec) -> float | None:
+    """Seconds without a request until no replica is left; None where one always stays."""
+    if spec.scaling is None or spec.scaling.min_replicas > 0:
+        return None
+    return duration_s(spec.scaling.idle_after) if spec.scaling.idle_after else IDLE_AFTER_S
+
+
+def ignored(spec: Spec) -> tuple[str, ...]:
+    """Fields that are set and have no effect, a sentence each."""
+    scaling = spec.scaling
+    found = mode.ignored(spec.traffic)
+    if spec.rollout.canary is not None and spec.rollout.strategy != "Canary":
+        found.append(
+            f"spec.rollout.canary: the strategy {spec.rollout.strategy} knows no steps; strategy: Canary follows it"
+        )
+    if spec.rollout.on_failure == "Stay" and spec.rollout.strategy == "Canary":
+        found.append("spec.rollout.onFailure: a canary that fails always goes; onFailure: Rollback says so")
+    if scaling is None:
+        return tuple(found)
+    if policy(spec) == "Planner":
+        if scaling.behavior is not None:
+            found.append("spec.scaling.behavior: the policy Planner has a pace of its own; policy: Rules follows it")
+        return tuple(found)
+    if scaling.targets.latency is not None:
+        found.append("spec.scaling.targets.latency: the policy Rules knows no latency; policy: Planner follows it")
+    if scaling.schedules:
+        found.append("spec.scaling.schedules: the policy Rules knows no schedules; policy: Planner follows them")
+    return tuple(found)
 
 
 def server_connections(spec: Spec) -> int:

@@ -16,6 +16,11 @@ from halcyon.api.types import EXAMPLES, NAME_MESSAGE, NAME_PATTERN
 class SpecError(ValueError):
     """The resource breaks a rule. The text holds one sentence per violation."""
 
+    def __init__(self, *sentences: str) -> None:
+        super().__init__("; ".join(sentences))
+        self.sentences = sentences
+        """One per violation."""
+
 
 def parse(name: str, spec: Mapping[str, Any]) -> Spec:
     """The spec of the ModelDeployment `name`.
@@ -31,7 +36,7 @@ def parse(name: str, spec: Mapping[str, Any]) -> Spec:
     try:
         return Spec.model_validate_json(json.dumps(spec), strict=True)
     except ValidationError as error:
-        raise SpecError("; ".join(_sentences(error))) from None
+        raise SpecError(*_sentences(error)) from None
 
 
 def _sentences(error: ValidationError) -> list[str]:

@@ -2,18 +2,29 @@
 
 The agent reads nothing else of the resource: not its spec, so an invalid spec can't reach it, and not the operator's
 version. Standard library only: the agent's memory is a budget.
+
+Operator and agents are not replaced in one moment: a field that a later version adds has a default, which is what agents of before
+did without it, and one that this version doesn't know is left out.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 PLAN_KEY = "plan.json"
 """Key of the ConfigMap's data that holds the plan."""
 PLAN_VERSION = 1
 
+CERTIFICATE_FOLDER = "certificate"
+"""Of a balancer pod, below /var/run/secrets: the Secret of `traffic.tls`. It is no part of the plan."""
+CLIENTS_FOLDER = "clients"
+"""The same for the authorities of clients."""
+KEYS_FOLDER = "keys"
+"""The same for `traffic.apiKeys`."""
 
 _BROKEN = (KeyError, TypeError, AttributeError, RecursionError, UnicodeDecodeError, json.JSONDecodeError)
 
@@ -69,10 +80,24 @@ class BalancerPlan:
     """How long a stopping server may still answer."""
     collector: Collector | None = None
     """None where nothing collects: the balancer works alone."""
+    source_share: int = 100
+    """Percent of `queue_limit` that the requests of one source address may take; 100 is no bound of its own."""
+    sequences: bool = False
+    """The model keeps a state between requests, so none may be computed twice."""
+    sticky_header: str = ""
+    """Header whose value binds requests to one pod, which keeps them while it drains; empty: none does."""
+    max_request_bytes: int = 0
+    """Largest request; 0 is no bound of the balancer's own."""
+    access_log: str = "None"
+    """Which requests are logged: None, Errors or All."""
 
     def to_json(self) -> str:
-        """One line, keys sorted: equal plans are equal text."""
-        return json.dumps({"version": PLAN_VERSION, **asdict(self)}, sort_keys=True, separators=(",", ":"))
+        """One line, keys sorted: equal plans are equal text. What is as agents of before took it for granted is left out."""
+        raw = {"version": PLAN_VERSION, **asdict(self)}
+        for name in _LATER:
+            if raw[name] == getattr(BalancerPlan, name):
+                del raw[name]
+        return json.dumps(raw, sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> BalancerPlan:
@@ -86,8 +111,18 @@ class BalancerPlan:
             version = raw.pop("version")
             if version != PLAN_VERSION:
                 raise PlanError(f"plan has version {version}; this agent reads version {PLAN_VERSION}")
-            slots = tuple(Slot(**slot) for slot in raw.pop("slots"))
+            slots = tuple(_made(Slot, slot) for slot in raw.pop("slots"))
             collector = raw.pop("collector")
-            return cls(**raw, slots=slots, collector=Collector(**collector) if collector else None)
+            return _made(cls, {**raw, "slots": slots, "collector": _made(Collector, collector) if collector else None})
         except _BROKEN as error:
             raise PlanError(f"not a balancer plan: {error}") from error
+
+
+_LATER = ("source_share", "sequences", "sticky_header", "max_request_bytes", "access_log")
+"""Fields that were added."""
+
+
+def _made(kind: type[T], raw: dict[str, Any]) -> T:
+    """Of the fields that this version knows."""
+    known = kind.__dataclass_fields__  # type: ignore[attr-defined]  # only dataclasses are given
+    return kind(**{name: value for name, value in raw.items() if name in known})

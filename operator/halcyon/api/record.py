@@ -4,16 +4,16 @@ Counters are cumulative since the start of their process and may restart at zero
 None means "not known", which is never zero. Standard library only: the agent's memory is a budget.
 
 Agents and operator are not replaced in one moment: a field that a later version adds has a default, so that records of older
-agents are read. The other way round a field too many is refused, so an operator that is older than the agents (rolled back,
-say) hears nothing from them until it has rolled the balancers back too.
+agents are read, and a field that this version doesn't know is left out, so that an operator that was rolled back still hears.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
+T = TypeVar("T")
 RECORD_VERSION = 1
 
 PodState = Literal["starting", "ready", "draining", "maintenance", "unreachable"]
@@ -54,15 +54,19 @@ class BalancerSample:
     """One HAProxy process, both protocols together."""
 
     queued: int
-    """Requests that wait in it now."""
+    """Requests that wait in it now, those held included."""
     inflight: int
     """Requests that servers are working on for it now."""
     requests: int
     """Counter: requests that reached it for inference, refused ones included."""
     refused: int
-    """Counter: requests that it refused (queue full, no server, waited too long)."""
+    """Counter: requests that it refused (queue full, no hope of an answer in time, no server in time, waited too long)."""
     errors: int
     """Counter: answers lost on the way (connection to a server failed or broke)."""
+    held: int = 0
+    """Requests that wait in it now because no server is up."""
+    trouble: str = ""
+    """Why it does not do all that it was asked to, in a sentence; empty where it does."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +136,7 @@ class Record:
                 raise RecordError(f"record has version {version}; this operator reads version {RECORD_VERSION}")
             balancer = raw.pop("balancer")
             pods = tuple(_pod(pod) for pod in raw.pop("pods"))
-            return cls(**raw, balancer=BalancerSample(**balancer) if balancer else None, pods=pods)
+            return _made(cls, {**raw, "balancer": _made(BalancerSample, balancer) if balancer else None, "pods": pods})
         except _BROKEN as error:
             raise RecordError(f"not a record: {error}") from error
 
@@ -140,5 +144,11 @@ class Record:
 def _pod(raw: dict[str, Any]) -> PodSample:
     batches = raw.get("batches")
     if batches is not None:
-        batches = BatchStats(**{**batches, "sizes": tuple(tuple(size) for size in batches["sizes"])})
-    return PodSample(**{**raw, "versions": tuple(raw["versions"]), "batches": batches})
+        batches = _made(BatchStats, {**batches, "sizes": tuple(tuple(size) for size in batches["sizes"])})
+    return _made(PodSample, {**raw, "versions": tuple(raw["versions"]), "batches": batches})
+
+
+def _made(kind: type[T], raw: dict[str, Any]) -> T:
+    """Of the fields that this version knows."""
+    known = kind.__dataclass_fields__  # type: ignore[attr-defined]  # only dataclasses are given
+    return kind(**{name: value for name, value in raw.items() if name in known})

@@ -91,31 +91,65 @@ spec:
   scaling:
     minReplicas: 2
     maxReplicas: 12
-    policy: Rules
+    policy: Planner
     actuator: HPA
+    mode: Active
     targets:
+      latency: 300ms
       queueDepth: 32
       gpuUtilization: 70
-    behavior:
-      scaleUp:
-        stabilizationWindowSeconds: 0
-        selectPolicy: Max
-        policies:
-          - type: Pods
-            value: 4
-            periodSeconds: 15
-      scaleDown:
-        stabilizationWindowSeconds: 120
-        selectPolicy: Min
-        policies:
-          - type: Percent
-            value: 50
-            periodSeconds: 60
+    schedules:
+      - name: office-hours
+        start: 30 7 * * 1-5
+        duration: 11h
+        timeZone: Europe/Berlin
+        minReplicas: 4
+        maxReplicas: 10
   traffic:
+    balancer: HAProxy
     balancerReplicas: 3
     queueLimit: 500
+    sourceShare: 50
     requestTimeout: 10s
     drain: 45s
+    maxRequestSize: 16Mi
+    accessLog: Errors
+    stickiness:
+      header: x-sequence-id
+    gateway:
+      name: edge
+      namespace: infra
+      http:
+        sectionName: https
+        hostnames:
+          - digits.example.com
+      grpc:
+        sectionName: https
+        hostnames:
+          - grpc.digits.example.com
+    service:
+      type: LoadBalancer
+      annotations:
+        external-dns.alpha.kubernetes.io/hostname: digits.example.com
+      sourceRanges:
+        - 10.0.0.0/8
+        - fd00::/8
+    tls:
+      secretName: digits-tls
+      clientCA: digits-clients
+    apiKeys:
+      secretName: digits-keys
+  rollout:
+    strategy: Canary
+    surgeWait: 2m
+    onFailure: Rollback
+    canary:
+      steps:
+        - weight: 10
+          pause: 5m
+        - weight: 50
+          pause: 10m
+      analysis: "On"
 """
 """A ModelDeployment that sets every field that can be set beside the others."""
 
@@ -123,10 +157,29 @@ ALTERNATIVES: dict[str, Any] = {
     "spec.model.source.persistentVolumeClaim": {"claimName": "models", "path": "resnet50"},
     "spec.model.versions.latest": 1,
     "spec.model.versions.all": True,
+    "spec.scaling.idleAfter": "10m",
+    "spec.scaling.behavior": {
+        "scaleUp": {
+            "stabilizationWindowSeconds": 0,
+            "selectPolicy": "Max",
+            "policies": [{"type": "Pods", "value": 4, "periodSeconds": 15}],
+        },
+        "scaleDown": {
+            "stabilizationWindowSeconds": 120,
+            "selectPolicy": "Min",
+            "policies": [{"type": "Percent", "value": 50, "periodSeconds": 60}],
+        },
+    },
 }
-"""Values of the fields that exclude others, by path."""
+"""Values of the fields that exclude others, or that others exclude, by path."""
 
-ROLLING = ("spec.model", "spec.runtime", "spec.batching", "spec.traffic.drain")
+ROLLING = (
+    "spec.model",
+    "spec.runtime",
+    "spec.batching",
+    "spec.traffic.drain",
+    "spec.traffic.stickiness",
+)
 """A change of these, or below them, is a new revision. A test holds it against `halcyon.render.revision`."""
 
 

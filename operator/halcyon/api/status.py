@@ -43,9 +43,9 @@ class Summary(_Documented):
     state: Short | None = None
     """The reason that matters most."""
     queue: Short | None = None
-    """Waiting requests."""
+    """Waiting requests, and beside them, where there is a target, how many the ready servers are to have: `12/48`."""
     gpu: Short | None = None
-    """Mean GPU utilisation of the ready servers."""
+    """Mean GPU utilisation of the ready servers, in percent."""
     batch: Short | None = None
     """Mean rows in a batch."""
 
@@ -70,6 +70,9 @@ class Endpoints(_Documented):
     """KServe v2 over HTTP."""
     grpc: Short
     """KServe v2 over gRPC."""
+    headless: Short | None = None
+    """Name that resolves to every ready server pod, for clients of gRPC that balance by themselves; there only where
+    spec.traffic.balancer is not HAProxy."""
 
 
 class ModelStatus(_Documented):
@@ -87,17 +90,43 @@ class SignalStatus(_Documented):
     """One signal that scaling follows."""
 
     name: Short
-    """queueDepth or gpuUtilization."""
+    """requestRate (requests per second), queueDepth (requests that wait) or gpuUtilization (percent)."""
     value: Short | None = None
-    """Sum over the replicas; absent while it is missing."""
-    target: Short
-    """Target of one replica."""
+    """Of all replicas together; absent while it is missing. Rounded, and written when it has moved by a fifth."""
+    target: Short | None = None
+    """Target of one replica; absent where there is no objective for it."""
+    proposal: Count | None = None
+    """The count that it asks for."""
     source: Short
-    """Where it comes from."""
+    """Where it comes from: `agents`, `scrape`, `prometheus` or `derived`."""
     observed_at: Time | None = None
     """When this value was seen."""
     missing: Long | None = None
     """Why there is no value."""
+
+
+class PartStatus(_Documented):
+    """What one part of a decision asks for."""
+
+    name: Short
+    """rate, trend, season, spike, backlog, queueDepth or gpuUtilization."""
+    replicas: Count
+    """The count that it asks for."""
+    why: Long
+    """With numbers."""
+
+
+class DecisionStatus(_Documented):
+    """A change of the count asked for."""
+
+    time: Time
+    """When it was decided."""
+    before: Count
+    """The count asked for before."""
+    after: Count
+    """The count asked for from then on."""
+    why: Long
+    """In one sentence."""
 
 
 class ScalingStatus(_Documented):
@@ -109,12 +138,24 @@ class ScalingStatus(_Documented):
     """Why this one."""
     policy: Short
     """What decides."""
+    mode: Short
+    """Whether the count is written: Active, Recommend or Paused."""
     desired: Count | None = None
     """The count asked for."""
+    current: Count | None = None
+    """The count in force when it was decided."""
+    limited_by: Annotated[tuple[Short, ...], Field(max_length=8)] | None = None
+    """What changed or kept the count after the signals had spoken: min, max, hold, veto, idle, learning, unknown and others."""
     why: Long | None = None
     """The last decision in one sentence."""
+    decided_at: Time | None = None
+    """When what is shown here was decided; it is shown anew when it says something new."""
+    parts: Annotated[tuple[PartStatus, ...], Field(max_length=8), ListMap(("name",))] | None = None
+    """What each part of the decision asks for; the largest counts."""
     signals: Annotated[tuple[SignalStatus, ...], Field(max_length=8), ListMap(("name",))] | None = None
     """The signals."""
+    decisions: Annotated[tuple[DecisionStatus, ...], Field(max_length=10)] | None = None
+    """The last changes of the count asked for, the newest first."""
 
 
 class RevisionStatus(_Documented):
@@ -124,6 +165,64 @@ class RevisionStatus(_Documented):
     """The revision that serves."""
     target: Short | None = None
     """The revision that the accepted spec asks for."""
+
+
+class FailedRevision(_Documented):
+    """The revision that the spec asks for and that is not served."""
+
+    revision: Short
+    """Its ControllerRevision."""
+    reason: Short
+    """One word, as in the conditions."""
+    message: Long
+    """Triton's own where Triton gave one."""
+    finished_at: Time
+    """When it was given up."""
+
+
+class PastRollout(_Documented):
+    """How the last rollout to a revision ended."""
+
+    revision: Short
+    """Its ControllerRevision."""
+    result: Literal["Served", "Failed", "Superseded"]
+    """Superseded: the spec asked for another one before this one was reached."""
+    finished_at: Time
+    """When it ended."""
+    message: Long | None = None
+    """Why, where it was not served."""
+
+
+class CanaryStatus(_Documented):
+    """A canary under way."""
+
+    step: Count
+    """Which of the steps, from 1."""
+    weight: Count
+    """Percent of the requests that go to it once a pod of it is ready."""
+    pods: Count
+    """Pods of it."""
+
+
+class RolloutStatus(_Documented):
+    """How the revision asked for takes over."""
+
+    phase: Literal["Complete", "Progressing", "Blocked", "Failed", "RollingBack", "RolledBack"]
+    """Blocked: there is no room for it. Failed: it failed and stays. RolledBack: it failed and the one before serves."""
+    strategy: Literal["Surge", "Replace", "Canary"]
+    """What is done, where spec.rollout.strategy is Auto."""
+    strategy_reason: Long | None = None
+    """Why pods are replaced."""
+    canary: CanaryStatus | None = None
+    """There while a canary is under way."""
+    message: Long | None = None
+    """What is, why, and what to do."""
+    started_at: Time | None = None
+    """When the rollout to the revision asked for began."""
+    failed: FailedRevision | None = None
+    """The revision asked for, where it failed. It isn't tried again until the spec changes."""
+    history: Annotated[tuple[PastRollout, ...], Field(max_length=10)] | None = None
+    """How the last rollouts ended, the newest first."""
 
 
 class Status(_Documented):
@@ -149,3 +248,5 @@ class Status(_Documented):
     """What scaling does."""
     revision: RevisionStatus | None = None
     """Revisions."""
+    rollout: RolloutStatus | None = None
+    """How the revision asked for takes over."""

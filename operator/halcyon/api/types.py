@@ -219,11 +219,44 @@ def quantity(text: str) -> Decimal:
     return Decimal(found[1]) * _FACTOR[found[2]]
 
 
+def quantity_field(low: str, high: str) -> Any:  # a type expression
+    """The type of a quantity field between `low` and `high`, both allowed."""
+    limit = f"must lie between {low} and {high}"
+
+    def fits(text: str) -> bool:
+        return quantity(low) <= quantity(text) <= quantity(high)
+
+    def check(text: str) -> str:
+        if not fits(text):
+            raise ValueError(limit)
+        return text
+
+    rule = Rule(
+        cel=f"quantity(self).compareTo(quantity('{low}')) >= 0 && quantity(self).compareTo(quantity('{high}')) <= 0",
+        check=fits,
+        message="",
+        static=limit,
+    )
+    return Annotated[Quantity, AfterValidator(check), StringRules((rule,))]
+
+
+def _cidr_pattern() -> str:
+    """Exact, because the CIDR functions of CEL are younger than the oldest API server that the chart allows."""
+    octet = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+    group = "[0-9a-f]{1,4}"
+    # Where the zeros are left out: n groups before, at most 7 - n behind.
+    short = [f"({group}:){{{n}}}(:{group}){{1,{7 - n}}}" for n in range(1, 7)]
+    v6 = "|".join([f"({group}:){{7}}{group}", f"({group}:){{1,7}}:", *short, f":((:{group}){{1,7}}|:)"])
+    return rf"^(({octet}\.){{3}}{octet}/(3[0-2]|[12]?[0-9])|({v6})/(12[0-8]|1[01][0-9]|[1-9]?[0-9]))$"
+
+
+_CIDR = _cidr_pattern()
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _DNS_NAME = rf"{_LABEL}(\.{_LABEL})*"
 EXAMPLES = {
     _DURATION.pattern: "for example 500us, 2ms, 30s, 1m30s or 2h",
     _QUANTITY: "for example 500m, 2 or 4Gi",
+    _CIDR: "for example 10.0.0.0/8 or fd00::/8",
 }
 """Good values, by the pattern that says what is one."""
 
@@ -256,4 +289,6 @@ LabelKey = Annotated[
         max_length=317,
     ),
 ]
+Cidr = Annotated[str, StringConstraints(pattern=_CIDR, min_length=1, max_length=43)]
+"""A range of addresses. IPv6 in small letters."""
 Text = Annotated[str, Field(max_length=4096)]

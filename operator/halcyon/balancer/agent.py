@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import time
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import aiohttp
 
 from halcyon.api.plan import PLAN_KEY, BalancerPlan, PlanError
-from halcyon.balancer import dead_backend, endpoints, probes, sensor
+from halcyon.balancer import dead_backend, endpoints, exposition, probes, sensor
 from halcyon.balancer.dead_backend import Outcomes
-from halcyon.balancer.haproxy_config import ConfigError, Listen, Ports
+from halcyon.balancer.haproxy_config import STOPPING, ConfigError
 from halcyon.balancer.kube import Access, Watch
 from halcyon.balancer.log import log
+from halcyon.balancer.pacing import Pacing
 from halcyon.balancer.pilot import Pilot
 from halcyon.balancer.runtime_socket import HaproxyError, RuntimeSocket
+from halcyon.balancer.settings import files, listen
 from halcyon.balancer.triton import TritonClient
 from halcyon.balancer.uplink import Uplink
 
@@ -33,46 +32,20 @@ if TYPE_CHECKING:
 
     from halcyon.api.plan import Collector
     from halcyon.balancer.sensor import Sighting
+    from halcyon.balancer.settings import Settings
     from halcyon.balancer.slots import Endpoint
 
 TURN_S = 2.0
 """Longest time without a turn; each look brings one too."""
-WAITING_TURN_S = 0.2
-"""While no server is in use: a request that comes now must be told at once."""
+STORM_S = 0.05
+"""Least time between two turns that endpoints or a plan have asked for: each of them takes effect at once, a storm of them together."""
+KNOCK_S = 0.15
+"""While no server is in use, HAProxy is asked so often who came: whoever finds no server is told at once."""
+URGENT_S = 1.0
+"""Least time between two records that are sent at once."""
 LOOK_S = 1.0
 SUSPECT_LOOK_S = 0.5
 _ANSWER_S = 5.0
-_STALE_DRAIN_S = 30.0
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Where the agent runs."""
-
-    namespace: str
-    plan: str
-    """Name of the plan's ConfigMap."""
-    pod: str
-    """Name of this pod."""
-    run_dir: Path = Path("/run/halcyon")
-    port: int = 9100
-    ports: Ports = field(default_factory=Ports)
-    metrics_port: int = 8002
-    """Triton's."""
-    secrets: Path = Path("/var/run/secrets")
-    """Holds `kubernetes.io/serviceaccount/` and `halcyon/token`."""
-    host: str | None = None
-    """Address of the probes; all where it is None."""
-
-
-def has_ipv6() -> bool:
-    """HAProxy can listen on IPv6 here."""
-    try:
-        with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
-            probe.bind(("::", 0))
-    except OSError:
-        return False
-    return True
 
 
 class Agent:
@@ -85,8 +58,7 @@ class Agent:
         self._access = access
         self._plan_copy = run_dir / "plan.json"
         self._runtime = RuntimeSocket(str(run_dir / "haproxy.sock"), str(run_dir / "master.sock"), settings.ports)
-        listen = Listen(settings.ports, has_ipv6(), str(run_dir / "haproxy.sock"))
-        self._pilot = Pilot(self._runtime, run_dir / "haproxy.cfg", listen)
+        self._pilot = Pilot(self._runtime, settings.config, listen(settings), files=files(settings))
         self._plan: BalancerPlan | None = None
         self._slices: Mapping[str, Mapping[str, Any]] | None = None
         self._endpoints: tuple[Endpoint, ...] | None = None
@@ -96,9 +68,11 @@ class Agent:
         self._wake = asyncio.Event()
         self._replan = asyncio.Event()
         self._uplink: Uplink | None = None
-        self._refused = 0
+        self._pacing = Pacing(self._pilot.variables)
+        self._came = 0
+        self._told_at = float("-inf")
         self._plan_errors = 0
-        self._not_ready_until = float("-inf")
+        self._leaving_until = float("-inf")
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set."""
@@ -131,30 +105,54 @@ class Agent:
 
     def ready(self) -> str | None:
         """Ready takes a HAProxy that answers and runs a plan, and endpoints: from the API server, or those of a former agent."""
-        if time.monotonic() < self._not_ready_until:
+        if self._is_leaving():
             return "draining"
+        if self._pilot.is_shut:
+            return self._pilot.trouble or "HAProxy takes over its first certificate"
         if not self._pilot.answered_within(_ANSWER_S):
             return "HAProxy does not answer"
         if self._endpoints is None and not self._took_over:
             return "EndpointSlices are not known yet"
         return None
 
-    def metrics(self) -> Mapping[str, float]:
-        """Gauges about the agent itself; HAProxy has its own exporter."""
-        return {
-            "endpoints": len(self._endpoints or ()),
-            "endpoints_known": float(self._endpoints is not None),
-            "endpoints_unplaced": len(self._pilot.unplaced),
-            "maintenance": len(self._maintenance),
-            "plan_errors_total": self._plan_errors,
-            "reloads_total": self._pilot.reloads,
-            "uplinks": self._uplink.connected if self._uplink else 0,
-        }
+    def metrics(self) -> str:
+        """The page of `exposition`; HAProxy has its own exporter."""
+        return exposition.page(
+            exposition.View(
+                reading=self._pilot.reading,
+                endpoints=self._endpoints,
+                sightings=self._sightings,
+                maintenance=self._maintenance,
+                unplaced=len(self._pilot.unplaced),
+                reloads=self._pilot.reloads,
+                plan_errors=self._plan_errors,
+                in_trouble=bool(self._pilot.trouble),
+                uplinks=self._uplink.connected if self._uplink else 0,
+                process=exposition.process(),
+            )
+        )
 
     async def drain(self, delay_s: float) -> None:
-        """Not ready from now on; after `delay_s` the caller may stop HAProxy. Where it then isn't stopped, ready again."""
-        self._not_ready_until = time.monotonic() + delay_s + _STALE_DRAIN_S
+        """Not ready from now on, and clients are asked to go; when it returns, the caller may stop HAProxy.
+
+        That is after `delay_s`, and as long as the drain of the plan later while requests wait for the first server: a HAProxy
+        that is stopped hears of none. Where it then isn't stopped, all is as before after `stop_within_s`. An agent that dies
+        here takes the time with it: the next one knows nothing of a stop, and asks nobody to go.
+        """
+        longest_s = delay_s + (self._plan.drain_ms / 1000 if self._plan else 0.0)
+        until = time.monotonic() + longest_s
+        self._leaving_until = max(self._leaving_until, until + self._settings.stop_within_s)
+        self._wake.set()
         await asyncio.sleep(delay_s)
+        with contextlib.suppress(HaproxyError):
+            while (await self._runtime.knocks()).held:
+                if time.monotonic() >= until:
+                    break
+                await asyncio.sleep(KNOCK_S)
+        self._leaving_until = time.monotonic() + self._settings.stop_within_s
+
+    def _is_leaving(self) -> bool:
+        return time.monotonic() < self._leaving_until
 
     # Loops.
 
@@ -250,18 +248,36 @@ class Agent:
     async def _turns(self) -> None:
         while True:
             self._wake.clear()
+            self._pilot.variables.want({STOPPING: int(self._is_leaving())})
             await self._pilot.turn(self._endpoints, out=self._maintenance)
-            reading = self._pilot.reading
-            if reading is not None:
-                self._took_over = self._took_over or self._pilot.in_use
-                if not self._pilot.in_use and (reading.queued or reading.refused > self._refused):
-                    self._offer(urgent=True)
-                self._refused = reading.refused
+            if self._pilot.reading is not None:
+                self._took_over = self._took_over or self._pilot.in_use > 0
+            await asyncio.sleep(STORM_S)
+            await (self._woken(TURN_S) if self._pilot.in_use else self._woken_or_asked())
+
+    async def _woken(self, limit_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                await self._wake.wait()
+
+    async def _woken_or_asked(self) -> None:
+        """Return for the next turn; tell at once of requests that find no server. What is asked here costs HAProxy microseconds."""
+        clock = asyncio.get_running_loop().time
+        until = clock() + TURN_S
+        while clock() < until and not self._wake.is_set():
+            await self._woken(KNOCK_S)
             try:
-                async with asyncio.timeout(TURN_S if self._pilot.in_use else WAITING_TURN_S):
-                    await self._wake.wait()
-            except TimeoutError:
-                continue
+                came = (await self._runtime.knocks()).came
+            except HaproxyError:
+                return
+            if self._pilot.reading is None:
+                return
+            # Fewer than before: another process, which has had all of its own since.
+            knocked, self._came = came != self._came and came > 0, came
+            if knocked and clock() - self._told_at >= URGENT_S:
+                self._told_at = clock()
+                await self._pilot.turn(self._endpoints, out=self._maintenance)
+                self._offer(urgent=True)
 
     async def _looks(self, session: aiohttp.ClientSession, plan: BalancerPlan) -> None:
         client = TritonClient(session, plan.model, self._settings.ports.server_http, self._settings.metrics_port)
@@ -293,6 +309,7 @@ class Agent:
             before = {pod: outcomes for pod, outcomes in {**before, **after}.items() if pod in self._sightings}
             # A record is of one moment: HAProxy is read right after the pods.
             await self._pilot.turn(self._endpoints, out=self._maintenance)
+            await self._pacing.look(self._pilot.reading, servers=self._pilot.in_use, now=clock())
             self._offer(urgent=False)
             next_s = max(next_s + (SUSPECT_LOOK_S if verdict.suspects else LOOK_S), clock())
             await asyncio.sleep(next_s - clock())
@@ -310,6 +327,7 @@ class Agent:
             endpoints=self._endpoints,
             sightings=self._sightings,
             maintenance=self._maintenance,
+            trouble=self._pilot.trouble,
         )
         self._uplink.offer(record, urgent=urgent)
 

@@ -16,8 +16,8 @@ from halcyon.balancer.log import log
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from halcyon.balancer.agent import Settings
     from halcyon.balancer.kube import Access
+    from halcyon.balancer.settings import Settings
 
 LAST_WORK_S = 2.0
 """From SIGTERM until the end at the latest. A native sidecar gets its SIGTERM after HAProxy has ended."""
@@ -33,19 +33,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=Path("/run/halcyon"),
         help="directory shared with HAProxy (default: %(default)s)",
     )
+    parser.add_argument("--certificate-secret", default="", metavar="NAME", help="Secret with the certificate of TLS")
+    parser.add_argument("--clients-secret", default="", metavar="NAME", help="Secret with the authority of clients")
+    parser.add_argument("--keys-secret", default="", metavar="NAME", help="Secret with the API keys of clients")
     parser.add_argument("--port", type=int, default=9100, help="port of the probes (default: %(default)s)")
 
 
 def settings(arguments: argparse.Namespace) -> Settings:
     """The settings in parsed arguments; the pod's name is in the environment."""
-    from halcyon.balancer.agent import Settings  # noqa: PLC0415 - `halcyon --help` needs no network code
+    from halcyon.balancer.secret_files import Secrets  # noqa: PLC0415 - same
+    from halcyon.balancer.settings import Settings  # noqa: PLC0415 - `halcyon --help` needs no network code
 
+    front = Secrets(arguments.certificate_secret, arguments.clients_secret, arguments.keys_secret)
     return Settings(
         namespace=arguments.namespace,
         plan=arguments.plan,
         pod=os.environ.get("POD_NAME") or socket.gethostname(),
         run_dir=arguments.run_dir,
         port=arguments.port,
+        front=front if front != Secrets() else None,
     )
 
 

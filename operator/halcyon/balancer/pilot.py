@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from halcyon.balancer import haproxy_config, slots
 from halcyon.balancer.log import log
 from halcyon.balancer.runtime_socket import HaproxyError, RefusedError
+from halcyon.balancer.secret_files import Tls
+from halcyon.balancer.variables import Variables
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from halcyon.api.plan import BalancerPlan
     from halcyon.balancer.haproxy_config import Listen
     from halcyon.balancer.runtime_socket import Reading, RuntimeSocket
+    from halcyon.balancer.secret_files import Files
     from halcyon.balancer.slots import Endpoint, Line
 
 RETRY_S = 30.0
@@ -32,6 +35,7 @@ RETRY_S = 30.0
 @dataclass(frozen=True)
 class _Wanted:
     plan: BalancerPlan
+    listen: Listen
     digest: str
 
 
@@ -44,6 +48,7 @@ class Pilot:
         config_path: Path,
         listen: Listen,
         *,
+        files: Files | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Nothing is read or written before the first turn.
@@ -52,18 +57,23 @@ class Pilot:
             runtime: HAProxy's sockets.
             config_path: haproxy.cfg.
             listen: ports and socket.
+            files: of Secrets, looked at in each turn; None where there are none.
             clock: seconds; it must not jump.
         """
         self._runtime = runtime
         self._config_path = config_path
         self._listen = listen
+        self._files = files
         self._clock = clock
         self._wanted: _Wanted | None = None
         self._serving: _Wanted | None = None
         self._refused: tuple[str, float] | None = None
+        self._refusal = ""
         self._lines: tuple[Line, ...] | None = None
         self._written = ""
         self._turn_lock = asyncio.Lock()
+        self.variables = Variables(runtime)
+        """What HAProxy's rules are told; each turn tells what is new."""
         self._answered_at = float("-inf")
         self.reading: Reading | None = None
         """What HAProxy said in the last turn; None where it did not answer."""
@@ -77,9 +87,9 @@ class Pilot:
         return bool(self._written) or self._config_path.exists()
 
     @property
-    def in_use(self) -> bool:
-        """Some server line takes requests."""
-        return any(line.state == "ready" for line in self._lines or ())
+    def in_use(self) -> int:
+        """Server lines that take requests."""
+        return sum(line.state == "ready" for line in self._lines or ())
 
     def answered_within(self, limit_s: float) -> bool:
         """HAProxy answered not longer ago than that."""
@@ -91,7 +101,17 @@ class Pilot:
         Raises:
             ConfigError: where it can't be a configuration. The former one stays.
         """
-        self._wanted = _Wanted(plan, haproxy_config.digest(plan, listen=self._listen))
+        self._wanted = _Wanted(plan, self._listen, haproxy_config.digest(plan, listen=self._listen))
+
+    @property
+    def is_shut(self) -> bool:
+        """HAProxy runs, and nobody can come: it has no certificate yet."""
+        return self._serving is not None and self._serving.listen.tls == Tls()
+
+    @property
+    def trouble(self) -> str:
+        """Why HAProxy does not do all that it was asked to; empty where it does."""
+        return (self._files.trouble if self._files is not None else "") or self._refusal
 
     async def turn(self, endpoints: tuple[Endpoint, ...] | None, *, out: AbstractSet[str] = frozenset()) -> None:
         """One step towards what is wanted.
@@ -101,6 +121,7 @@ class Pilot:
             out: pods that must take no request.
         """
         async with self._turn_lock:
+            self._look_at_files()
             wanted = self._wanted
             if wanted is None:
                 return
@@ -117,12 +138,24 @@ class Pilot:
             elif reading.config != wanted.digest:
                 reading = await self._reload(reading, wanted)
             else:
-                self._serving = wanted
+                self._serving, self._refusal = wanted, ""
             try:
                 await self._place(reading, endpoints, out, wanted)
             except HaproxyError as error:
                 log("warning", "a change of HAProxy's servers failed; trying again", error=str(error))
+            if reading is not None:
+                await self.variables.tell(reading.process)
             self.reading = reading
+
+    def _look_at_files(self) -> None:
+        if self._files is None:
+            return
+        self._files.look()
+        listen = replace(self._listen, tls=self._files.tls, keys=self._files.keys)
+        if listen != self._listen:
+            self._listen = listen
+            if self._wanted is not None:
+                self.accept(self._wanted.plan)
 
     async def _reload(self, reading: Reading, wanted: _Wanted) -> Reading:
         now = self._clock()
@@ -130,7 +163,7 @@ class Pilot:
             return reading
         lines = slots.resize(self._lines or (), _capacities(wanted.plan))
         before = self._written or self._read_config()
-        self._write(wanted.plan, lines)
+        self._write(wanted, lines)
         try:
             await self._runtime.reload()
             # The runtime socket is the new worker's from here on.
@@ -139,12 +172,13 @@ class Pilot:
             # A master that does not answer yet is asked again in the next turn.
             if isinstance(error, RefusedError):
                 self._refused = (wanted.digest, now + RETRY_S)
+                self._refusal = str(error)
             log("error", "HAProxy did not take its new configuration; the former one stays", error=str(error))
             self._lines = slots.adopt(reading.lines, now=now)
             if before:
                 self._store(before)
             return reading
-        self._lines, self._serving, self._refused = lines, wanted, None
+        self._lines, self._serving, self._refused, self._refusal = lines, wanted, None, ""
         self.reloads += 1
         log("info", "HAProxy runs a new configuration", config=wanted.digest, process=reading.process)
         return reading
@@ -157,7 +191,7 @@ class Pilot:
         lines = self._lines or ()
         if endpoints is None:
             if owner:
-                self._write(owner.plan, lines)
+                self._write(owner, lines)
             return
         placement = slots.place(
             lines,
@@ -165,6 +199,7 @@ class Pilot:
             reading.lines if reading else {},
             now=self._clock(),
             drain_s=(owner or wanted).plan.drain_ms / 1000,
+            keep=bool((owner or wanted).plan.sticky_header),
             out=out,
         )
         if placement.unplaced and placement.unplaced != self.unplaced:
@@ -173,24 +208,31 @@ class Pilot:
         self._lines, self.unplaced = placement.lines, placement.unplaced
         # The file first: a HAProxy that restarts in between then has the newer state.
         if owner:
-            self._write(owner.plan, placement.lines)
+            self._write(owner, placement.lines)
         if placement.commands:
             await self._runtime.apply(placement.commands)
 
-    def _write(self, plan: BalancerPlan, lines: tuple[Line, ...]) -> None:
+    def _write(self, owner: _Wanted, lines: tuple[Line, ...]) -> None:
         placed = {line.key: line.address for line in lines if line.state == "ready"}
-        text = haproxy_config.render(plan, listen=self._listen, placed=placed)
+        text = haproxy_config.render(owner.plan, listen=owner.listen, placed=placed)
         if text != self._written:
             self._store(text)
 
     def _store(self, text: str) -> None:
-        aside = self._config_path.with_suffix(".new")
-        aside.write_text(text)
-        aside.replace(self._config_path)
+        for name, lua in haproxy_config.LUA.items():
+            _replace(self._config_path.with_name(name), lua)
+        _replace(self._config_path, text)
         self._written = text
 
     def _read_config(self) -> str:
         return self._config_path.read_text() if self._config_path.exists() else ""
+
+
+def _replace(path: Path, text: str) -> None:
+    # At no moment is there half a file.
+    aside = path.with_suffix(".new")
+    aside.write_text(text)
+    aside.replace(path)
 
 
 def _capacities(plan: BalancerPlan) -> dict[str, int]:

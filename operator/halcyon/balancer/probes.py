@@ -1,4 +1,4 @@
-"""The agent's small HTTP server: probes, drain and its own few metrics. GET only, one request per connection.
+"""The agent's small HTTP server: probes, drain and its metrics. GET only, one request per connection.
 
 Not aiohttp's server: with it the process would be 3 MiB larger, for four answers of one line.
 """
@@ -6,11 +6,10 @@ Not aiohttp's server: with it the process would be 3 MiB larger, for four answer
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 from urllib.parse import parse_qs, urlsplit
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from halcyon.balancer.exposition import CONTENT_TYPE
 
 LONGEST_DRAIN_S = 60.0
 _REQUEST_S = 5.0
@@ -26,8 +25,8 @@ class Health(Protocol):
     def ready(self) -> str | None:
         """Why not, or None."""
 
-    def metrics(self) -> Mapping[str, float]:
-        """Name and value of each gauge."""
+    def metrics(self) -> str:
+        """The page of metrics."""
 
     async def drain(self, delay_s: float) -> None:
         """Stop being ready; return after `delay_s`."""
@@ -45,10 +44,9 @@ async def serve(health: Health, *, host: str | None, port: int) -> asyncio.Serve
             async with asyncio.timeout(_REQUEST_S):
                 head = await reader.readuntil(b"\r\n\r\n")
             status, body = await _answer(health, head)
-            writer.write(
-                f"HTTP/1.1 {status}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {len(body.encode())}\r\n"
-                f"Connection: close\r\n\r\n{body}".encode()
-            )
+            content = body.encode()
+            told = f"Content-Type: {CONTENT_TYPE}\r\nContent-Length: {len(content)}\r\nConnection: close"
+            writer.write(f"HTTP/1.1 {status}\r\n{told}\r\n\r\n".encode() + content)
             await writer.drain()
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # the client went away, or sent no request
@@ -70,13 +68,12 @@ async def _answer(health: Health, head: bytes) -> tuple[str, str]:
     if target.path == "/readyz":
         return _verdict(health.ready())
     if target.path == "/metrics":
-        lines = (f"halcyon_agent_{name} {value:g}\n" for name, value in sorted(health.metrics().items()))
-        return "200 OK", "".join(lines)
+        return "200 OK", health.metrics()
     if target.path == "/drain":
         try:
-            delay_s = float(parse_qs(target.query).get("delay", ["5"])[0])
+            delay_s = float(parse_qs(target.query).get("delay", ["10"])[0])
         except ValueError:
-            return "400 Bad Request", "delay is a number of seconds, for example /drain?delay=5\n"
+            return "400 Bad Request", "delay is a number of seconds, for example /drain?delay=10\n"
         if not 0 <= delay_s <= LONGEST_DRAIN_S:
             return "400 Bad Request", f"delay must be from 0 to {LONGEST_DRAIN_S:g} seconds\n"
         await health.drain(delay_s)

@@ -11,19 +11,26 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from halcyon.balancer.haproxy_config import COUNTERS, PROTOCOLS, LineKey, Ports
+from halcyon.balancer import latency
+from halcyon.balancer.admission import COUNTERS
+from halcyon.balancer.answers import PROTOCOLS
+from halcyon.balancer.haproxy_config import LineKey, Ports
 from halcyon.balancer.slots import AdminState, Command, Observed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from halcyon.balancer.latency import Latency
+
 _FORCED_MAINT = 0x01
 _FORCED_DRAIN = 0x08
 _BACKEND = re.compile(r"(http|grpc)_([a-z])")
 _SERVER = re.compile(r"s([0-9]{1,5})")
-_GPC = re.compile(r" gpc([012])=([0-9]+)")
+_GPC = re.compile(r" gpc([0-9]{1,2})=([0-9]+)")
+_HELD = re.compile(r"held=([0-9]+) came=([0-9]+)")
+_BROKEN = re.compile(r"broken=([0-9]+)")
 _QCUR, _SCUR = 2, 4
-_SHOW = f"show info;show servers state;show stat -1 6 -1;show table {COUNTERS}"
+_SHOW = f"show info;show servers state;show stat -1 6 -1;show table {COUNTERS};show held;show broken"
 _VERBS = {"ready": "state ready", "drain": "state drain", "maint": "state maint"}
 
 
@@ -45,37 +52,89 @@ class Reading:
     """Digest of the configuration that it runs, as `haproxy_config.digest` makes it."""
     lines: Mapping[LineKey, Observed] = field(default_factory=dict)
     queued: int = 0
-    """Requests that wait, both protocols."""
+    """Requests that wait for room in a server, both protocols."""
+    held: int = 0
+    """Requests that wait for the first server, both protocols."""
     inflight: int = 0
     """Requests that servers work on."""
     requests: int = 0
     refused: int = 0
     errors: int = 0
+    answered: int = 0
+    """Answers of servers: their own failures too, and a stream from its first."""
+    service_ms: int = 0
+    """What servers took for those, all together, until their headers came."""
+    latency: Mapping[str, Latency] = field(default_factory=dict)
+    """The same by slot, and how long they took."""
+    came: int = 0
+    """Requests that ever waited for the first server."""
+    repeated: int = 0
+    """Requests that were sent a second time, or more than one connection was tried for."""
+    broken: int = 0
+    """Streams whose server went away in the middle of them, or that lasted longer than its drain."""
+
+
+@dataclass(frozen=True)
+class Knocks:
+    """Requests that found no server."""
+
+    held: int
+    """Those that wait for one now."""
+    came: int
+    """Counter: all of this process."""
 
 
 def parse(answers: Sequence[str]) -> Reading:
-    """The reading in the answers to `show info`, `show servers state`, `show stat` and `show table`.
+    """The reading in the answers to `show info`, `show servers state`, `show stat`, `show table`, `show held` and `show broken`.
 
     Raises:
         HaproxyError: where one of them is not what HAProxy 3.0 answers.
     """
     try:
-        info, state, stat, table = answers
+        info, state, stat, table, knocks, streams = answers
         told = dict(row.split(": ", 1) for row in info.splitlines() if ": " in row)
         sessions, queued = _stat(stat)
         counts = {int(index): int(count) for index, count in _GPC.findall(table)}
+        requests, refused, errors, repeated = (counts.get(index, 0) for index in range(4))
+        slots, knocked = latency.read(counts), parse_knocks(knocks)
         return Reading(
-            int(told["Pid"]),
-            told.get("description", ""),
-            _lines(state, sessions),
-            queued,
-            sum(sessions.values()),
-            counts.get(0, 0),
-            counts.get(1, 0),
-            counts.get(2, 0),
+            process=int(told["Pid"]),
+            config=told.get("description", ""),
+            lines=_lines(state, sessions),
+            queued=queued,
+            held=knocked.held,
+            came=knocked.came,
+            inflight=sum(sessions.values()),
+            requests=requests,
+            refused=refused,
+            errors=errors,
+            answered=sum(slot.answered for slot in slots.values()),
+            service_ms=sum(slot.total_ms for slot in slots.values()),
+            latency=slots,
+            repeated=repeated,
+            broken=_broken(streams),
         )
     except (ValueError, IndexError, KeyError) as error:
         raise HaproxyError(f"HAProxy's answer can't be read: {error!r}") from error
+
+
+def parse_knocks(answer: str) -> Knocks:
+    """What `show held` says.
+
+    Raises:
+        HaproxyError: where it says something else.
+    """
+    found = _HELD.search(answer)
+    if not found:
+        raise HaproxyError(f"HAProxy's answer can't be read: {answer[:80]!r} where held=0 came=0 was expected")
+    return Knocks(int(found[1]), int(found[2]))
+
+
+def _broken(answer: str) -> int:
+    found = _BROKEN.search(answer)
+    if not found:
+        raise HaproxyError(f"HAProxy's answer can't be read: {answer[:80]!r} where broken=0 was expected")
+    return int(found[1])
 
 
 def _stat(text: str) -> tuple[dict[tuple[str, LineKey], int], int]:
@@ -140,6 +199,25 @@ class RuntimeSocket:
         # Answers end with an empty line, and no answer has one inside.
         answers = (await self._ask(self.path, _SHOW, self.timeout_s)).strip("\n").split("\n\n")
         return parse([answer.lstrip("\n") for answer in answers])
+
+    async def knocks(self) -> Knocks:
+        """Who waits for the first server: a small part of `read`, for those who ask often.
+
+        Raises:
+            HaproxyError: where HAProxy does not answer.
+        """
+        return parse_knocks(await self._ask(self.path, "show held", self.timeout_s))
+
+    async def set(self, variables: Mapping[str, int]) -> None:
+        """Give variables of the process these values.
+
+        Raises:
+            HaproxyError: where it does not answer, or has no such variable.
+        """
+        commands = ";".join(["experimental-mode on", *(f"set var {name} int({to})" for name, to in variables.items())])
+        said = await self._ask(self.path, commands, self.timeout_s)
+        if said.strip():
+            raise RefusedError(f"HAProxy refused {commands!r}: {said.strip()}")
 
     async def apply(self, commands: Iterable[Command]) -> None:
         """Carry out `commands` in their order.

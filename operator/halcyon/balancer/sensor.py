@@ -128,30 +128,33 @@ def record(
     endpoints: Iterable[Endpoint],
     sightings: Mapping[str, Sighting],
     maintenance: AbstractSet[str],
+    trouble: str = "",
 ) -> Record:
     """The record of one moment. A pod that was never looked at is in it too, with nothing known."""
     balancer = None
     if reading is not None:
         balancer = BalancerSample(
-            queued=reading.queued,
+            queued=reading.queued + reading.held,
             inflight=reading.inflight,
             requests=reading.requests,
             refused=reading.refused,
             errors=reading.errors,
+            held=reading.held,
+            trouble=trouble,
         )
     pods = tuple(_pod(endpoint, sightings.get(endpoint.pod), at, maintenance) for endpoint in endpoints)
     return Record(namespace=namespace, name=name, agent=agent, at=at, balancer=balancer, pods=pods)
 
 
 def _pod(endpoint: Endpoint, seen: Sighting | None, at: float, maintenance: AbstractSet[str]) -> PodSample:
-    state = _state(endpoint, seen, maintenance)
+    now = state(endpoint, seen, maintenance)
     if seen is None:
-        return PodSample(endpoint.pod, state, at)
+        return PodSample(endpoint.pod, now, at)
     index = seen.index or Index()
     read = seen.metrics or Metrics()
     return PodSample(
         name=endpoint.pod,
-        state=state,
+        state=now,
         at=seen.at,
         pending=read.pending,
         succeeded=read.succeeded,
@@ -168,7 +171,8 @@ def _pod(endpoint: Endpoint, seen: Sighting | None, at: float, maintenance: Abst
     )
 
 
-def _state(endpoint: Endpoint, seen: Sighting | None, maintenance: AbstractSet[str]) -> PodState:
+def state(endpoint: Endpoint, seen: Sighting | None, maintenance: AbstractSet[str]) -> PodState:
+    """What a pod's state is called; `seen` is the last look at it, None before the first."""
     if endpoint.terminating:
         return "draining"
     if endpoint.pod in maintenance:

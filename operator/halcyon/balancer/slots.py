@@ -5,9 +5,10 @@
     ready     | serving                            | ready               | when the pod stops serving, or the agent takes it out
     draining  | terminating, gone, not ready, dead | drain               | when no session is left, or the time is over;
               |                                    |                     | back to ready where the same pod serves again
-    closing   | the same, its time is over         | maint, sessions cut | when no session is left
+    closing   | the same, its time is over         | drain, sessions cut | when no session is left
 
-A line goes to another pod only through `free`, so never while sessions of the former pod last.
+Only `maint` closes idle connections to the pod, and only those that are idle when it comes: so it comes after the last session, and
+nothing holds the exit of the pod's server. A line goes to another pod only through `free`, so never while sessions of the former pod last.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ ADMIN: dict[LineState, Literal["ready", "drain", "maint"]] = {
     "free": "maint",
     "ready": "ready",
     "draining": "drain",
-    "closing": "maint",
+    "closing": "drain",
 }
 
 
@@ -116,6 +117,7 @@ def place(
     *,
     now: float,
     drain_s: float,
+    keep: bool = False,
     out: AbstractSet[str] = frozenset(),
 ) -> Placement:
     """One step towards the endpoints.
@@ -126,6 +128,7 @@ def place(
         observed: the same lines as HAProxy has them. A line that it lacks gets no command.
         now: seconds of a clock that does not jump.
         drain_s: how long sessions may last after their pod left.
+        keep: a line drains for all that time, also without a session: clients that belong to its pod may come again.
         out: pods (by name) that must take no request though they serve.
 
     Returns:
@@ -135,7 +138,7 @@ def place(
     wanted = {
         (e.slot, e.address): e for e in endpoints if e.serving and not e.terminating and e.pod not in out and e.address
     }
-    stepped = [_step(line, wanted, observed.get(line.key), now=now, drain_s=drain_s) for line in lines]
+    stepped = [_step(line, wanted, observed.get(line.key), now=now, drain_s=drain_s, keep=keep) for line in lines]
     held = {(line.key.slot, line.address) for line in stepped if line.state in {"ready", "closing"}}
     waiting = sorted((e for at, e in wanted.items() if at not in held), key=lambda e: (e.slot, e.pod))
     free = sorted(
@@ -155,7 +158,13 @@ def place(
 
 
 def _step(
-    line: Line, wanted: Mapping[tuple[str, str], Endpoint], seen: Observed | None, *, now: float, drain_s: float
+    line: Line,
+    wanted: Mapping[tuple[str, str], Endpoint],
+    seen: Observed | None,
+    *,
+    now: float,
+    drain_s: float,
+    keep: bool,
 ) -> Line:
     if line.state == "free":
         return line
@@ -168,9 +177,10 @@ def _step(
         return replace(line, state="ready", since=now)
     # A session can begin between the report and the drain, so one report after the drain is needed.
     settled = seen is not None and (seen.address != line.address or seen.admin != "ready")
-    if not sessions and settled:
+    is_due = now - line.since >= drain_s
+    if not sessions and settled and (is_due or not keep or line.state == "closing"):
         return Line(line.key, since=now)
-    if line.state == "draining" and now - line.since >= drain_s:
+    if line.state == "draining" and is_due:
         return replace(line, state="closing", since=now)
     return line
 

@@ -203,7 +203,7 @@ class TritonClient:
         Raises:
             TritonError: where the pod does not answer in time.
         """
-        headers = {"Connection": "close"} if last else {}
+        headers = _CLOSE if last else {}
         body = await self._ask("GET", _url(address, self.metrics_port, "/metrics"), headers)
         return parse_metrics(body.decode(errors="replace"), self.model)
 
@@ -214,7 +214,7 @@ class TritonClient:
             TritonError: where the pod does not answer in time.
         """
         url = _url(address, self.http_port, "/v2/repository/index")
-        body = await self._ask("POST", url, {"Connection": "close"})
+        body = await self._ask("POST", url, _CLOSE)
         try:
             return parse_index(json.loads(body), self.model, pod=pod)
         except ValueError as error:
@@ -227,7 +227,7 @@ class TritonClient:
             TritonError: where the pod does not answer in time.
         """
         url = _url(address, self.http_port, f"/v2/models/{self.model}/stats")
-        body = await self._ask("GET", url, {})
+        body = await self._ask("GET", url, _CLOSE)
         try:
             return parse_batches(json.loads(body), self.model, pod=pod)
         except (ValueError, RecursionError) as error:
@@ -245,6 +245,11 @@ class TritonClient:
                 return body
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise TritonError(f"{url} does not answer: {error!r}") from error
+
+
+_CLOSE: Mapping[str, str] = {"Connection": "close"}
+"""On the ports of inference: a Triton that ends waits for every connection there that is open, idle ones too, for all of its
+exit time-out. Measured: 30 s instead of 4 for a pod with nothing to do."""
 
 
 def _url(address: str, port: int, path: str) -> str:

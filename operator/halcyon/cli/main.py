@@ -1,39 +1,31 @@
-"""`halcyon`: one command for every process of an installation.
+"""`halcyon`: one command for every process of an installation, and for people.
 
-Each sub-command imports what it needs when it is called: the agent and the fetcher never load the operator.
+Each loads what it needs and no more: the operator, the agent and the fetcher nothing of people's commands, nor of each other.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from importlib.metadata import version
 
-_COMMANDS = {
-    "operator": ("halcyon.control.app", "run the operator (in its pod)"),
-    "agent": ("halcyon.balancer.main", "run the agent beside HAProxy (in a balancer pod)"),
-    "fetch": ("halcyon.fetch.main", "bring a model into a Triton pod and merge its configuration (an init container)"),
-    "plan": ("halcyon.cli.plan", "what the planner decides on recorded observations of a ModelDeployment, and why"),
-    "simulate": ("halcyon.simulate.main", "what a scaler would have done: Halcyon and its peers on simulated replicas"),
+_PROCESSES = {
+    "operator": "halcyon.control.app",
+    "agent": "halcyon.balancer.main",
+    "fetch": "halcyon.fetch.main",
 }
+"""What runs in the pods of an installation."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a sub-command; returns the exit status."""
+    """Run a process, or a command of people; returns the exit status."""
     given = list(sys.argv[1:] if argv is None else argv)
-    if given and given[0] in _COMMANDS:
-        module, _ = _COMMANDS[given[0]]
-        run: Callable[[Sequence[str]], int] = import_module(module).main
+    if given and given[0] in _PROCESSES:
+        run: Callable[[Sequence[str]], int] = import_module(_PROCESSES[given[0]]).main
         return run(given[1:])
-    parser = argparse.ArgumentParser(prog="halcyon", description="Autoscaled model serving on Kubernetes.")
-    parser.add_argument("--version", action="version", version=f"halcyon {version('halcyon-operator')}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name, (_, text) in _COMMANDS.items():
-        commands.add_parser(name, help=text)
-    parser.parse_args(given)
-    return 0
+    from halcyon.cli import app  # noqa: PLC0415  # click and what comes with it: not for processes
+
+    return app.run(given)
 
 
 if __name__ == "__main__":

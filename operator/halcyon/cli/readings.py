@@ -17,7 +17,7 @@ from halcyon.scaling.planner.reading import PodPhase, PodReading, Reading
 
 MOST_COUNT = 10**6
 _NUMBERS = ("arrived", "waiting", "inflight", "gpu")
-_FIELDS = ("now", "at", "replicas", *_NUMBERS, "batches", "rows_per_request", "pods")
+_FIELDS = ("now", "at", "replicas", *_NUMBERS, "batches", "revision", "rows_per_request", "pods")
 _POD_FIELDS = ("name", "phase", "created_at", "ready_at")
 
 
@@ -94,13 +94,20 @@ def _recorded(raw: object, place: _Place) -> Recorded:
         raise place.under("pods").wrong(
             pods, "a list", '[{"name": "m-a-1", "phase": "ready", "created_at": 1763700000}]'
         )
+    revision = "" if entry.get("revision") is None else entry["revision"]
+    if not isinstance(revision, str):
+        raise place.under("revision").wrong(revision, "a text", '"0db7c77ec7"')
     reading = Reading(
         at=at,
         replicas=_count(entry["replicas"], place.under("replicas")),
         batches=_batches(entry.get("batches"), place.under("batches")),
+        revision=revision,
         rows_per_request=1.0 if rows is None else rows,
         pods=tuple(_pod(pod, _Place(place.file, f"{place.path}.pods[{i}]")) for i, pod in enumerate(pods)),
-        **numbers,
+        arrived=numbers["arrived"],
+        waiting=numbers["waiting"],
+        inflight=numbers["inflight"],
+        gpu=numbers["gpu"],
     )
     return Recorded(now, reading)
 

@@ -1,6 +1,7 @@
 """`halcyon operator`: every part of the operator, put together, started in order and stopped in order.
 
-    always                   caches, election, certificates, the TLS site (metrics API, collector), the plain site, kopf
+    always                   caches, election, certificates, the TLS site (metrics API, collector), the plain site, kopf, the
+                             reading of servers that have no agent, and Prometheus, where the site has one
     only while leading       workers, scaler, who serves the metrics API
 
 The standby has warm caches and the agents' observations, so that it answers the metrics API too and leads at once.
@@ -17,7 +18,7 @@ import re
 import signal
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aiohttp import web
@@ -30,22 +31,31 @@ from halcyon.control import errors, front, logs, metrics_api, settings
 from halcyon.control import web as probes
 from halcyon.control.accepted import Accepted
 from halcyon.control.caches import Caches
+from halcyon.control.canary_watch import CanaryWatch
 from halcyon.control.client import KubeClient, connect
 from halcyon.control.events import Recorder
+from halcyon.control.histories import Histories
 from halcyon.control.identity import CHECK_EVERY_S, Identity
 from halcyon.control.kinds import Key
 from halcyon.control.lease import Elector
+from halcyon.control.local_reviews import LocalReviews
+from halcyon.control.memories import Memories
+from halcyon.control.plan import Plan
 from halcyon.control.queue import Priority, WorkQueue
 from halcyon.control.reconcile import Reconciler
 from halcyon.control.reviews import Reviews
 from halcyon.control.scaler import Scaler
+from halcyon.control.scraping import Scraping
+from halcyon.control.sensing import Sensing
 from halcyon.control.settings import Settings
+from halcyon.control.site_budget import SiteBudget
+from halcyon.control.troubles import HearingHub
 from halcyon.control.workers import Workers
 from halcyon.metricsapi.auth import Gate
 from halcyon.metricsapi.server import MetricsApi, build_app, start_site
 from halcyon.render.site import Site
 from halcyon.signals.collector import Collector
-from halcyon.signals.hub import Hub
+from halcyon.signals.prometheus import PrometheusSource
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +63,8 @@ RESYNC_EVERY_S = 600.0
 LEASE = "halcyon"
 HEAR_WITHIN_S = 15.0
 """A new replica is ready after this long, whoever was not heard."""
+FLUSH_WITHIN_S = 0.6
+"""Of the 2 s that a hand-over may take. What isn't written then is as it was ten minutes ago at most."""
 STUCK_S = 120.0
 """Work is waiting, and no reconcile has begun or ended for this long: the process is taken for stuck."""
 
@@ -98,6 +110,13 @@ async def _run(chosen: Settings) -> None:
 
 
 @dataclass
+class Duty:
+    """Whether this replica does the leader's work now: later than the lease is won, and ended before it is given back."""
+
+    on: bool = False
+
+
+@dataclass
 class Operator:
     """The parts."""
 
@@ -113,11 +132,16 @@ class Operator:
     metrics: MetricsApi
     workers: Workers
     elector: Elector
+    duty: Duty
+    memories: Memories
+    prometheus: PrometheusSource | None
+    scraping: Scraping
 
     def __post_init__(self) -> None:
         """Nothing was heard yet."""
         self._built = time.monotonic()
         self._heard = False
+        self._tolerance: bool | None = None
 
     @classmethod
     def build(cls, chosen: Settings, client: KubeClient) -> Operator:
@@ -127,10 +151,32 @@ class Operator:
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
         queue = WorkQueue(clock)
-        hub = Hub(on_change=lambda namespace, name: queue.add(Key(namespace, name)))
-        caches = Caches(client, enqueue=queue.add, namespace=chosen.watch_namespace)
-        scaler = Scaler(client, caches, hub, Accepted(caches), lambda key: queue.add(key, Priority.RESYNC), clock)
-        caches.signals = scaler.signals
+        caches = Caches(client, enqueue=queue.add, namespaces=chosen.watch_namespaces)
+        elector = Elector(client, chosen.namespace, LEASE, chosen.pod_name, clock)
+        duty = Duty()
+        hub = HearingHub(
+            on_change=lambda namespace, name: queue.add(Key(namespace, name)),
+            on_record=lambda namespace, name: scaler.heard(Key(namespace, name)),
+        )
+        accepted = Accepted(caches)
+        prometheus = None if chosen.prometheus is None else PrometheusSource(chosen.prometheus, registry=registry)
+        scaler = Scaler(
+            client=client,
+            caches=caches,
+            sensing=Sensing(caches, hub, clock, time.time, None if prometheus is None else prometheus.gpu),
+            spec_of=accepted,
+            enqueue=queue.add,
+            leads=lambda: duty.on,
+            led=lambda: elector.led,
+            clock=clock,
+            registry=registry,
+            budget=None if chosen.gpu_budget is None else SiteBudget(chosen.gpu_budget),
+        )
+        if prometheus is not None:
+            scaler.deciding.histories = Histories(prometheus.history, clock=clock)
+        caches.signals = scaler.facts
+        caches.scaling = scaler.shown
+        caches.troubles = lambda key: hub.troubles(key, clock())
 
         def everything() -> None:
             for key in caches.resources.keys():  # noqa: SIM118  # an informer is no dict
@@ -143,8 +189,11 @@ class Operator:
             secret=chosen.tls_secret,
             names=(host, f"{host}.cluster.local", f"{chosen.agents_service}.{chosen.namespace}.svc"),
             on_change=everything,
+            fronted=not chosen.watch_namespaces,
         )
-        reviews = Reviews(client)
+        reviews: Reviews | LocalReviews = Reviews(client)
+        if chosen.watch_namespaces:
+            reviews = LocalReviews(client, monotonic=clock, wall=time.time)
         gate = Gate(front_proxy=None, review_token=reviews.user, review_access=reviews.may_list)
 
         def site() -> Site:
@@ -154,6 +203,7 @@ class Operator:
                 balancer_image=chosen.balancer_image,
                 server_image=chosen.server_image,
                 pull_secrets=chosen.image_pull_secrets,
+                service_annotations=chosen.service_annotations,
                 collector=None
                 if known is None
                 else CollectorAddress(
@@ -164,13 +214,22 @@ class Operator:
                 ),
             )
 
+        watch = CanaryWatch(hub, clock)
+        caches.canary = lambda key: watch.verdict(key, caches.pods.find(key.namespace, key.name))
+
+        def planned(key: Key, plan: Plan) -> None:
+            scaler.planned(key, plan)
+            watch.planned(key, plan.rollout)
+
         def gone(key: Key) -> None:
-            scaler.forget(key)
+            scaler.gone(key)
+            watch.forget(key)
             hub.forget(key.namespace, key.name)
 
+        memories = Memories(client, chosen.namespace, clock, time.time)
+        scaler.keep = memories.offer
         recorder = Recorder(client, instance=chosen.pod_name, clock=clock)
-        reconciler = Reconciler(client, caches, recorder, site, clock, on_plan=scaler.planned, on_gone=gone)
-        elector = Elector(client, chosen.namespace, LEASE, chosen.pod_name, clock)
+        reconciler = Reconciler(client, caches, recorder, site, clock, on_plan=planned, on_gone=gone)
         operator = cls(
             settings=chosen,
             client=client,
@@ -181,9 +240,13 @@ class Operator:
             identity=identity,
             gate=gate,
             collector=Collector(hub, reviews.agent, monotonic=clock, registry=registry),
-            metrics=MetricsApi(scaler.reading, gate, monotonic=clock, ready=lambda: caches.synced, registry=registry),
+            metrics=MetricsApi(scaler, gate, monotonic=clock, ready=lambda: caches.synced, registry=registry),
             workers=Workers(queue, reconciler, registry),
             elector=elector,
+            duty=duty,
+            memories=memories,
+            prometheus=prometheus,
+            scraping=Scraping(caches, hub, accepted, clock),
         )
         operator._gauges(reconciler)
         return operator
@@ -215,6 +278,9 @@ class Operator:
                 group.create_task(self.caches.run(), name="caches"),
                 group.create_task(self._certificates(), name="certificates"),
                 group.create_task(self._serve(), name="sites"),
+                group.create_task(self._decide(), name="scaler"),
+                group.create_task(self._ask_prometheus(), name="prometheus"),
+                group.create_task(self._scrape(), name="scraping"),
             ]
             election = group.create_task(self.elector.run(released), name="election")
             leader = group.create_task(self._lead(), name="leader")
@@ -227,6 +293,8 @@ class Operator:
             leader.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await leader
+            if self.elector.leading.is_set():
+                await self.memories.flush(within_s=FLUSH_WITHIN_S)
             released.set()
             await election
             await self.collector.close()
@@ -238,8 +306,8 @@ class Operator:
             loop.call_soon_threadsafe(self.queue.add, key)
 
         handlers = front.registry(enqueue, self.settings.kubeconfig)
-        namespace, identity = self.settings.watch_namespace, self.settings.pod_name
-        await front.run(handlers, namespace=namespace, identity=identity, stop=stop)
+        namespaces, identity = self.settings.watch_namespaces, self.settings.pod_name
+        await front.run(handlers, namespaces=namespaces, identity=identity, stop=stop)
 
     async def _lead(self) -> None:
         await self.elector.leading.wait()
@@ -249,11 +317,46 @@ class Operator:
         await self._until(lambda: self.identity.certificates is not None, within_s=10.0)
         await self._look()
         log.info("working", extra={"model_deployments": len(self.caches.resources.keys())})
+        await self._recall(self.memories)
+        self.duty.on = True
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.workers.run(self.settings.workers), name="workers")
+                group.create_task(self._every(CHECK_EVERY_S, self._look), name="look")
+                group.create_task(self._resync(), name="resync")
+                group.create_task(self.memories.run(lambda: set(self.caches.resources.keys())), name="memories")
+        finally:
+            self.duty.on = False
+
+    async def _decide(self) -> None:
+        await self.caches.wait_synced()
+        # A standby never writes them: what it reads is of this moment, and is read anew when it leads.
+        await self._recall(Memories(self.client, self.settings.namespace, time.monotonic, time.time))
+        await self.scaler.run()
+
+    async def _scrape(self) -> None:
+        await self.caches.wait_synced()
+        await self.scraping.run()
+
+    async def _ask_prometheus(self) -> None:
+        """Nothing where the site has none. The standby asks too, so that it knows as much when it leads."""
+        source, deciding = self.prometheus, self.scaler.deciding
+        if source is None:
+            return
+        pause_s = await source.poll()
+        log.info(source.status())  # later changes the source tells itself
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.workers.run(self.settings.workers), name="workers")
-            group.create_task(self.scaler.run(), name="scaler")
-            group.create_task(self._every(CHECK_EVERY_S, self._look), name="look")
-            group.create_task(self._resync(), name="resync")
+            if deciding.histories is not None:
+                group.create_task(deciding.histories.run(deciding.history, deciding.learn), name="histories")
+            await asyncio.sleep(pause_s)
+            await source.run()
+
+    async def _recall(self, memories: Memories) -> None:
+        """What earlier processes have learnt, for models that nothing was decided for here yet."""
+        try:
+            self.scaler.deciding.kept = dict(await memories.load())
+        except (errors.ApiError, errors.Unreachable) as error:
+            log.warning("what planners have learnt can't be read; they begin anew", extra={"error": str(error)})
 
     async def _resync(self) -> None:
         while True:
@@ -263,7 +366,13 @@ class Operator:
 
     async def _look(self) -> None:
         """Who serves the metrics API; a change concerns every model with scaling."""
-        found = await metrics_api.look(self.client, namespace=self.settings.namespace, service=self.settings.service)
+        own, watched = self.settings.namespace, self.settings.watch_namespaces
+        found = metrics_api.NOT_HERE
+        if not watched:
+            found = await metrics_api.look(self.client, namespace=own, service=self.settings.service)
+        if self._tolerance is None:
+            self._tolerance = await metrics_api.keeps_tolerance(self.client, namespace=next(iter(watched), own))
+        found = replace(found, tolerance=self._tolerance)
         if found.ours and self.identity.certificates is not None:
             try:
                 await metrics_api.trust(self.client, self.identity.certificates.bundle_pem)

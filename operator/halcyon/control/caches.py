@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from halcyon.control import kinds, pods
+from halcyon.control import kinds, pods, quotas
+from halcyon.control.canary import CanaryVerdict
 from halcyon.control.client import Kube, Object
 from halcyon.control.informer import Informer, OnChange, drop_managed_fields
 from halcyon.control.kinds import CHILDREN, Key, Kind
 from halcyon.control.plan import names_needed
-from halcyon.control.view import Direct, MetricsApi, Signals, Source, View
+from halcyon.control.route_caches import RouteCaches
+from halcyon.control.view import MetricsApi, Scaling, Signals, Source, View
 from halcyon.render import names, revision
 from halcyon.render.site import Site
 
@@ -21,6 +23,19 @@ OURS = f"{names.MANAGER_LABEL}={names.MANAGER}"
 NOT_LOOKED = MetricsApi(ours=False, why="not looked yet")
 PATIENCE_S = 5.0
 """After this long without the event of our own write, the cache is believed as it is."""
+
+QUOTA_WORD = "quota"
+"""What every ResourceQuota is found by."""
+
+
+def _nobody(_key: Key, _before: Object | None, _after: Object | None) -> None:
+    """Each decision looks at the quotas anyway."""
+
+
+def _pod_index(pod: Object) -> Iterable[str]:
+    """Server pods under their owner's name, its balancers' under `balancer/NAME`."""
+    for owner in _owner_index(pod):
+        yield owner if pods.is_server(pod) else f"balancer/{owner}"
 
 
 def _owner_index(obj: Object) -> Iterable[str]:
@@ -54,41 +69,52 @@ class Caches:
     client: Kube
     enqueue: Callable[[Key], None]
     """Called with the key of every ModelDeployment that something has changed for."""
-    namespace: str = ""
-    """The one namespace that is watched; empty: all."""
+    namespaces: tuple[str, ...] = ()
+    """Those that are watched; empty: all."""
     signals: Callable[[Key], Signals | None] = field(default=lambda _: None)
+    scaling: Callable[[Key], Scaling] = field(default=lambda _: Scaling())
+    canary: Callable[[Key], CanaryVerdict | None] = field(default=lambda _: None)
+    troubles: Callable[[Key], tuple[str, ...]] = field(default=lambda _: ())
     metrics_api: MetricsApi = NOT_LOOKED
-    direct: dict[Key, Direct] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Make the informers; `run` starts them."""
         self._waiting: dict[Key, dict[tuple[Kind, Key], tuple[int, float]]] = {}
         self._contents: dict[Key, tuple[str, Mapping[str, str], Mapping[str, str]]] = {}
         self.resources = self._informer(
-            kinds.MODEL_DEPLOYMENT, index=_source_words, listener=self._resource_changed, selector=""
+            kinds.MODEL_DEPLOYMENT,
+            index=_source_words,
+            listener=self._resource_changed,
+            selector="",
+            project=_project_resource,
         )
         self.children: dict[Kind, Informer] = {
             kind: self._informer(kind, index=_owner_index, listener=self._child_changed)
             for kind in CHILDREN
             if kind is not kinds.HPA
         }
-        # All of them: an autoscaler of somebody else is found by what it scales.
+        # An autoscaler of somebody else is found by what it scales.
         self.hpas = self._informer(kinds.HPA, index=_hpa_words, listener=self._hpa_changed, selector="")
         self.children[kinds.HPA] = self.hpas
+        of_routes = {k: self._informer(k, index=_owner_index, listener=self._child_changed) for k in kinds.ROUTES}
+        self.routes = RouteCaches(self.client, of_routes, on_found=self._enqueue_all)
         self.pods = self._informer(
             kinds.POD,
-            index=_owner_index,
+            index=_pod_index,
             listener=self._pod_changed,
-            selector=f"{OURS},{names.COMPONENT_LABEL}={names.SERVER}",
+            selector=f"{OURS},{names.COMPONENT_LABEL} in ({names.SERVER},{names.BALANCER})",
             project=pods.project,
+        )
+        self.quotas = self._informer(
+            kinds.RESOURCE_QUOTA, index=lambda _: (QUOTA_WORD,), listener=_nobody, selector="", project=quotas.project
         )
         self.config_maps = self._source_informer(kinds.CONFIG_MAP, "configmap")
         self.claims = self._source_informer(kinds.PERSISTENT_VOLUME_CLAIM, "claim")
 
     @property
     def informers(self) -> list[Informer]:
-        """Every informer."""
-        return [self.resources, *self.children.values(), self.pods, self.config_maps, self.claims]
+        """Every informer, but for those of `routes`."""
+        return [self.resources, *self.children.values(), self.pods, self.quotas, self.config_maps, self.claims]
 
     @property
     def synced(self) -> bool:
@@ -100,11 +126,22 @@ class Caches:
         async with asyncio.TaskGroup() as group:
             for informer in self.informers:
                 group.create_task(informer.run(), name=f"informer-{informer.kind.plural}")
+            group.create_task(self.routes.run(), name="routes")
 
     async def wait_synced(self) -> None:
         """Until every cache has been filled."""
         for informer in self.informers:
             await informer.synced.wait()
+
+    def replicas(self, key: Key) -> int:
+        """The count in force (spec.replicas) of a ModelDeployment."""
+        return int(((self.resources.get(key) or {}).get("spec") or {}).get("replicas", 1))
+
+    def desired_told(self, key: Key) -> int | None:
+        """The count asked for, as its status tells it; None where it tells none."""
+        status = (self.resources.get(key) or {}).get("status") or {}
+        told = (status.get("scaling") or {}).get("desired")
+        return told if isinstance(told, int) else None
 
     def wrote(self, owner: Key, kind: Kind, obj: Object) -> None:
         """A write of ours: no decision for `owner` before the cache has seen it."""
@@ -140,7 +177,7 @@ class Caches:
             return None
         children = dict(found)
         for kind, name in names_needed(key.name):
-            if (child := self.children[kind].get(Key(key.namespace, name))) is not None:
+            if (child := self._cache_of(kind).get(Key(key.namespace, name))) is not None:
                 children[kind, name] = child
         uid = resource["metadata"]["uid"]
         records = [
@@ -157,11 +194,16 @@ class Caches:
             revisions=tuple(r for r in map(revision.read, records) if r is not None),
             config_maps=tuple(m["metadata"]["name"] for m in maps if m.get("immutable")),
             pods=tuple(self.pods.find(key.namespace, key.name)),
+            balancers=len(self.pods.find(key.namespace, f"balancer/{key.name}")),
             source=await self._source(key.namespace, resource),
             signals=self.signals(key),
             metrics_api=self.metrics_api,
-            foreign_autoscaler=foreign[0]["metadata"]["name"] if foreign else "",
-            direct=self.direct.get(key),
+            gateway_api=self.routes.found,
+            foreign_autoscaler=_autoscaler(foreign[0]) if foreign else "",
+            scaling=self.scaling(key),
+            canary=self.canary(key),
+            troubles=self.troubles(key),
+            now=time.time(),
             refused=refused,
         )
 
@@ -202,7 +244,13 @@ class Caches:
         )
 
     def _cache_of(self, kind: Kind) -> Informer:
+        if kind in self.routes.informers:
+            return self.routes.informers[kind]
         return self.resources if kind is kinds.MODEL_DEPLOYMENT else self.children[kind]
+
+    def _enqueue_all(self) -> None:
+        for key in self.resources.keys():  # noqa: SIM118  # an informer is no dict
+            self.enqueue(key)
 
     def _informer(
         self,
@@ -217,7 +265,7 @@ class Caches:
             self.client,
             kind,
             selector=selector,
-            namespace=self.namespace,
+            namespaces=self.namespaces,
             project=project,
             index=index,
             listeners=[listener],
@@ -232,7 +280,7 @@ class Caches:
             self.client,
             kind,
             metadata_only=True,
-            namespace=self.namespace,
+            namespaces=self.namespaces,
             project=_only_version,
             listeners=[changed],
         )
@@ -257,6 +305,8 @@ class Caches:
             self.enqueue(Key(key.namespace, owner))
 
     def _pod_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
+        if not all(pods.is_server(pod) for pod in (before, after) if pod):
+            return  # what their Deployment says of the balancers is enough for a reconcile
         if before is None or after is None or _said(before) != _said(after):
             self._child_changed(key, before, after)
 
@@ -264,6 +314,26 @@ class Caches:
         for hpa in (before, after):
             for target in _hpa_words(hpa) if hpa else ():
                 self.enqueue(Key(key.namespace, target))
+
+
+def _autoscaler(hpa: Object) -> str:
+    """An HPA as people know it: by whoever made it, too."""
+    owners = hpa["metadata"].get("ownerReferences") or ()
+    made_by = next((f" of {o['kind']} {o['name']}" for o in owners if o.get("controller")), "")
+    return f"HorizontalPodAutoscaler {hpa['metadata']['name']}{made_by}"
+
+
+def _project_resource(resource: Object) -> Object:
+    """Without managedFields, but for who wrote the count last."""
+    writer = _writer_of_replicas(resource["metadata"].pop("managedFields", None) or ())
+    resource["metadata"]["replicasWriter"] = writer
+    return resource
+
+
+def _writer_of_replicas(entries: Iterable[Mapping[str, Any]]) -> str:
+    """The field manager that set spec.replicas last; empty where nobody did."""
+    owners = [e for e in entries if "f:replicas" in ((e.get("fieldsV1") or {}).get("f:spec") or {})]
+    return str(max(owners, key=lambda e: str(e.get("time") or ""))["manager"]) if owners else ""
 
 
 def _belongs(obj: Object, uid: str) -> bool:

@@ -67,8 +67,10 @@ def settings() -> kopf.OperatorSettings:
     return chosen
 
 
-async def run(handlers: kopf.OperatorRegistry, *, namespace: str, identity: str, stop: asyncio.Event) -> None:
-    """Run kopf until `stop`, in a thread with a loop of its own.
+async def run(
+    handlers: kopf.OperatorRegistry, *, namespaces: tuple[str, ...], identity: str, stop: asyncio.Event
+) -> None:
+    """Run kopf until `stop`, in a thread with a loop of its own; `namespaces` are all where there are none.
 
     In ours it would take the signals for itself, and at its end wait for every task that has begun after it. Handlers are
     called in that thread.
@@ -87,8 +89,8 @@ async def run(handlers: kopf.OperatorRegistry, *, namespace: str, identity: str,
         settings=settings(),
         identity=identity,  # type: ignore[arg-type]  # a NewType of str that kopf doesn't export
         standalone=True,
-        clusterwide=not namespace,
-        namespaces=[namespace] if namespace else [],
+        clusterwide=not namespaces,
+        namespaces=list(namespaces),
         stop_flag=asked,
     )
 

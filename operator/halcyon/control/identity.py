@@ -23,12 +23,22 @@ class Identity:
     """Certificates as they are stored, and as they are served."""
 
     def __init__(
-        self, client: Kube, *, namespace: str, secret: str, names: tuple[str, ...], on_change: Callable[[], None]
+        self,
+        client: Kube,
+        *,
+        namespace: str,
+        secret: str,
+        names: tuple[str, ...],
+        on_change: Callable[[], None],
+        fronted: bool = True,
     ) -> None:
-        """`names`: DNS names that the certificate is for. `on_change`: the CA bundle is another."""
+        """`names`: DNS names that the certificate is for. `on_change`: the CA bundle is another.
+
+        `fronted`: the API server may ask, by its front proxy.
+        """
         self._client = client
         self._namespace, self._secret, self._names = namespace, secret, names
-        self._on_change = on_change
+        self._on_change, self._fronted = on_change, fronted
         self.certificates: Certificates | None = None
         self.tls: ServingTLS | None = None
         self.front_proxy: RequestHeaderConfig | None = None
@@ -53,7 +63,8 @@ class Identity:
                 await self._client.patch(SECRET, self._namespace, self._secret, body)
                 log.info("wrote certificates", extra={"secret": self._secret})
                 stored = due
-        await self._read_front_proxy()
+        if self._fronted:
+            await self._read_front_proxy()
         if stored is not None:
             self._serve(stored)
 

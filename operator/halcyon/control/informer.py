@@ -40,6 +40,17 @@ def drop_managed_fields(obj: Object) -> Object:
 
 
 @dataclass
+class _Scope:
+    """One watched namespace, or all (empty), of a kind."""
+
+    namespace: str
+    seen: int = 0
+    """The newest version; what one namespace has brought says nothing of another."""
+    failures: int = 0
+    listed: bool = False
+
+
+@dataclass
 class Informer:
     """The objects of one kind."""
 
@@ -47,7 +58,8 @@ class Informer:
     kind: Kind
     selector: str = ""
     metadata_only: bool = False
-    namespace: str = ""
+    namespaces: tuple[str, ...] = ()
+    """Each is watched by itself, for rights in some namespaces are none to all; empty: all, with one watch."""
     project: Callable[[Object], Object] = drop_managed_fields
     """What is kept of an object."""
     index: Callable[[Object], Iterable[str]] = no_index
@@ -58,8 +70,9 @@ class Informer:
         """Begin empty and not synced."""
         self._objects: dict[Key, Object] = {}
         self._index: dict[tuple[str, str], set[Key]] = defaultdict(set)
-        self._seen = 0
-        self._failures = 0
+        self._scopes = {namespace: _Scope(namespace) for namespace in self.namespaces or ("",)}
+        self.changes = 0
+        """How often an object came, changed or went: who has asked since the last change has the same answers still."""
         self.synced = asyncio.Event()
 
     def get(self, key: Key) -> Object | None:
@@ -79,45 +92,53 @@ class Informer:
 
         Resource versions of one kind may be compared as integers (KEP-5504).
         """
-        if self._seen >= version:
+        scope = self._scopes.get(key.namespace if self.namespaces else "")
+        if scope is not None and scope.seen >= version:
             return True
         obj = self._objects.get(key)
         return obj is not None and int(obj["metadata"]["resourceVersion"]) >= version
 
     async def run(self) -> None:
         """List and watch until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for scope in self._scopes.values():
+                group.create_task(self._keep(scope), name=f"informer-{self.kind.plural}-{scope.namespace}")
+
+    async def _keep(self, scope: _Scope) -> None:
         while True:
             try:
-                version = await self._replace()
+                version = await self._replace(scope)
                 while True:
-                    version = await self._follow(version)
+                    version = await self._follow(scope, version)
             except (errors.ApiError, errors.Unreachable) as error:
-                self._failures += 1
-                delay = min(0.2 * 2**self._failures, 10.0) * random.uniform(0.5, 1.0)  # noqa: S311  # jitter
+                scope.failures += 1
+                delay = min(0.2 * 2**scope.failures, 10.0) * random.uniform(0.5, 1.0)  # noqa: S311  # jitter
                 told = {"kind": self.kind.plural, "error": str(error), "retry_s": round(delay, 1)}
-                if isinstance(error, errors.Gone) and self._failures == 1:
+                if isinstance(error, errors.Gone) and scope.failures == 1:
                     # Usual after a while without changes; only where it comes again at once is something wrong.
                     log.info("the watch is too old; listing again", extra=told | {"retry_s": 0})
                     continue
                 log.warning("cannot watch", extra=told)
                 await asyncio.sleep(delay)
 
-    async def _replace(self) -> str:
+    async def _replace(self, scope: _Scope) -> str:
         items, version = await self.client.list(
-            self.kind, namespace=self.namespace, selector=self.selector, metadata_only=self.metadata_only
+            self.kind, namespace=scope.namespace, selector=self.selector, metadata_only=self.metadata_only
         )
         present = set()
         for item in items:
             key = _key(item)
             present.add(key)
             self._store(key, self.project(item))
-        for key in [key for key in self._objects if key not in present]:
+        for key in [k for k in self._objects if k not in present and scope.namespace in {"", k.namespace}]:
             self._store(key, None)
-        self._seen = max(self._seen, int(version))
-        self.synced.set()
+        scope.seen = max(scope.seen, int(version))
+        scope.listed = True
+        if all(each.listed for each in self._scopes.values()):
+            self.synced.set()
         return version
 
-    async def _follow(self, version: str) -> str:
+    async def _follow(self, scope: _Scope, version: str) -> str:
         """Watch until the API server ends it; the version to go on from.
 
         Raises:
@@ -126,28 +147,28 @@ class Informer:
         clock = asyncio.get_running_loop().time
         since, began = version, clock()
         try:
-            version = await self._watch(since)
+            version = await self._watch(scope, since)
         finally:
             lasted = clock() - began
             if lasted >= STEADY_S:
-                self._failures = 0
+                scope.failures = 0
         if version == since and lasted < STEADY_S:
             raise errors.Unreachable(f"watch {self.kind.plural}: ended after {lasted:.1f} s without an event")
-        self._failures = 0
+        scope.failures = 0
         return version
 
-    async def _watch(self, version: str) -> str:
+    async def _watch(self, scope: _Scope, version: str) -> str:
         events = self.client.watch(
             self.kind,
             since=version,
-            namespace=self.namespace,
+            namespace=scope.namespace,
             selector=self.selector,
             metadata_only=self.metadata_only,
         )
         async with aclosing(events) as stream:
             async for kind, obj in stream:
                 version = obj["metadata"]["resourceVersion"]
-                self._seen = max(self._seen, int(version))
+                scope.seen = max(scope.seen, int(version))
                 if kind == "BOOKMARK":
                     continue
                 self._store(_key(obj), None if kind == "DELETED" else self.project(obj))
@@ -170,6 +191,7 @@ class Informer:
             for word in self.index(obj):
                 self._index[key.namespace, word].add(key)
         if before is not None or obj is not None:
+            self.changes += 1
             for listener in self.listeners:
                 listener(key, before, obj)
 

@@ -51,16 +51,20 @@ CONFIG_MAP = Kind("v1", "ConfigMap", "configmaps")
 SERVICE_ACCOUNT = Kind("v1", "ServiceAccount", "serviceaccounts")
 PERSISTENT_VOLUME_CLAIM = Kind("v1", "PersistentVolumeClaim", "persistentvolumeclaims")
 POD = Kind("v1", "Pod", "pods")
+RESOURCE_QUOTA = Kind("v1", "ResourceQuota", "resourcequotas")
 SECRET = Kind("v1", "Secret", "secrets")
 ROLE = Kind("rbac.authorization.k8s.io/v1", "Role", "roles")
 ROLE_BINDING = Kind("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings")
 HPA = Kind("autoscaling/v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers")
 PDB = Kind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets")
+HTTP_ROUTE = Kind("gateway.networking.k8s.io/v1", "HTTPRoute", "httproutes")
+GRPC_ROUTE = Kind("gateway.networking.k8s.io/v1", "GRPCRoute", "grpcroutes")
 LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
 EVENT = Kind("events.k8s.io/v1", "Event", "events")
 API_SERVICE = Kind("apiregistration.k8s.io/v1", "APIService", "apiservices", namespaced=False)
 TOKEN_REVIEW = Kind("authentication.k8s.io/v1", "TokenReview", "tokenreviews", namespaced=False)
 SUBJECT_ACCESS_REVIEW = Kind("authorization.k8s.io/v1", "SubjectAccessReview", "subjectaccessreviews", namespaced=False)
+LOCAL_SUBJECT_ACCESS_REVIEW = Kind("authorization.k8s.io/v1", "LocalSubjectAccessReview", "localsubjectaccessreviews")
 
 CHILDREN = (
     DEPLOYMENT,
@@ -74,8 +78,10 @@ CHILDREN = (
     PDB,
 )
 """Kinds that the controller creates."""
+ROUTES = (HTTP_ROUTE, GRPC_ROUTE)
+"""The same, where the cluster has them."""
 
-_BY_NAME = {(k.api_version, k.kind): k for k in CHILDREN}
+_BY_NAME = {(k.api_version, k.kind): k for k in (*CHILDREN, *ROUTES)}
 
 
 def kind_of(obj: dict[str, object]) -> Kind:

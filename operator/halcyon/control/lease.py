@@ -66,6 +66,15 @@ class Elector:
         self.holder = ""
         """Who leads, as far as known."""
         self._seen: tuple[str, float] | None = None
+        self._ours: dict[str, Any] | None = None
+        """The lease as we wrote it last; None where another may have written it since."""
+
+    @property
+    def led(self) -> bool:
+        """Whether somebody holds the lease, as far as known, and has renewed it in time."""
+        if self.leading.is_set():
+            return True
+        return bool(self.holder) and self._seen is not None and self.clock() - self._seen[1] <= DURATION_S
 
     async def run(self, stop: asyncio.Event) -> None:
         """Take part until `stop`; then give the lease back.
@@ -93,16 +102,25 @@ class Elector:
             elif self.leading.is_set() and (held is False or self.clock() >= end):
                 raise errors.LeaseLost(f"lease {self.namespace}/{self.name} is held by '{self.holder}' or out of reach")
             every_s = RENEW_EVERY_S if self.leading.is_set() else RENEW_EVERY_S / 2
-            await pause(min(every_s, max(end - self.clock(), 0.0)), stop)
+            # Counted from the begin of this round: what it took has passed of the deadline, too.
+            await pause(max(min(began + every_s, end) - self.clock(), 0.0), stop)
         if self.leading.is_set():
             await self._release()
 
     async def _once(self) -> bool | None:
         """One round; True: held, False: another holds it, None: lost the race for it."""
+        if self._ours is not None:
+            # One request, not two: where each takes seconds, that is the difference between holding and losing it.
+            try:
+                self._ours = await self._renewed(self._ours)
+            except (errors.Conflicted, errors.NotFound):
+                self._ours = None  # by another, or by a renewal of ours whose answer was lost: look
+            else:
+                return True
         lease = await self.client.get(LEASE, self.namespace, self.name)
         if lease is None:
             try:
-                await self.client.create(LEASE, self._lease({}), namespace=self.namespace)
+                self._ours = await self.client.create(LEASE, self._lease({}), namespace=self.namespace)
             except errors.Conflicted:
                 return None
             self.holder = self.identity
@@ -120,14 +138,22 @@ class Elector:
         )
         if step is Step.WAIT:
             return False
-        body = self._lease(spec)
-        body["metadata"]["resourceVersion"] = version
         try:
-            await self.client.patch(LEASE, self.namespace, self.name, body)
+            self._ours = await self._renewed(lease)
         except errors.Conflicted:
             return None
         self.holder = self.identity
         return True
+
+    async def _renewed(self, lease: dict[str, Any]) -> dict[str, Any]:
+        """The lease held by us from now on, if it is still this one.
+
+        Raises:
+            Conflicted, NotFound: it isn't.
+        """
+        body = self._lease(lease.get("spec") or {})
+        body["metadata"]["resourceVersion"] = lease["metadata"]["resourceVersion"]
+        return dict(await self.client.patch(LEASE, self.namespace, self.name, body))
 
     async def _release(self) -> None:
         try:

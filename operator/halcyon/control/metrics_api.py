@@ -10,12 +10,16 @@ import logging
 
 from halcyon.control import errors
 from halcyon.control.client import Kube
-from halcyon.control.kinds import API_SERVICE
+from halcyon.control.kinds import API_SERVICE, HPA
 from halcyon.control.view import MetricsApi
 
 log = logging.getLogger(__name__)
 
 NAME = "v1beta1.external.metrics.k8s.io"
+NOT_HERE = MetricsApi(
+    ours=False,
+    why="this Halcyon works in listed namespaces (--watch-namespace), and external.metrics.k8s.io is of the whole cluster",
+)
 
 
 async def look(client: Kube, *, namespace: str, service: str) -> MetricsApi:
@@ -31,6 +35,34 @@ async def look(client: Kube, *, namespace: str, service: str) -> MetricsApi:
     if serves != f"{namespace}/{service}":
         return MetricsApi(ours=False, why=f"external.metrics.k8s.io is served by {serves}")
     return MetricsApi(ours=True, why="Halcyon serves external.metrics.k8s.io")
+
+
+async def keeps_tolerance(client: Kube, *, namespace: str) -> bool:
+    """Whether HPAs of this cluster can have a tolerance of 0, found out by a dry run: nothing is written."""
+    rules = {"tolerance": "0"}
+    probe = {
+        "apiVersion": HPA.api_version,
+        "kind": HPA.kind,
+        "metadata": {"name": "halcyon-tolerance-probe", "namespace": namespace},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "none"},
+            "maxReplicas": 2,
+            "metrics": [
+                {
+                    "type": "External",
+                    "external": {"metric": {"name": "none"}, "target": {"type": "AverageValue", "averageValue": "1"}},
+                }
+            ],
+            "behavior": {"scaleUp": rules, "scaleDown": rules},
+        },
+    }
+    try:
+        made = await client.create(HPA, probe, namespace=namespace, dry_run=True)
+    except (errors.ApiError, errors.Unreachable) as error:
+        log.warning("whether HPAs have a tolerance isn't known", extra={"error": str(error)})
+        return False
+    behavior = made["spec"].get("behavior") or {}
+    return all("tolerance" in (behavior.get(way) or {}) for way in ("scaleUp", "scaleDown"))
 
 
 async def trust(client: Kube, ca_pem: str) -> None:

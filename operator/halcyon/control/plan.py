@@ -5,6 +5,8 @@ yes          yes             this spec; the revision of its key, rendered or fro
 yes          no              the accepted spec, with the newest revision
 no           -               the accepted spec, with its revision
 no, and nothing was ever accepted: nothing but the status
+
+Where that revision has failed, the servers are of the one before: see `rollout`.
 """
 
 from __future__ import annotations
@@ -17,13 +19,20 @@ from halcyon.api import defaults
 from halcyon.api.conditions import Reason
 from halcyon.api.parse import SpecError, parse
 from halcyon.api.spec import Spec
-from halcyon.control import kinds
+from halcyon.control import kinds, pods, rollout, sequences, ways
 from halcyon.control.client import Object
 from halcyon.control.kinds import Kind, kind_of
+from halcyon.control.objections import objections
+from halcyon.control.owned import is_ours, own
+from halcyon.control.placing import Placed
+from halcyon.control.rollout import Rollout
 from halcyon.control.view import View
 from halcyon.render import balancer, names, revision, scaler, server
-from halcyon.render.names import SLOT_A
+from halcyon.render.names import SLOT_A, SLOT_B, Slot
 from halcyon.render.revision import Revision
+
+SLOTS = (SLOT_A, SLOT_B)
+"""Of which one has servers, and the other only while a canary needs it."""
 
 
 class Actuator(Enum):
@@ -60,8 +69,8 @@ class Plan:
     acceptance: Acceptance
     spec: Spec | None = None
     """The spec in force."""
-    target: Revision | None = None
-    """Its revision."""
+    rollout: Rollout | None = None
+    """How its revision takes over."""
     actuator: Actuator = Actuator.NONE
     actuator_why: str = ""
     first: tuple[Object, ...] = ()
@@ -69,6 +78,13 @@ class Plan:
     then: tuple[Object, ...] = ()
     delete: tuple[tuple[Kind, str], ...] = ()
     strangers: tuple[Stranger, ...] = ()
+    lingers: bool = False
+    """Something is still there that goes by itself, and then more is to be deleted."""
+
+    @property
+    def target(self) -> Revision | None:
+        """The revision that the servers are made of: that of the spec in force, or the one before where it has failed."""
+        return None if self.rollout is None else self.rollout.target
 
     @property
     def replicas(self) -> int:
@@ -78,20 +94,13 @@ class Plan:
 
 def names_needed(name: str) -> list[tuple[Kind, str]]:
     """Kind and name of every object with a fixed name that a ModelDeployment may need."""
-    beside = names.balancer(name)
-    return [
-        (kinds.SERVICE, name),
-        (kinds.HPA, name),
-        (kinds.DEPLOYMENT, names.server(name, SLOT_A)),
-        (kinds.PDB, names.server(name, SLOT_A)),
-        (kinds.SERVICE, names.slot_service(name, SLOT_A)),
-        (kinds.DEPLOYMENT, beside),
-        (kinds.PDB, beside),
-        (kinds.CONFIG_MAP, beside),
-        (kinds.SERVICE_ACCOUNT, beside),
-        (kinds.ROLE, beside),
-        (kinds.ROLE_BINDING, beside),
-    ]
+    of_slots = [needed for slot in SLOTS for needed in _of_slot(name, slot)]
+    return [(kinds.HPA, name), *of_slots, *ways.needed(name)]
+
+
+def _of_slot(name: str, slot: Slot) -> list[tuple[Kind, str]]:
+    server_name = names.server(name, slot)
+    return [(kinds.DEPLOYMENT, server_name), (kinds.PDB, server_name), (kinds.SERVICE, names.slot_service(name, slot))]
 
 
 def make(view: View) -> Plan:
@@ -99,14 +108,20 @@ def make(view: View) -> Plan:
     acceptance, spec = _in_force(view)
     if spec is None:
         return Plan(acceptance)
-    target = _target(view, spec, accepted=acceptance.accepted)
-    if target is None:
+    asked = _asked(view, spec, accepted=acceptance.accepted)
+    if acceptance.accepted and asked is not None and (wrong := sequences.objection(view, spec, asked)):
+        acceptance, spec = Acceptance(accepted=False, reason=Reason.INVALID, message=wrong), _stored(view)
+        if spec is None:
+            return Plan(acceptance)
+        asked = _asked(view, spec, accepted=False)
+        spec = spec if asked is None else sequences.alone(view, spec, asked)
+    if asked is None:
         return Plan(acceptance)
+    deployments = {slot: own(view, kinds.DEPLOYMENT, names.server(view.key.name, slot)) for slot in SLOTS}
+    rolled = rollout.decide(view, spec, asked, {slot: found for slot, found in deployments.items() if found})
     actuator, why = _actuator(view, spec)
-    first = _records(view, target, acceptance)
-    # The API server takes a RoleBinding only where its Role exists, and pods only where their ServiceAccount does.
-    first += [balancer.service_account(view.subject), balancer.role(view.subject)]
-    then = _children(view, spec, target, actuator)
+    first = [*_records(view, rolled, acceptance), *ways.first(view, spec)]
+    then = _children(view, spec, rolled, actuator)
     strangers = _strangers(view, [*first, *then])
     if strangers:
         # Nothing new is made for a ModelDeployment that can't be complete; what is ours already is kept as it should be.
@@ -115,12 +130,13 @@ def make(view: View) -> Plan:
     return Plan(
         acceptance=acceptance,
         spec=spec,
-        target=target,
+        rollout=rolled,
         actuator=actuator,
         actuator_why=why,
         first=tuple(first),
         then=tuple(then),
-        delete=tuple(_surplus(view, target, actuator)),
+        delete=tuple(_surplus(view, spec, rolled, actuator)),
+        lingers=ways.lingers(view, spec),
         strangers=tuple(strangers),
     )
 
@@ -130,6 +146,8 @@ def _in_force(view: View) -> tuple[Acceptance, Spec | None]:
         spec = parse(view.key.name, view.resource.get("spec") or {})
     except SpecError as error:
         return Acceptance(accepted=False, reason=Reason.INVALID, message=str(error)), _stored(view)
+    if wrong := objections(spec, view.site):
+        return Acceptance(accepted=False, reason=Reason.INVALID, message="; ".join(wrong)), _stored(view)
     if view.source.missing:
         refusal = Acceptance(accepted=False, reason=Reason.SOURCE_NOT_FOUND, message=view.source.missing)
         return refusal, _stored(view)
@@ -150,7 +168,7 @@ def _stored(view: View) -> Spec | None:
     return spec.model_copy(update={"replicas": count}) if valid else spec
 
 
-def _target(view: View, spec: Spec, *, accepted: bool) -> Revision | None:
+def _asked(view: View, spec: Spec, *, accepted: bool) -> Revision | None:
     newest = max(view.revisions, key=lambda r: r.number, default=None)
     if not accepted:
         return newest
@@ -162,28 +180,41 @@ def _target(view: View, spec: Spec, *, accepted: bool) -> Revision | None:
     return known if known.number == number else replace(known, number=number + 1)
 
 
+# policy     actuator in the spec   metrics API ours   tolerance kept   actuator
+# any        Direct                 -                  -                Direct
+# any        HPA                    -                  -                HPA (by Planner, without tolerance: HPA, and it says so)
+# Rules      Auto                   yes                -                HPA
+# Planner    Auto                   yes                yes              HPA
+# any        Auto                   else                                Direct
 def _actuator(view: View, spec: Spec) -> tuple[Actuator, str]:
     if spec.scaling is None:
         return Actuator.NONE, "there is no spec.scaling: spec.replicas is the count"
     if view.foreign_autoscaler:
-        return Actuator.NONE, f"HorizontalPodAutoscaler {view.foreign_autoscaler} scales this ModelDeployment"
+        return Actuator.NONE, f"{view.foreign_autoscaler} scales this ModelDeployment"
+    planned = defaults.policy(spec) == "Planner"
+    coarse = "this cluster's HPAs know no tolerance and ignore a change within 10 %"
     if spec.scaling.actuator == "Direct":
         return Actuator.DIRECT, "spec.scaling.actuator is Direct"
     if spec.scaling.actuator == "HPA":
-        return Actuator.HPA, "spec.scaling.actuator is HPA"
-    if view.metrics_api.ours:
+        why = "spec.scaling.actuator is HPA"
+        return Actuator.HPA, why if not planned or view.metrics_api.tolerance else f"{why}, but {coarse}"
+    if view.metrics_api.ours and (not planned or view.metrics_api.tolerance):
         return Actuator.HPA, f"Auto: {view.metrics_api.why}"
-    return Actuator.DIRECT, f"Auto: {view.metrics_api.why}"
+    return Actuator.DIRECT, f"Auto: {coarse if view.metrics_api.ours else view.metrics_api.why}"
 
 
-def _records(view: View, target: Revision, acceptance: Acceptance) -> list[Object]:
-    subject = view.subject
-    objects = [revision.overlay_map(subject, target)]
-    if target.snapshot and acceptance.accepted and view.source.content is not None:
-        objects.append(revision.snapshot_map(subject, target.snapshot, view.source.content))
-    if names.revision(view.key.name, target.key) not in _unread(view):
-        objects.append(revision.record(subject, target))
-    return objects
+def _records(view: View, rolled: Rollout, acceptance: Acceptance) -> list[Object]:
+    subject, asked, target = view.subject, rolled.asked, rolled.target
+    objects = [revision.overlay_map(subject, asked)]
+    if target.overlay != asked.overlay:
+        objects.append(revision.overlay_map(subject, target))
+    if asked.snapshot and acceptance.accepted and view.source.content is not None:
+        objects.append(revision.snapshot_map(subject, asked.snapshot, view.source.content))
+    known = {r.key: r for r in (target, asked, *rolled.changed)}
+    unread = _unread(view)
+    return objects + [
+        revision.record(subject, r) for r in known.values() if names.revision(view.key.name, r.key) not in unread
+    ]
 
 
 def _unread(view: View) -> set[str]:
@@ -195,35 +226,35 @@ def _unread(view: View) -> set[str]:
     }
 
 
-def _children(view: View, spec: Spec, target: Revision, actuator: Actuator) -> list[Object]:
-    subject, site = view.subject, view.site
-    accepted_spec = json.dumps(spec.model_copy(update={"replicas": 1}).to_dict(), sort_keys=True, separators=(",", ":"))
-    objects = [
-        server.deployment(
-            subject,
-            SLOT_A,
-            target.template,
-            replicas=defaults.wanted_replicas(spec),
-            startup_timeout_s=target.startup_timeout_s,
-        ),
-        balancer.role_binding(subject),
-        balancer.config_map(subject, balancer.plan(subject, spec, site, (SLOT_A,)), accepted_spec),
-        balancer.deployment(subject, spec, site),
-        balancer.service(subject),
-        server.slot_service(subject, SLOT_A),
-        server.disruption_budget(subject, SLOT_A),
-        balancer.disruption_budget(subject),
-    ]
+def _children(view: View, spec: Spec, rolled: Rollout, actuator: Actuator) -> list[Object]:
+    objects = [made for placed in rolled.slots for made in _slot(view, placed)]
+    objects += ways.then(view, spec, rolled)
     if actuator is Actuator.HPA:
-        objects.append(scaler.hpa(subject, spec))
+        objects.append(scaler.hpa(view.subject, spec))
     return objects
 
 
-def is_ours(view: View, obj: Object) -> bool:
-    """Whether the object's controller is this very ModelDeployment, not an earlier one of its name."""
-    return any(
-        o.get("controller") and o.get("uid") == view.meta["uid"] for o in obj["metadata"].get("ownerReferences") or ()
-    )
+def _slot(view: View, placed: Placed) -> list[Object]:
+    subject, slot, made_of = view.subject, placed.slot, placed.revision
+    return [
+        server.deployment(
+            subject,
+            slot,
+            made_of.template,
+            replicas=placed.replicas,
+            startup_timeout_s=made_of.startup_timeout_s,
+            max_surge=placed.pace.max_surge,
+            max_unavailable=placed.pace.max_unavailable,
+        ),
+        server.slot_service(subject, slot),
+        server.disruption_budget(subject, slot),
+    ]
+
+
+def counts(view: View, plan: Plan) -> tuple[int, int, int]:
+    """Pods wanted, there, and ready."""
+    live = [p for p in view.pods if pods.is_live(p)]
+    return plan.replicas, len(live), sum(pods.is_ready(p) for p in live)
 
 
 def _strangers(view: View, objects: list[Object]) -> list[Stranger]:
@@ -260,19 +291,25 @@ def _existing(view: View, objects: list[Object]) -> list[Object]:
     return kept
 
 
-def _surplus(view: View, target: Revision, actuator: Actuator) -> list[tuple[Kind, str]]:
+def _surplus(view: View, spec: Spec, rolled: Rollout, actuator: Actuator) -> list[tuple[Kind, str]]:
     surplus: list[tuple[Kind, str]] = []
     hpa = view.children.get((kinds.HPA, view.key.name))
     if actuator is not Actuator.HPA and hpa is not None and is_ours(view, hpa):
         surplus.append((kinds.HPA, view.key.name))
-    used = {pod["metadata"]["labels"].get(names.REVISION_LABEL) for pod in view.pods} | {target.key}
-    by_age = sorted((r for r in view.revisions if r.key != target.key), key=lambda r: r.number, reverse=True)
+    surplus += ways.surplus(view, spec, rolled)
+    unused = set(SLOTS) - {placed.slot for placed in rolled.slots}
+    surplus += [
+        (kind, name) for slot in unused for kind, name in _of_slot(view.key.name, slot) if own(view, kind, name)
+    ]
+    asked, needed_back = rolled.asked, {r.key for r in (rolled.target, rolled.way_back) if r is not None}
+    used = {pod["metadata"]["labels"].get(names.REVISION_LABEL) for pod in view.pods} | {asked.key} | needed_back
+    by_age = sorted((r for r in view.revisions if r.key != asked.key), key=lambda r: r.number, reverse=True)
     old = [r for r in by_age[revision.KEPT - 1 :] if r.key not in used]
     surplus += [(kinds.CONTROLLER_REVISION, names.revision(view.key.name, r.key)) for r in old]
     if _unread(view):
         # What can't be read may need any of the ConfigMaps.
         return surplus
-    kept = [target, *(r for r in view.revisions if r not in old)]
+    kept = [asked, *(r for r in view.revisions if r not in old)]
     needed = set().union(*(revision.config_maps(r, view.key.name) for r in kept))
     surplus += [(kinds.CONFIG_MAP, name) for name in view.config_maps if name not in needed]
     return surplus

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from halcyon.api.conditions import Reason
 from halcyon.control.client import Object
 from halcyon.render import names
+from halcyon.scaling.planner.reading import PodReading
 
 
 @dataclass(frozen=True)
@@ -31,12 +33,15 @@ def project(pod: Object) -> Object:
             "uid": meta["uid"],
             "resourceVersion": meta["resourceVersion"],
             "labels": meta.get("labels") or {},
+            "creationTimestamp": meta.get("creationTimestamp"),
             "deletionTimestamp": meta.get("deletionTimestamp"),
         },
+        "spec": {"priority": (pod.get("spec") or {}).get("priority")},
         "status": {
             "phase": status.get("phase"),
+            "podIP": status.get("podIP"),
             "conditions": [
-                {k: c.get(k) for k in ("type", "status", "reason", "message")}
+                {k: c.get(k) for k in ("type", "status", "reason", "message", "lastTransitionTime")}
                 for c in status.get("conditions") or ()
                 if c.get("type") in {"Ready", "PodScheduled"}
             ],
@@ -70,6 +75,66 @@ def is_unschedulable(pod: Object) -> bool:
     """The scheduler finds no node for it."""
     condition = _condition(pod, "PodScheduled")
     return is_live(pod) and condition.get("status") == "False" and condition.get("reason") == "Unschedulable"
+
+
+def is_server(pod: Object) -> bool:
+    """A pod of Triton, not of a balancer."""
+    return bool(pod["metadata"]["labels"].get(names.COMPONENT_LABEL) == names.SERVER)
+
+
+def reading(pod: Object, ready_at: float | None) -> PodReading | None:
+    """What the planner is told of a server pod; None for one that has ended.
+
+    `ready_at`, in seconds since the epoch, is when it became ready the first time; None where it never was, or that isn't known.
+
+    is going   ended   no node found   Ready   ever ready, or fails   phase
+    yes        -       -               -       -                      draining
+    no         yes     -               -       -                      (none: no pod)
+    no         no      yes             -       -                      unschedulable
+    no         no      no              yes     -                      ready
+    no         no      no              no      yes                    broken: no capacity, and none to be expected soon
+    no         no      no              no      no                     starting
+    """
+    meta = pod["metadata"]
+    scheduled = _condition(pod, "PodScheduled")
+    began = scheduled.get("lastTransitionTime") if scheduled.get("status") == "True" else None
+    created = _epoch(began or meta.get("creationTimestamp")) or 0.0
+    if meta["deletionTimestamp"] is not None:
+        return PodReading(meta["name"], "draining", created, ready_at)
+    if not is_live(pod):
+        return None
+    if is_unschedulable(pod):
+        return PodReading(meta["name"], "unschedulable", created, ready_at)
+    if is_ready(pod):
+        return PodReading(meta["name"], "ready", created, ready_at)
+    fails = any(c["restartCount"] > 0 for c in pod["status"]["containerStatuses"])
+    return PodReading(meta["name"], "broken" if fails or ready_at is not None else "starting", created, ready_at)
+
+
+def ready_since(pod: Object) -> float | None:
+    """When it became ready, this time; seconds since the epoch. None where it is not."""
+    return _epoch(_condition(pod, "Ready").get("lastTransitionTime")) if is_ready(pod) else None
+
+
+def unschedulable_since(pod: Object) -> float | None:
+    """When the scheduler found no node for it first; seconds since the epoch. None where it found one, or it isn't known."""
+    if not is_unschedulable(pod):
+        return None
+    return _epoch(_condition(pod, "PodScheduled").get("lastTransitionTime")) or created_at(pod)
+
+
+def created_at(pod: Object) -> float | None:
+    """Seconds since the epoch."""
+    return _epoch(pod["metadata"].get("creationTimestamp"))
+
+
+def _epoch(stamp: str | None) -> float | None:
+    return datetime.fromisoformat(stamp).timestamp() if stamp else None
+
+
+def priority(pod: Object) -> int:
+    """Of its PriorityClass, as the API server has resolved it; 0 where it has none."""
+    return int((pod.get("spec") or {}).get("priority") or 0)
 
 
 def revision(pod: Object) -> str:

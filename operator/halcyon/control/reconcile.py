@@ -27,6 +27,7 @@ REFUSED_AGAIN_S = 30.0
 REPLACE_EVERY_S = 30.0
 STRANGERS_AGAIN_S = 10.0
 LEAVING_AGAIN_S = 0.5
+LINGERS_AGAIN_S = 5.0
 BEHIND_AGAIN_S = 0.05
 
 
@@ -98,9 +99,11 @@ class Reconciler:
             self._refused[key] = refused
             # At once where that is news. Some admission webhooks give each refusal another number: no reason to hurry.
             return Outcome(STATUS_EVERY_S if refused and before else 0.0)
-        waits = [again]
+        waits = [again, planned.rollout.again_s if planned.rollout else None]
         if refused:
             waits.append(REFUSED_AGAIN_S)
+        if planned.lingers:
+            waits.append(LINGERS_AGAIN_S)
         if planned.strangers:
             leaving = all(s.leaving for s in planned.strangers)
             waits.append(LEAVING_AGAIN_S if leaving else STRANGERS_AGAIN_S)
@@ -235,7 +238,9 @@ def _refusals(results: list[BaseException | None]) -> list[str]:
 def _settled(written: Any) -> Any:  # any JSON value
     """A status without what changes by itself: times."""
     if isinstance(written, dict):
-        return {k: _settled(v) for k, v in written.items() if k not in {"lastTransitionTime", "observedAt"}}
+        return {
+            k: _settled(v) for k, v in written.items() if k not in {"lastTransitionTime", "observedAt", "decidedAt"}
+        }
     if isinstance(written, list):
         return [_settled(v) for v in written]
     return written
@@ -244,8 +249,9 @@ def _settled(written: Any) -> Any:  # any JSON value
 def _weighty(written: Any) -> Any:  # any JSON value
     """What is written at once: everything but values and sentences about them."""
     return {
-        **{k: v for k, v in written.items() if k not in {"conditions", "summary", "scaling", "model"}},
+        **{k: v for k, v in written.items() if k not in {"conditions", "summary", "scaling", "model", "rollout"}},
         "conditions": [(c["type"], c["status"], c["reason"]) for c in written.get("conditions") or ()],
         "scaling": {k: (written.get("scaling") or {}).get(k) for k in ("actuator", "desired")},
         "model": (written.get("model") or {}).get("versions"),
+        "rollout": {k: v for k, v in (written.get("rollout") or {}).items() if k != "message"},
     }

@@ -3,8 +3,28 @@
 from __future__ import annotations
 
 from halcyon.control.client import Kube, Object
-from halcyon.control.kinds import SUBJECT_ACCESS_REVIEW, TOKEN_REVIEW
+from halcyon.control.kinds import SUBJECT_ACCESS_REVIEW, TOKEN_REVIEW, Kind
 from halcyon.metricsapi.auth import User
+
+
+def access_review(kind: Kind, user: User, *, namespace: str, metric: str) -> Object:
+    """The question whether a user may list an external metric of a namespace, for a kind that asks it."""
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "spec": {
+            "user": user.name,
+            "groups": list(user.groups),
+            "extra": {key: list(values) for key, values in user.extra.items()},
+            "resourceAttributes": {
+                "namespace": namespace,
+                "verb": "list",
+                "group": "external.metrics.k8s.io",
+                "version": "v1beta1",
+                "resource": metric,
+            },
+        },
+    }
 
 
 class Reviews:
@@ -25,22 +45,7 @@ class Reviews:
 
     async def may_list(self, user: User, *, namespace: str, metric: str) -> bool:
         """Whether this user may list an external metric of a namespace."""
-        review = {
-            "apiVersion": SUBJECT_ACCESS_REVIEW.api_version,
-            "kind": SUBJECT_ACCESS_REVIEW.kind,
-            "spec": {
-                "user": user.name,
-                "groups": list(user.groups),
-                "extra": {key: list(values) for key, values in user.extra.items()},
-                "resourceAttributes": {
-                    "namespace": namespace,
-                    "verb": "list",
-                    "group": "external.metrics.k8s.io",
-                    "version": "v1beta1",
-                    "resource": metric,
-                },
-            },
-        }
+        review = access_review(SUBJECT_ACCESS_REVIEW, user, namespace=namespace, metric=metric)
         status = (await self._client.create(SUBJECT_ACCESS_REVIEW, review)).get("status") or {}
         return bool(status.get("allowed"))
 

@@ -1,186 +1,366 @@
-"""Scaling beside the API server: what the agents say, as readings, as signals for the status, and as the Direct actuator.
+"""The one decision loop, for all models: who is due, what is served and shown, and whose count is to be written.
 
-The rules are in `halcyon.scaling`; here they meet the caches, the clock and /scale.
+A model is decided on when its agents have said something new, at most once a second; and without that, when the last
+decision wanted to look again. The standby decides too, in the shadow, and writes nothing: its memory is warm when it leads.
+
+Not here: how it is decided (`deciding`), what is known (`sensing`), how /scale is written (`scale_writer`), what becomes of it in
+the status (`control.scaling_status`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+
+from prometheus_client import CollectorRegistry
 
 from halcyon.api import defaults
 from halcyon.api.spec import Spec
-from halcyon.control import errors, kinds
 from halcyon.control.caches import Caches
+from halcyon.control.ceilings import Ceilings
 from halcyon.control.client import Kube
+from halcyon.control.deciding import Deciding
+from halcyon.control.decision_times import DecisionTimes
 from halcyon.control.kinds import Key
 from halcyon.control.plan import Actuator, Plan
-from halcyon.control.view import Direct, Signal, Signals
-from halcyon.scaling import direct, rules
-from halcyon.scaling.observations import Missing, Observation, Value, mean_batch
-from halcyon.scaling.pace import Memory
-from halcyon.signals.hub import Hub
+from halcyon.control.rivals import Rivals
+from halcyon.control.scale_writer import ScaleWriter
+from halcyon.control.scaled import Scaled, Shown
+from halcyon.control.sensing import Sensing
+from halcyon.control.site_budget import SiteBudget
+from halcyon.control.view import Scaling, Signals
+from halcyon.scaling import rules, verdict
+from halcyon.scaling.observations import FRESH_S, Missing, Value
+from halcyon.scaling.planner.result import PlannerMemory
+from halcyon.scaling.verdict import Change, Verdict
 
 log = logging.getLogger(__name__)
 
-STATUS_EVERY_S = 10.0
-BATCH_WINDOW_S = 15.0
+TICK_S = 0.1
+SPACING_S = 0.9
+"""Least time between two decisions for one model: agents speak once a second at most."""
+REST_S = 4.5
+"""The longest time between two, so that none is older than 5 s; agents speak about as often."""
+SLICE_S = 0.02
+"""Deciding for many lets others have their turn after this long."""
+SHOWN_EVERY_S = 10.0
+"""What has moved without a change of the count is shown no more often than this."""
+SETTLED_S = 15.0
+"""A process that is younger may not have heard its agents yet: that it knows nothing is no news."""
 
 
 @dataclass
 class Scaler:
-    """Readings and signals of every model; writes /scale for those whose actuator is Direct."""
+    """Decides for every model with `scaling`; writes /scale while it leads."""
 
     client: Kube
     caches: Caches
-    hub: Hub
+    sensing: Sensing
     spec_of: Callable[[Key], Spec | None]
     """The spec in force."""
     enqueue: Callable[[Key], None]
-    clock: Callable[[], float] = time.monotonic
+    leads: Callable[[], bool]
+    """Whether this replica leads."""
+    led: Callable[[], bool]
+    """Whether anybody does."""
+    clock: Callable[[], float]
+    """Monotonic, in seconds."""
+    keep: Callable[[Key, str, PlannerMemory], None] = field(default=lambda *_: None)
+    """Given key, uid and what was learnt with every decision, to be kept for the process after this one."""
+    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+    budget: SiteBudget | None = None
+    """The site's GPUs; None: no limit but quotas and nodes."""
 
-    _due: dict[Key, float] = field(default_factory=dict)
-    """Models whose actuator is Direct, and when their next decision is due."""
-    _memories: dict[Key, Memory] = field(default_factory=dict)
-    _shown: dict[Key, tuple[object, ...]] = field(default_factory=dict)
+    ceilings: Ceilings = field(init=False)
+    deciding: Deciding = field(init=False)
+    times: DecisionTimes = field(init=False)
+    """What decisions cost, and how old they are."""
+    rivals: Rivals = field(default_factory=Rivals)
+    decisions: int = 0
+    """Decisions made since the start."""
+
+    _models: dict[Key, Scaled] = field(default_factory=dict)
+    """Models that are decided for."""
+    _batches_shown: dict[Key, float | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Nothing was decided yet."""
+        self.deciding = Deciding(self.sensing)
+        self.ceilings = Ceilings(self.caches, self.spec_of, self.clock, self.budget)
+        self._began = self.clock()
+        self._writer = ScaleWriter(
+            self.client,
+            self.caches,
+            self.spec_of,
+            self.leads,
+            self.clock,
+            wrote=lambda model, count: self.rivals.wrote(model.key, count),
+            failed=self._not_written,
+            again=self._soon,
+        )
+        in_force = self._models.values
+        self.times = DecisionTimes(lambda: (self.clock() - m.decided for m in in_force() if m.verdict), self.registry)
+
+    # What others ask for
 
     async def reading(self, namespace: str, name: str) -> rules.RulesReading | Missing:
-        """What the metrics API serves for a model."""
-        return self._read(Key(namespace, name))[0]
+        """What the metrics API serves for the policy Rules."""
+        key = Key(namespace, name)
+        return self.sensing.by_rules(key, self.spec_of(key))[0]
 
-    def _read(self, key: Key) -> tuple[rules.RulesReading | Missing, Observation | None]:
-        spec = self.spec_of(key)
-        if spec is None:
-            return Missing(f"there is no ModelDeployment {key} whose spec was accepted"), None
-        observation = self.hub.observe(key.namespace, key.name, self.clock(), window_s=20.0)
-        if observation is None:
-            return Missing("no balancer's agent has spoken yet"), None
-        resource = self.caches.resources.get(key)
-        status = (resource or {}).get("status") or {}
-        replicas = int((status.get("replicas") or {}).get("total") or 0)
-        return rules.read(observation, targets=defaults.targets(spec), replicas=replicas), observation
+    async def desired(self, namespace: str, name: str) -> Value | Missing:
+        """What the metrics API serves for the policy Planner: the count to have now.
+
+        The standby's own decisions may differ by one from the leader's, and an HPA that asks now the one, now the other would
+        turn the count around: it answers with what the leader has written into the status, while there is a leader.
+        """
+        key = Key(namespace, name)
+        spec, now = self.spec_of(key), self.clock()
+        if spec is None or spec.scaling is None or defaults.policy(spec) != "Planner":
+            return Missing(f"ModelDeployment {key} is not scaled by the policy Planner")
+        model = self._models.get(key)
+        if spec.scaling.mode != "Active" or (model is not None and model.rival):
+            return Value(self.caches.replicas(key), now)
+        if model is None or model.verdict is None or model.verdict.desired is None:
+            return Missing("nothing was decided yet")
+        age = now - model.decided
+        if age > FRESH_S:
+            return Missing(f"the last decision is {age:.0f} s old; the limit is {FRESH_S:.0f} s")
+        if model.verdict.unknown:
+            return Missing(model.verdict.unknown)
+        if not self.leads() and self.led():
+            told = self.caches.desired_told(key)
+            return Missing("the leader has decided nothing yet") if told is None else Value(float(told), now)
+        return Value(float(model.verdict.desired), now)
+
+    def facts(self, key: Key) -> Signals | None:
+        """What a reconcile is told of a model beside its scaling; the mean batch as it was when it was news."""
+        found = self.sensing.facts(key)
+        return None if found is None else replace(found, mean_batch=self._batches_shown.get(key))
+
+    def shown(self, key: Key) -> Scaling:
+        """What a reconcile is told of a model's scaling: as it was when it was news, so that the status rests."""
+        model = self._models.get(key) or Scaled(key, math.inf)
+        # Who has just begun to lead tells what it has decided in the shadow, and what the leader before it has told.
+        made = model.verdict if model.shown is None else model.shown.verdict
+        changes = model.changes if model.shown is not None else self._changes_told(key)
+        is_young = self.clock() - self._began < SETTLED_S
+        return Scaling(
+            verdict=made,
+            changes=tuple(changes),
+            rival=model.rival,
+            settling=is_young and (made is None or bool(made.unknown)),
+        )
 
     def unheard(self) -> list[Key]:
         """Models with scaling, and with balancers, whose metrics this replica can't serve yet."""
-        return [
-            key
-            for key in self.caches.resources.keys()  # noqa: SIM118  # an informer is no dict
-            if (spec := self.spec_of(key)) is not None
-            and spec.scaling is not None
-            and (
-                isinstance(reading := self._read(key)[0], Missing)
-                or Missing in {type(reading.queue_depth), type(reading.gpu_utilization)}
-            )
-        ]
+        found = []
+        for key, spec in self._scaled():
+            if defaults.policy(spec) == "Planner":
+                model = self._models.get(key)
+                if model is None or model.verdict is None or model.verdict.unknown:
+                    found.append(key)
+            elif isinstance(read := self.sensing.by_rules(key, spec)[0], Missing) or Missing in {
+                type(read.queue_depth),
+                type(read.gpu_utilization),
+            }:
+                found.append(key)
+        return found
 
-    def signals(self, key: Key) -> Signals | None:
-        """What a reconcile is told of a model."""
-        reading, observation = self._read(key)
-        if observation is None:
-            return None
-        spec = self.spec_of(key)
-        scaling: tuple[Signal, ...] = ()
-        if spec is not None and spec.scaling is not None and isinstance(reading, rules.RulesReading):
-            scaling = self._scaling(reading, defaults.targets(spec))
-        return Signals(
-            load_errors={p.name: p.load_error for p in observation.pods if p.load_error},
-            versions=tuple(sorted({v for p in observation.pods for v in p.versions})),
-            maintenance=frozenset(p.name for p in observation.pods if p.state == "maintenance"),
-            scaling=scaling,
-            mean_batch=mean_batch(observation, BATCH_WINDOW_S),
-        )
+    # What others tell
 
-    def _scaling(self, reading: rules.RulesReading, targets: defaults.ResolvedTargets) -> tuple[Signal, ...]:
-        signals = [self._signal(rules.QUEUE_DEPTH, targets.queue_depth, reading.queue_depth)]
-        if targets.gpu_utilization is not None and reading.gpu_utilization is not None:
-            signals.append(self._signal(rules.GPU_UTILIZATION, targets.gpu_utilization, reading.gpu_utilization))
-        return tuple(signals)
-
-    def _signal(self, name: str, target: int, value: Value | Missing) -> Signal:
-        if isinstance(value, Missing):
-            return Signal(name, target, missing=value.reason)
-        seen = datetime.fromtimestamp(time.time() - (self.clock() - value.at), UTC)
-        return Signal(name, target, value=value.value, observed_at=seen.strftime("%Y-%m-%dT%H:%M:%SZ"))
+    def heard(self, key: Key) -> None:
+        """One of its agents has spoken."""
+        if (model := self._models.get(key)) is not None:
+            model.heard = True
 
     def planned(self, key: Key, plan: Plan) -> None:
-        """Told by each reconcile: whether this model's actuator is Direct."""
-        if plan.actuator is Actuator.DIRECT:
-            self._due.setdefault(key, self.clock())
-        else:
-            # What was shown stays known: else every reconcile would bring the next.
-            for held in (self._due, self._memories, self.caches.direct):
-                held.pop(key, None)
+        """Told by each reconcile: what writes this model's count."""
+        model = self._models.get(key)
+        if plan.actuator is Actuator.NONE:
+            if model is not None:
+                self.forget(key)
+            return
+        if model is None:
+            model = self._models[key] = Scaled(key, self.clock())
+        if model.actuator is Actuator.NONE:
+            model.due = max(self.clock(), model.tried + SPACING_S)
+        model.actuator = plan.actuator
 
     def forget(self, key: Key) -> None:
+        """Nobody decides for it any more."""
+        model = self._models.pop(key, None)
+        if model is not None and model.verdict is not None:
+            self.times.ended(self.clock() - model.decided)
+        self.deciding.forget(key)
+        self.ceilings.forget(key)
+        self.rivals.forget(key)
+
+    def gone(self, key: Key) -> None:
         """The model is gone."""
-        for held in (self._due, self._memories, self._shown, self.caches.direct):
-            held.pop(key, None)
+        self.forget(key)
+        self.sensing.forget(key)
+        self._batches_shown.pop(key, None)
+
+    # The loop
 
     async def run(self) -> None:
-        """Decide for models with Direct when they are due, and have changed values shown; until cancelled."""
-        shown = self.clock()
-        while True:
-            await asyncio.sleep(0.5)
-            now = self.clock()
-            for key in [key for key, due in self._due.items() if due <= now]:
-                self._due[key] = now + direct.SYNC_S
-                await self._direct(key)
-            if now - shown >= STATUS_EVERY_S:
-                shown = now
-                self._show()
+        """Decide until cancelled."""
+        checked = batches = -math.inf
+        settled = False
+        try:
+            while True:
+                await asyncio.sleep(TICK_S)
+                now = self.clock()
+                if not settled and now - self._began >= SETTLED_S:
+                    settled = True
+                    self._tell_of_silence()
+                if now - checked >= 1.0:
+                    checked = now
+                    self.sensing.check_clocks()
+                    self._share(now)
+                    if not self.leads():
+                        self._follow()
+                if now - batches >= SHOWN_EVERY_S:
+                    batches = now
+                    await self._show_batches()
+                await self._round()
+        finally:
+            for model in self._models.values():
+                if model.writing is not None:
+                    model.writing.cancel()
 
-    def _show(self) -> None:
-        """Have the status of models written whose values have changed."""
-        for namespace, name in self.hub.models():
+    def _share(self, now: float) -> None:
+        """Whoever the site's budget leaves more than before is decided for at once."""
+        if self.ceilings.budget is None:
+            return
+        deciding = {m.key for m in self._models.values() if m.verdict is not None and m.verdict.desired is not None}
+        for key in self.ceilings.share(deciding):
+            if (model := self._models.get(key)) is not None:
+                model.due = now
+
+    async def _round(self) -> None:
+        """Everybody who is due, oldest decision first."""
+        began = self.clock()
+        due = [m for m in self._models.values() if m.due <= began or (m.heard and began - m.tried >= SPACING_S)]
+        for model in sorted(due, key=lambda model: model.decided):
+            model.heard = False
+            model.tried = self.clock()
+            try:
+                self._decide(model)
+            except Exception:
+                # One model's surprise is not the others' standstill. Its count holds: what it has decided grows stale.
+                log.exception("cannot decide", extra={"key": str(model.key)})
+                model.due = self.clock() + REST_S
+            ended = self.clock()
+            if model.decided == model.tried:
+                self.times.took(ended - model.tried)
+            if ended - began > SLICE_S:
+                await asyncio.sleep(0)
+                began = self.clock()
+
+    def _decide(self, model: Scaled) -> None:
+        key, now = model.key, model.tried
+        spec, resource = self.spec_of(key), self.caches.resources.get(key)
+        if resource is None:
+            self.gone(key)  # nobody else tells a standby
+            return
+        if spec is None or spec.scaling is None:
+            model.due = now + REST_S
+            return
+        made = self.ceilings.over(key, spec, self.deciding.decide(key, spec, model.actuator, now))
+        self.decisions += 1
+        if model.verdict is not None:
+            self.times.ended(now - model.decided)
+        # A decision that wants to look soon has something under way; else what changes is heard.
+        soon = made.look_again_at - self.sensing.epoch.at(now)
+        model.due = now + (max(soon, SPACING_S) if soon < SPACING_S * 2 else REST_S)
+        model.verdict, model.decided = made, now
+        if spec.scaling.mode != "Active" or made.desired is None:
+            model.rival = ""
+        elif not self.caches.is_behind(key):  # else the count may be from before our own write
+            writer = str(resource["metadata"].get("replicasWriter") or "")
+            model.rival = self.rivals.look(key, made.current, made.desired, writer, now)
+        if (memory := self.deciding.memory(key)) is not None:
+            self.keep(key, self.sensing.uid(key), memory)
+        if self.leads():
+            self._tell(model, made, now)
+            self._act(model)
+
+    def _act(self, model: Scaled) -> None:
+        if self._writer.wanted(model) is None or model.writing is not None:
+            return
+        if self.caches.is_behind(model.key):
+            model.due = self.clock() + TICK_S  # the count may be another already
+            return
+        self._writer.begin(model)
+
+    def _not_written(self, model: Scaled) -> None:
+        self.deciding.not_written(model.key)
+        self._soon(model)
+
+    def _soon(self, model: Scaled) -> None:
+        model.due = self.clock() + SPACING_S
+
+    # What is told
+
+    def _tell(self, model: Scaled, made: Verdict, now: float) -> None:
+        """Remember a change, and have the status written where it says something new."""
+        if model.shown is None:
+            model.changes.extend(self._changes_told(model.key))
+            before = self.caches.desired_told(model.key)
+        else:
+            before = model.shown.verdict.desired
+        before = made.current if before is None else before
+        # Where the count is only held, nothing was decided.
+        if made.desired is not None and made.desired != before and not made.unknown:
+            model.changes.appendleft(Change(made.at, before, made.desired, made.why))
+        if model.is_news(made, model.rival, now, SHOWN_EVERY_S):
+            model.shown = Shown(now, made, model.rival)
+            self.enqueue(model.key)
+
+    def _changes_told(self, key: Key) -> list[Change]:
+        status = (self.caches.resources.get(key) or {}).get("status") or {}
+        return verdict.changes_from((status.get("scaling") or {}).get("decisions"))
+
+    def _tell_of_silence(self) -> None:
+        """From now on it is news which models nothing was heard of."""
+        for model in self._models.values():
+            if model.verdict is not None and model.verdict.unknown and self.leads():
+                self.enqueue(model.key)
+
+    async def _show_batches(self) -> None:
+        """Have the status of models written whose mean batch has moved."""
+        began = self.clock()
+        for namespace, name in self.sensing.hub.models():
+            if self.clock() - began > SLICE_S:
+                await asyncio.sleep(0)
+                began = self.clock()
+            if not self.leads():
+                return
             key = Key(namespace, name)
-            signals = self.signals(key)
-            if signals is None:
-                continue
-            values = (
-                *((s.name, None if s.value is None else round(s.value), s.missing) for s in signals.scaling),
-                None if signals.mean_batch is None else round(signals.mean_batch, 1),
-            )
-            if self._shown.get(key) != values:
-                self._shown[key] = values
+            if self.caches.resources.get(key) is None:
+                continue  # it was deleted, and its balancers are about to end
+            now = self.sensing.mean_batch(key)
+            if verdict.has_moved(self._batches_shown.get(key), now):
+                self._batches_shown[key] = now
                 self.enqueue(key)
 
-    async def _direct(self, key: Key) -> None:
-        spec, resource = self.spec_of(key), self.caches.resources.get(key)
-        reading, _ = self._read(key)
-        if spec is None or spec.scaling is None or resource is None or isinstance(reading, Missing):
-            return
-        now = self.clock()
-        current = int(resource["spec"].get("replicas", 1))
-        decision = direct.desired(
-            now,
-            current,
-            reading,
-            defaults.targets(spec),
-            spec.scaling.behavior,
-            low=spec.scaling.min_replicas,
-            high=spec.scaling.max_replicas,
-            memory=self._memories.get(key) or Memory(),
-        )
-        said = Direct(decision.count, decision.say())
-        if decision.count != current:
-            body = {
-                "metadata": {"resourceVersion": resource["metadata"]["resourceVersion"]},
-                "spec": {"replicas": decision.count},
-            }
-            try:
-                await self.client.patch(kinds.MODEL_DEPLOYMENT, key.namespace, key.name, body, subresource="scale")
-            except (errors.ApiError, errors.Unreachable) as error:
-                # Changed meanwhile, or out of reach: decided anew in a moment, from what is then.
-                log.warning("cannot scale", extra={"key": str(key), "error": str(error)})
-                self._memories[key] = decision.unwritten
-                self._due[key] = now + 1.0
-                return
-            log.info("scaled", extra={"key": str(key), "replicas": decision.count, "before": current, "why": said.why})
-        self._memories[key] = decision.memory
-        if self.caches.direct.get(key) != said:
-            self.caches.direct[key] = said
-            self.enqueue(key)
+    def _follow(self) -> None:
+        """A standby reconciles nothing, so it takes from the caches which models are scaled.
+
+        Not by what: when it leads, it writes no count before a reconcile has told it (`planned`).
+        """
+        for key, _ in self._scaled():
+            if key not in self._models:
+                self._models[key] = Scaled(key, self.clock())
+
+    def _scaled(self) -> Iterable[tuple[Key, Spec]]:
+        """Every model with scaling, and its spec in force."""
+        for key in self.caches.resources.keys():  # noqa: SIM118  # an informer is no dict
+            spec = self.spec_of(key)
+            if spec is not None and spec.scaling is not None:
+                yield key, spec

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from dataclasses import dataclass
+from pathlib import Path
+
+from halcyon.control.errors import SettingsError
+from halcyon.render.site import SERVICE_ANNOTATIONS
+from halcyon.signals import recorded
+from halcyon.signals.prometheus_site import PrometheusSite
+
+_PREFIX = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[-A-Za-z0-9_.]*")
 
 
 @dataclass(frozen=True)
@@ -13,7 +22,8 @@ class Settings:
 
     namespace: str
     pod_name: str
-    watch_namespace: str
+    watch_namespaces: tuple[str, ...]
+    """Those whose ModelDeployments count; empty: all. Where there are some, nothing that is of the whole cluster is asked for."""
     service: str
     agents_service: str
     operator_image: str
@@ -26,6 +36,12 @@ class Settings:
     workers: int
     kubeconfig: str | None
     pod_ip: str
+    prometheus: PrometheusSite | None = None
+    """None: there is none to ask."""
+    gpu_budget: int | None = None
+    """GPUs that all models together may hold; None: as many as there are."""
+    service_annotations: tuple[str, ...] = SERVICE_ANNOTATIONS
+    """Beginnings of the annotations that models may give their Services."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +50,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--namespace", required=True, help="namespace of the operator itself: its Lease, Secret and Services")
     add("--pod-name", default=os.uname().nodename, help="name of this replica (default: the host's name)")
     add("--pod-ip", default=os.environ.get("POD_IP", ""), help="address of this replica")
-    add("--watch-namespace", default="", help="the one namespace whose ModelDeployments count (default: all)")
+    add(
+        "--watch-namespace",
+        dest="watch_namespaces",
+        action="append",
+        default=[],
+        metavar="NAMESPACE",
+        help="namespace whose ModelDeployments count; may be given several times (default: all). The operator then needs rights in "
+        "these only: it serves no metrics API, and models scale by the actuator Direct",
+    )
     add("--service", default="halcyon", help="Service in front of the metrics API")
     add("--agents-service", default="halcyon-agents", help="headless Service that agents send to")
     add("--operator-image", required=True, help="image of agents and fetchers")
@@ -53,10 +77,107 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--http-port", type=int, default=8080, help="port of /healthz, /readyz and /metrics (default: 8080)")
     add("--workers", type=int, default=16, help="ModelDeployments worked on at the same time (default: 16)")
     add("--kubeconfig", default=None, help="outside a cluster: the kubeconfig to use")
+    add(
+        "--prometheus-url",
+        default="",
+        metavar="URL",
+        help="Prometheus to read, for example http://prometheus:9090 (default: none)",
+    )
+    add("--prometheus-token-file", default="", metavar="FILE", help="bearer token for it, read with each question")
+    add(
+        "--prometheus-ca-file",
+        default="",
+        metavar="FILE",
+        help="PEM of whom to trust for https (default: the usual authorities)",
+    )
+    add(
+        "--prometheus-gpu-matchers",
+        default="",
+        metavar="MATCHERS",
+        help='what DCGM\'s series must match, for example namespace="gpu-operator" (default: nothing)',
+    )
+    add(
+        "--prometheus-arrivals",
+        default="",
+        metavar="PROMQL",
+        help="a model's requests per second over five minutes, with $namespace and $name (default: from HAProxy's counters)",
+    )
+    add(
+        "--gpu-budget",
+        type=_count,
+        default=None,
+        metavar="GPUS",
+        help="GPUs that all models together may hold, shared by priority and need (default: no limit but the nodes)",
+    )
+    add(
+        "--service-annotations",
+        type=_prefixes,
+        default=SERVICE_ANNOTATIONS,
+        metavar="PREFIXES",
+        help="beginnings of the annotations that models may give their Services, with commas between them; empty: none "
+        "(default: those of load balancers and external-dns)",
+    )
     add("--log-level", choices=["debug", "info", "warning"], default="info", help="least level that is logged")
 
 
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of GPUs; good: 64")
+    return int(text)
+
+
+def _prefixes(text: str) -> tuple[str, ...]:
+    found = tuple(part.strip() for part in text.split(",") if part.strip())
+    for part in found:
+        if not _PREFIX.fullmatch(part):
+            good = "service.beta.kubernetes.io/,external-dns.alpha.kubernetes.io/hostname"
+            raise argparse.ArgumentTypeError(f"{part!r} can't begin an annotation's key with a domain; good: {good}")
+    return found
+
+
 def of(arguments: argparse.Namespace) -> Settings:
-    """The settings of parsed arguments."""
-    given = {name: getattr(arguments, name) for name in Settings.__dataclass_fields__}
-    return Settings(**given | {"image_pull_secrets": tuple(arguments.image_pull_secrets)})
+    """The settings of parsed arguments.
+
+    Raises:
+        SettingsError: an option's value can't work.
+    """
+    given = {name: getattr(arguments, name) for name in Settings.__dataclass_fields__ if name in arguments}
+    lists = {
+        "image_pull_secrets": tuple(arguments.image_pull_secrets),
+        "watch_namespaces": tuple(dict.fromkeys(filter(None, arguments.watch_namespaces))),
+    }
+    return Settings(**given | lists | {"prometheus": _prometheus(arguments)})
+
+
+def _prometheus(arguments: argparse.Namespace) -> PrometheusSite | None:
+    if not arguments.prometheus_url:
+        for option in ("token_file", "ca_file", "gpu_matchers", "arrivals"):
+            if getattr(arguments, f"prometheus_{option}"):
+                raise SettingsError(
+                    f"--prometheus-{option.replace('_', '-')} is given without --prometheus-url; "
+                    "good: --prometheus-url=http://prometheus-operated.monitoring:9090"
+                )
+        return None
+    try:
+        return PrometheusSite(
+            arguments.prometheus_url,
+            token_file=_readable("--prometheus-token-file", arguments.prometheus_token_file),
+            ca_file=_readable("--prometheus-ca-file", arguments.prometheus_ca_file),
+            gpu_matchers=arguments.prometheus_gpu_matchers,
+            arrivals=arguments.prometheus_arrivals or recorded.ARRIVALS,
+        )
+    except ValueError as error:
+        raise SettingsError(f"--prometheus-url and what goes with it: {error}") from error
+
+
+def _readable(option: str, name: str) -> Path | None:
+    """The file, if it can be read now: one that isn't there is a wrong path more often than a late one."""
+    if not name:
+        return None
+    path = Path(name)
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        good = f"{option}=/etc/halcyon/prometheus/file, of a volume of the pod"
+        raise SettingsError(f"{option}={name} can't be read: {error.strerror}; good: {good}") from None
+    return path

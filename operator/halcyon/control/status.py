@@ -1,6 +1,7 @@
 """The status of a ModelDeployment, made anew in every reconcile from what is. Pure.
 
-One function per condition, its truth table above it. What isn't known is Unknown, never a guess.
+One function per condition, its truth table above it. What isn't known is Unknown, never a guess. Not here: scaling
+(`scaling_status`), rollouts (`rollout_status`).
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ from typing import Any
 
 from halcyon.api import conditions
 from halcyon.api.conditions import Condition, Reason, Type
-from halcyon.control import kinds, pods
+from halcyon.api.spec import mode
+from halcyon.control import kinds, pods, rollout_status, route_status, scaling_status
 from halcyon.control.client import Object
-from halcyon.control.kinds import Kind
-from halcyon.control.plan import Actuator, Plan, is_ours
-from halcyon.control.view import Signal, View
+from halcyon.control.owned import own
+from halcyon.control.plan import Actuator, Plan, counts
+from halcyon.control.view import View
 from halcyon.render import names
-from halcyon.render.names import SLOT_A
+from halcyon.render.names import SLOT_A, Slot
 
 MOST_VERSIONS = 64
 """The schema's limit; the highest are shown."""
@@ -33,19 +35,23 @@ def make(view: View, plan: Plan, *, now: str) -> Object:
         "selector": names.selector_text(view.key.name),
     }
     status["summary"] = _summary(view, plan, status)
-    if plan.spec is not None and plan.target is not None:
+    if plan.spec is not None and plan.target is not None and plan.rollout is not None:
         host = f"{view.key.name}.{view.key.namespace}.svc"
         status["endpoints"] = {
-            "http": f"http://{host}:{names.HTTP_PORT}",
+            "http": f"http{'s' if plan.spec.traffic.tls else ''}://{host}:{names.HTTP_PORT}",
             "grpc": f"{host}:{names.GRPC_PORT}",
         }
+        if mode.is_direct(plan.spec):
+            status["endpoints"]["headless"] = f"{names.headless(view.key.name)}.{view.key.namespace}.svc"
         status["runtimeImage"] = plan.target.template["spec"]["containers"][0]["image"]
         status["model"] = _model(view, plan)
-        status["revision"] = {"target": names.revision(view.key.name, plan.target.key)}
+        status["rollout"] = rollout_status.make(view, plan)
+        status["revision"] = {"target": names.revision(view.key.name, plan.rollout.asked.key)}
         if current := _current(view, plan):
             status["revision"]["current"] = names.revision(view.key.name, current)
         if plan.actuator is not Actuator.NONE:
-            status["scaling"] = _scaling(view, plan)
+            told = view.status.get("scaling")
+            status["scaling"] = told if told and view.scaling.settling else scaling_status.make(view, plan)
     return status
 
 
@@ -54,17 +60,19 @@ def _conditions(view: View, plan: Plan) -> list[Condition]:
     loaded = _model_loaded(view, plan)
     servers = _servers_ready(view, plan)
     balancer = _balancer_ready(view, plan)
+    routed = route_status.accepted(view, plan)
     stalled = _stalled(view, plan, accepted, loaded, servers)
     decided = [
-        _ready(accepted, servers, balancer, loaded),
+        _ready(accepted, servers, _way_in(plan, balancer, routed), loaded),
         accepted,
         loaded,
         servers,
         balancer,
-        _scaling_active(view, plan),
+        scaling_status.active(view, plan),
     ]
     reconciling = None if stalled else _reconciling(view, plan, servers, balancer)
-    return [*decided, *(c for c in (reconciling, stalled) if c is not None)]
+    at_times = (routed, scaling_status.conflict(view, plan), scaling_status.ignored(plan), reconciling, stalled)
+    return [*decided, *(c for c in at_times if c is not None)]
 
 
 # spec and source        names free    last write      Accepted
@@ -115,12 +123,6 @@ def _load_error(view: View, plan: Plan) -> str | None:
     return next((said[name] for name in found if name in said), None)
 
 
-def _counts(view: View, plan: Plan) -> tuple[int, int, int]:
-    """Pods wanted, there, and ready."""
-    live = [p for p in view.pods if pods.is_live(p)]
-    return plan.replicas, len(live), sum(pods.is_ready(p) for p in live)
-
-
 # wanted   ready          trouble   ServersReady
 # 0        -              -         True     ScaledToZero
 # n        n              -         True
@@ -131,7 +133,7 @@ def _counts(view: View, plan: Plan) -> tuple[int, int, int]:
 def _servers_ready(view: View, plan: Plan) -> Condition:
     if plan.spec is None:
         return Condition(Type.SERVERS_READY, status=None, reason=Reason.UNKNOWN, message="nothing was accepted yet")
-    wanted, _, ready = _counts(view, plan)
+    wanted, _, ready = counts(view, plan)
     if wanted == 0:
         return Condition(Type.SERVERS_READY, status=True, reason=Reason.SCALED_TO_ZERO, message="0 replicas, as asked")
     if ready >= wanted:
@@ -139,7 +141,7 @@ def _servers_ready(view: View, plan: Plan) -> Condition:
         return Condition(Type.SERVERS_READY, status=True, reason=Reason.SERVERS_READY, message=text)
     found = pods.trouble(view.pods)
     detail = f": pod {found.pod}: {found.message}" if found else ""
-    refusal = _replica_failure(view)
+    refusal = _replica_failure(view, plan)
     if refusal:
         detail = f": {refusal}"
     text = f"{ready} of {wanted} servers are ready{detail}"
@@ -152,35 +154,40 @@ def _servers_ready(view: View, plan: Plan) -> Condition:
     return Condition(Type.SERVERS_READY, status=False, reason=reason, message=text)
 
 
-def _ours(view: View, kind: Kind, name: str) -> Object | None:
-    """The child of this name, unless it is somebody else's."""
-    child = view.children.get((kind, name))
-    return child if child is not None and is_ours(view, child) else None
-
-
 def _deployment_condition(view: View, name: str, wanted: str) -> dict[str, Any]:
-    deployment = _ours(view, kinds.DEPLOYMENT, name) or {}
+    deployment = own(view, kinds.DEPLOYMENT, name) or {}
     found = (deployment.get("status") or {}).get("conditions") or ()
     return next((c for c in found if c.get("type") == wanted), {})
 
 
-def _replica_failure(view: View) -> str:
-    condition = _deployment_condition(view, names.server(view.key.name, SLOT_A), "ReplicaFailure")
+def _home(plan: Plan) -> Slot:
+    return SLOT_A if plan.rollout is None else plan.rollout.home
+
+
+def _replica_failure(view: View, plan: Plan) -> str:
+    condition = _deployment_condition(view, names.server(view.key.name, _home(plan)), "ReplicaFailure")
     return str(condition.get("message")) if condition.get("status") == "True" else ""
 
 
 # balancer Deployment    available    BalancerReady
-# is there               1 or more    True
-# is there               none         False
+# is there               1 or more    True     BalancerTrouble where a balancer tells of one
+# is there               none         False    the same
 # isn't                  -            Unknown
+# isn't wanted           -            True     NoBalancer
 def _balancer_ready(view: View, plan: Plan) -> Condition:
+    if plan.spec is not None and mode.is_direct(plan.spec):
+        text = f"spec.traffic.balancer is {plan.spec.traffic.balancer}: clients reach the servers without one"
+        return Condition(Type.BALANCER_READY, status=True, reason=Reason.NO_BALANCER, message=text)
     name = names.balancer(view.key.name)
-    deployment = _ours(view, kinds.DEPLOYMENT, name)
+    deployment = own(view, kinds.DEPLOYMENT, name)
     if deployment is None or plan.spec is None:
         text = "there is no balancer yet"
         return Condition(Type.BALANCER_READY, status=None, reason=Reason.UNKNOWN, message=text)
     available = (deployment.get("status") or {}).get("availableReplicas") or 0
     text = f"{available} of {plan.spec.traffic.balancer_replicas} balancers are ready"
+    if view.troubles:
+        text += f"; {'; '.join(view.troubles)}"
+        return Condition(Type.BALANCER_READY, status=bool(available), reason=Reason.BALANCER_TROUBLE, message=text)
     if available:
         return Condition(Type.BALANCER_READY, status=True, reason=Reason.BALANCER_READY, message=text)
     failure = _deployment_condition(view, name, "ReplicaFailure")
@@ -189,42 +196,12 @@ def _balancer_ready(view: View, plan: Plan) -> Condition:
     return Condition(Type.BALANCER_READY, status=False, reason=Reason.BALANCER_NOT_READY, message=text)
 
 
-# spec.scaling    autoscaler of others    signals            HPA            ScalingActive
-# none            -                       -                  -              True     Fixed
-# there           yes                     -                  -              False    ForeignAutoscaler
-# there           no                      one is missing     -              False    MetricsMissing
-# there           no                      nothing heard      -              Unknown
-# there           no                      all there          inactive       False    HPAInactive
-# there           no                      all there          active, none   True
-def _scaling_active(view: View, plan: Plan) -> Condition:
-    kind = Type.SCALING_ACTIVE
-    if plan.spec is None:
-        return Condition(kind, status=None, reason=Reason.UNKNOWN, message="nothing was accepted yet")
-    if plan.spec.scaling is None:
-        text = f"fixed at spec.replicas = {plan.replicas}"
-        return Condition(kind, status=True, reason=Reason.FIXED, message=text)
-    if plan.actuator is Actuator.NONE:
-        return Condition(kind, status=False, reason=Reason.FOREIGN_AUTOSCALER, message=plan.actuator_why)
-    if view.signals is None or not view.signals.scaling:
-        return Condition(kind, status=None, reason=Reason.UNKNOWN, message="no balancer has reported yet")
-    missing = [s for s in view.signals.scaling if s.missing]
-    if missing:
-        text = "; ".join(f"{s.name}: {s.missing}" for s in missing)
-        return Condition(kind, status=False, reason=Reason.METRICS_MISSING, message=f"{text}. The count holds")
-    if plan.actuator is Actuator.HPA:
-        found = _hpa_condition(view, "ScalingActive")
-        if found.get("status") == "False":
-            return Condition(kind, status=False, reason=Reason.HPA_INACTIVE, message=str(found.get("message")))
-    return Condition(kind, status=True, reason=Reason.SCALING_ACTIVE, message=f"by {plan.actuator.value}")
+def _way_in(plan: Plan, balancer: Condition, routed: Condition | None) -> Condition:
+    """What lets requests in: the balancers, or the Gateway where it takes their place."""
+    return routed if routed is not None and plan.spec is not None and mode.is_direct(plan.spec) else balancer
 
 
-def _hpa_condition(view: View, wanted: str) -> dict[str, Any]:
-    hpa = _ours(view, kinds.HPA, view.key.name) or {}
-    found = (hpa.get("status") or {}).get("conditions") or ()
-    return next((c for c in found if c.get("type") == wanted), {})
-
-
-# Accepted    balancer    servers ready      Ready
+# Accepted    way in      servers ready      Ready
 # not True    -           -                  False    its reason
 # True        Unknown     -                  Unknown
 # True        False       -                  False
@@ -260,52 +237,63 @@ def _reconciling(view: View, plan: Plan, servers: Condition, balancer: Condition
     current = _current(view, plan)
     if current == plan.target.key and balancer.status:
         return None
+    if current != plan.target.key and (rolling := rollout_status.reconciling(plan)) is not None:
+        return rolling
     waiting = "the balancer" if current == plan.target.key else f"revision {plan.target.key}: {servers.message}"
     return Condition(Type.RECONCILING, status=True, reason=Reason.PROGRESSING, message=f"waiting for {waiting}")
 
 
 def _current(view: View, plan: Plan) -> str | None:
     """Key of the revision that is fully rolled out."""
-    deployment = _ours(view, kinds.DEPLOYMENT, names.server(view.key.name, SLOT_A))
+    deployment = own(view, kinds.DEPLOYMENT, names.server(view.key.name, _home(plan)))
     if deployment is None or plan.target is None:
         return None
     status = deployment.get("status") or {}
     asked = deployment["spec"]["template"]["metadata"]["labels"].get(names.REVISION_LABEL)
     seen = int(status.get("observedGeneration") or 0) >= int(deployment["metadata"].get("generation") or 0)
     rolled = status.get("updatedReplicas", 0) == status.get("replicas", 0)
-    up = bool(status.get("readyReplicas")) or plan.replicas == 0
+    # The pods are read as `rollout` reads them, which says Complete: the Deployment's own count of ready ones comes later.
+    up = plan.replicas == 0 or asked in _serving(view)
     return str(asked) if seen and rolled and up else _before(view)
 
 
 def _before(view: View) -> str | None:
     """The revision that has served last, as the ready pods know it; the target can't be among several."""
-    serving = {pods.revision(p) for p in view.pods if pods.is_ready(p)}
     target = names.revision(view.key.name, "")
     known = str((view.status.get("revision") or {}).get("current") or "").removeprefix(target)
-    return known if known in serving else None
+    return known if known in _serving(view) else None
 
 
-# Accepted        model           Deployment                  Stalled
-# False           -               -                           True     its reason (not while strangers leave)
-# True            False           -                           True     its reason
-# True            not False       deadline exceeded           True
-# else                                                        (absent)
+def _serving(view: View) -> set[str]:
+    """Keys of the revisions that have a ready pod."""
+    return {pods.revision(p) for p in view.pods if pods.is_ready(p)}
+
+
+# Accepted   rollout                        model       Deployment            Stalled
+# False      -                              -           -                     True     its reason (not while strangers leave)
+# True       failed, or blocked for long    -           -                     True     (rollout_status.stalled)
+# True       else                           False       -                     True     its reason
+# True       else                           not False   deadline exceeded     True
+# else                                                                        (absent)
 def _stalled(view: View, plan: Plan, accepted: Condition, loaded: Condition, servers: Condition) -> Condition | None:
     if accepted.status is False:
         if plan.strangers and all(s.leaving for s in plan.strangers):
             return None
         return Condition(Type.STALLED, status=True, reason=accepted.reason, message=accepted.message)
+    progress = _deployment_condition(view, names.server(view.key.name, _home(plan)), "Progressing")
+    late = progress.get("reason") == "ProgressDeadlineExceeded" or (plan.rollout is not None and plan.rollout.overdue)
+    if (rolled := rollout_status.stalled(plan, late=late)) is not None:
+        return rolled
     if loaded.status is False:
         return Condition(Type.STALLED, status=True, reason=loaded.reason, message=loaded.message)
-    progress = _deployment_condition(view, names.server(view.key.name, SLOT_A), "Progressing")
-    if progress.get("reason") == "ProgressDeadlineExceeded":
+    if late:
         reason, text = Reason.PROGRESS_DEADLINE_EXCEEDED, servers.message
         return Condition(Type.STALLED, status=True, reason=reason, message=text)
     return None
 
 
 def _replicas(view: View, plan: Plan) -> dict[str, int]:
-    _, total, ready = _counts(view, plan)
+    _, total, ready = counts(view, plan)
     return {
         "total": total,
         "ready": ready,
@@ -321,15 +309,11 @@ def _summary(view: View, plan: Plan, status: dict[str, Any]) -> dict[str, str]:
         found["Ready"]["reason"],
     )
     summary = {"ready": f"{status['replicas']['ready']}/{plan.replicas}", "state": state}
-    if view.signals is None:
-        return summary
-    values = {s.name: s for s in view.signals.scaling}
-    if (queue := values.get("queueDepth")) is not None:
-        summary["queue"] = "?" if queue.value is None else f"{queue.value:.0f}"
-    if (gpu := values.get("gpuUtilization")) is not None:
-        ready = max(status["replicas"]["ready"], 1)
-        summary["gpu"] = "?" if gpu.value is None else f"{gpu.value / ready:.0f}%"
-    if view.signals.mean_batch is not None:
+    if view.scaling.settling:
+        before = view.status.get("summary") or {}
+        return summary | {name: before[name] for name in ("queue", "gpu", "batch") if name in before}
+    summary |= scaling_status.columns(view, ready=status["replicas"]["ready"])
+    if view.signals and view.signals.mean_batch is not None:
         summary["batch"] = f"{view.signals.mean_batch:.1f}"
     return summary
 
@@ -341,35 +325,3 @@ def _model(view: View, plan: Plan) -> dict[str, Any]:
     if (error := _load_error(view, plan)) is not None:
         model["error"] = error[: conditions.MESSAGE_LIMIT]
     return model
-
-
-def _scaling(view: View, plan: Plan) -> dict[str, Any]:
-    scaling: dict[str, Any] = {
-        "actuator": plan.actuator.value,
-        "actuatorReason": plan.actuator_why[:1024],
-        "policy": "Rules",
-    }
-    if plan.actuator is Actuator.HPA:
-        hpa = (_ours(view, kinds.HPA, view.key.name) or {}).get("status") or {}
-        if hpa.get("desiredReplicas") is not None and hpa.get("conditions"):
-            scaling["desired"] = hpa["desiredReplicas"]
-            limited = _hpa_condition(view, "ScalingLimited")
-            able = _hpa_condition(view, "AbleToScale")
-            scaling["why"] = str((limited if limited.get("status") == "True" else able).get("message") or "")[:1024]
-    elif view.direct is not None:
-        scaling["desired"] = view.direct.desired
-        scaling["why"] = view.direct.why[:1024]
-    if view.signals and view.signals.scaling:
-        scaling["signals"] = [_signal(s) for s in view.signals.scaling]
-    return scaling
-
-
-def _signal(signal: Signal) -> dict[str, Any]:
-    said: dict[str, Any] = {"name": signal.name, "target": str(signal.target), "source": "agents"}
-    if signal.value is not None:
-        said["value"] = f"{signal.value:.1f}"
-    if signal.missing:
-        said["missing"] = signal.missing[:1024]
-    if signal.observed_at is not None:
-        said["observedAt"] = signal.observed_at
-    return said

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from halcyon.control.canary import CanaryVerdict
 from halcyon.control.client import Object
 from halcyon.control.kinds import Key, Kind
 from halcyon.render.revision import Content, Revision
 from halcyon.render.site import Site, Subject
+from halcyon.scaling.verdict import Change, Verdict
 
 
 @dataclass(frozen=True)
@@ -23,19 +25,6 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Signal:
-    """One signal that scaling follows."""
-
-    name: str
-    target: int
-    value: float | None = None
-    """Sum over the replicas; None while it is missing."""
-    missing: str = ""
-    observed_at: str | None = None
-    """RFC 3339."""
-
-
-@dataclass(frozen=True)
 class Signals:
     """What the agents say of a model."""
 
@@ -44,24 +33,31 @@ class Signals:
     versions: tuple[str, ...] = ()
     maintenance: frozenset[str] = frozenset()
     """Pods that the agents have taken out, to be replaced."""
-    scaling: tuple[Signal, ...] = ()
     mean_batch: float | None = None
 
 
 @dataclass(frozen=True)
 class MetricsApi:
-    """Who serves external.metrics.k8s.io."""
+    """Who serves external.metrics.k8s.io, and what this cluster's HPAs can do with it."""
 
     ours: bool
     why: str
+    tolerance: bool = False
+    """Whether the API server keeps an HPA's `tolerance`: without it an HPA ignores what is within 10 %."""
 
 
 @dataclass(frozen=True)
-class Direct:
-    """The last decision of the Direct actuator."""
+class Scaling:
+    """What is decided of a model, as it is to be shown."""
 
-    desired: int
-    why: str
+    verdict: Verdict | None = None
+    """None where nothing was heard yet."""
+    changes: tuple[Change, ...] = ()
+    """The last changes of the desired count, the newest first."""
+    rival: str = ""
+    """Who else writes the count, in a sentence; empty where nobody does."""
+    settling: bool = False
+    """This process is young and has not heard of the model yet: what was told before it still stands."""
 
 
 @dataclass(frozen=True)
@@ -78,14 +74,24 @@ class View:
     """Names of our immutable ConfigMaps of this ModelDeployment."""
     pods: tuple[Object, ...] = ()
     """Server pods."""
+    troubles: tuple[str, ...] = ()
+    """What balancers say that they can't do, a sentence each."""
+    balancers: int = 0
+    """Balancer pods, those that are on their way out as well."""
     source: Source = Source()
     """The source of the spec as it is now."""
     signals: Signals | None = None
     """None where nothing was heard."""
     metrics_api: MetricsApi = MetricsApi(ours=False, why="not looked yet")
+    gateway_api: bool = False
+    """Whether this cluster has routes of the Gateway API, and the caches hold ours."""
     foreign_autoscaler: str = ""
-    """Name of an HPA of somebody else on this ModelDeployment."""
-    direct: Direct | None = None
+    """An HPA of somebody else on this ModelDeployment, by kind and name."""
+    scaling: Scaling = Scaling()
+    canary: CanaryVerdict | None = None
+    """What the analysis says of the canary; None where nothing was measured."""
+    now: float = 0.0
+    """When it was looked, in seconds since the epoch."""
     refused: str = ""
     """What the API server said to the last write that it refused."""
 

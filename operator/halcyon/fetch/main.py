@@ -1,7 +1,8 @@
 """The process: `halcyon fetch`, an init container.
 
-Success: exit code 0 and one line on stdout. Failure: exit code 1 and one line of JSON, `{"reason": ..., "message": ...}`,
-on stderr and in the termination log, where the operator finds it.
+Success: exit code 0 and one line on stdout, and `sequences.REPORT` in the termination log for a model that keeps a state between
+requests. Failure: exit code 1 and one line of JSON, `{"reason": ..., "message": ...}`, on stderr and in the termination log, where the
+operator finds it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from halcyon.api.overlay import Overlay, OverlayError
+from halcyon.api.sequences import REPORT, in_config
 from halcyon.fetch import config, merge, repository, schema, source
 from halcyon.fetch.errors import DocumentError, FetchError, SourceError, UnknownFieldError
 
@@ -42,7 +44,10 @@ def main(argv: Sequence[str]) -> int:
     log: Path | None = None
     try:
         request, log = _arguments(argv)
-        print(fetch(request))  # noqa: T201  # the line that tells what was done
+        done = fetch(request)
+        print(done.said)  # noqa: T201
+        if done.sequences:
+            _leave(REPORT, log)
     except FetchError as error:
         return _fail(error, log)
     except Exception as error:  # noqa: BLE001  # whatever it is, the owner reads it in a condition
@@ -51,8 +56,18 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def fetch(request: Request) -> str:
-    """Bring the model into the repository; gives one line on what was done.
+@dataclass(frozen=True)
+class Done:
+    """What was brought."""
+
+    said: str
+    """One line on what was done."""
+    sequences: bool
+    """The model keeps a state between requests."""
+
+
+def fetch(request: Request) -> Done:
+    """Bring the model into the repository.
 
     Raises:
         FetchError: where that can't be done; the repository has no new model then.
@@ -63,7 +78,8 @@ def fetch(request: Request) -> str:
     content, done = _configuration(folder, overlay)
     made = repository.assemble(request.repository, overlay.model_name, folder, content)
     versions = ", ".join(str(version) for version in folder.versions)
-    return f"{made}: {done}; links into {folder.path}: {len(folder.names)}; versions: {versions}"
+    said = f"{made}: {done}; links into {folder.path}: {len(folder.names)}; versions: {versions}"
+    return Done(said, in_config(content.decode(errors="replace")))
 
 
 def _overlay(path: Path) -> Overlay:
@@ -128,6 +144,12 @@ def _arguments(argv: Sequence[str]) -> tuple[Request, Path | None]:
 def _fail(error: FetchError, log: Path | None) -> int:
     report = error.report()
     print(report, file=sys.stderr)  # noqa: T201
+    _leave(report, log)
+    return 1
+
+
+def _leave(report: str, log: Path | None) -> None:
+    """Write what the operator is to find."""
     try:
         if log is not None:
             log.write_text(report)
@@ -135,7 +157,6 @@ def _fail(error: FetchError, log: Path | None) -> int:
             _TERMINATION_LOG.write_text(report)
     except OSError as failure:
         print(f"fetch: termination log: {failure}", file=sys.stderr)  # noqa: T201
-    return 1
 
 
 if __name__ == "__main__":

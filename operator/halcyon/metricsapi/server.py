@@ -26,10 +26,12 @@ from halcyon.metricsapi import wire
 from halcyon.metricsapi.auth import Forbidden, Gate, Unauthenticated
 from halcyon.metricsapi.tls import ServingTLS
 from halcyon.scaling.direct import milli
-from halcyon.scaling.observations import Missing
+from halcyon.scaling.observations import Missing, Value
 from halcyon.scaling.rules import GPU_UTILIZATION, QUEUE_DEPTH, WINDOW_S, RulesReading
 
-METRICS = (QUEUE_DEPTH, GPU_UTILIZATION)
+DESIRED_REPLICAS = "desiredReplicas"
+"""Of the policy Planner; the other two are of Rules."""
+METRICS = (QUEUE_DEPTH, GPU_UTILIZATION, DESIRED_REPLICAS)
 _BY_RESOURCE = {metric.lower(): metric for metric in METRICS}
 """Kubernetes' clients, the HPA's too, put a resource into the URL in lower case: the HPA asks for `queuedepth`."""
 LABEL = f"{OUR_GROUP}/model-deployment"
@@ -41,11 +43,14 @@ _log = logging.getLogger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class ReadingSource(Protocol):
-    """Gives what is known of a model now."""
+class Source(Protocol):
+    """Gives what is known of a model now. Both raise where that can't be found out now."""
 
-    async def __call__(self, namespace: str, name: str) -> RulesReading | Missing:
-        """The reading, or why there is none at all. Raises where that can't be found out now."""
+    async def reading(self, namespace: str, name: str) -> RulesReading | Missing:
+        """What the policy Rules serves, or why there is nothing at all."""
+
+    async def desired(self, namespace: str, name: str) -> Value | Missing:
+        """The count that the policy Planner wants, or why there is none."""
 
 
 class MetricsApi:
@@ -53,7 +58,7 @@ class MetricsApi:
 
     def __init__(
         self,
-        source: ReadingSource,
+        source: Source,
         gate: Gate,
         *,
         monotonic: Callable[[], float],
@@ -123,13 +128,10 @@ class MetricsApi:
             return _fail(400, f"labelSelector is {selector[:200]}; it must name one model: {LABEL}=NAME")
         where = f"{metric} of ModelDeployment {namespace}/{name}"
         try:
-            reading = await self._source(namespace, name)
+            value = await self._known(metric, namespace, name)
         except Exception:  # noqa: BLE001  # whatever the source raises, the HPA must get an error and no number
             _log.exception("no reading of %s/%s", namespace, name)
             return _fail(503, f"{where} could not be read now; try again")
-        if isinstance(reading, Missing):
-            return _fail(404, f"{where} is not known: {reading.reason}")
-        value = reading.queue_depth if metric == QUEUE_DEPTH else reading.gpu_utilization
         if value is None:
             return _fail(404, f"{where} is not measured: the model has no GPU, or no target for it")
         if isinstance(value, Missing):
@@ -139,9 +141,19 @@ class MetricsApi:
         except ValueError as error:
             return _fail(404, f"{where} is not known: {error}")
         taken = self._utcnow() - timedelta(seconds=max(self._monotonic() - value.at, 0.0))
+        window_s = 0 if metric == DESIRED_REPLICAS else int(WINDOW_S)
         return _json(
-            200, wire.values(metric=metric, labels={LABEL: name}, milli=thousandths, at=taken, window_s=int(WINDOW_S))
+            200, wire.values(metric=metric, labels={LABEL: name}, milli=thousandths, at=taken, window_s=window_s)
         )
+
+    async def _known(self, metric: str, namespace: str, name: str) -> Value | Missing | None:
+        """The metric's value, why it isn't known, or None where nobody measures it."""
+        if metric == DESIRED_REPLICAS:
+            return await self._source.desired(namespace, name)
+        reading = await self._source.reading(namespace, name)
+        if isinstance(reading, Missing):
+            return reading
+        return reading.queue_depth if metric == QUEUE_DEPTH else reading.gpu_utilization
 
     async def _admitted(self, request: web.Request, *, namespace: str = "", metric: str = "") -> web.Response | None:
         """None for a caller that may; the answer for one that may not."""

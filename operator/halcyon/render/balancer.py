@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import ipaddress
 import math
 
 from halcyon.api import defaults
-from halcyon.api.plan import PLAN_KEY, BalancerPlan
+from halcyon.api.plan import CERTIFICATE_FOLDER, CLIENTS_FOLDER, KEYS_FOLDER, PLAN_KEY, BalancerPlan
 from halcyon.api.plan import Slot as PlannedSlot
 from halcyon.api.record import AUDIENCE
 from halcyon.api.spec import Spec
-from halcyon.api.types import duration_us
+from halcyon.api.types import duration_us, quantity
 from halcyon.render import names
 from halcyon.render.names import Slot
 from halcyon.render.objects import RESTRICTED, Object, child, pod_security, pull_secrets
@@ -20,8 +21,11 @@ from halcyon.render.site import Site, Subject
 ACCEPTED_KEY = "accepted.json"
 """Key of the plan's ConfigMap that holds the spec accepted last: what is served while a newer one is invalid."""
 
-PRE_STOP_S = 5
-"""From the deletion of a balancer pod until HAProxy stops: the time for kube-proxy everywhere to stop sending."""
+PRE_STOP_S = 10
+"""From the deletion of a balancer pod until HAProxy is told to stop: the time for kube-proxy everywhere to stop sending, and for
+clients that keep a connection to be told, by the answer to their next request, to come again on another one."""
+STOP_MARGIN_S = 10
+"""From the end of `traffic.drain`, which begins with that, until the kubelet's SIGKILL."""
 
 _RUN = "/run/halcyon"
 
@@ -39,8 +43,12 @@ def plan(subject: Subject, spec: Spec, site: Site, slots: tuple[Slot, ...]) -> B
         ),
         max_connections=defaults.server_connections(spec),
         queue_limit=spec.traffic.queue_limit,
+        source_share=spec.traffic.source_share,
         request_timeout_ms=max(duration_us(spec.traffic.request_timeout) // 1000, 1),
         drain_ms=drain_s(spec) * 1000,
+        max_request_bytes=int(quantity(spec.traffic.max_request_size)),
+        access_log=spec.traffic.access_log,
+        sticky_header=spec.traffic.stickiness.header.lower() if spec.traffic.stickiness else "",
         collector=site.collector,
     )
 
@@ -89,10 +97,14 @@ def role_binding(subject: Subject) -> Object:
     return result
 
 
-def service(subject: Subject) -> Object:
+def service(subject: Subject, spec: Spec) -> Object:
     """The Service that clients use; it bears the ModelDeployment's name."""
+    asked = spec.traffic.service
     result = child("v1", "Service", subject, subject.name, names.BALANCER)
+    if asked.annotations:
+        result["metadata"]["annotations"] = dict(sorted(asked.annotations.items()))
     result["spec"] = {
+        "type": asked.type,
         "selector": names.selector(subject.name, names.BALANCER),
         "ports": [
             {"name": "http", "port": names.HTTP_PORT, "protocol": "TCP", "targetPort": "http"},
@@ -101,10 +113,17 @@ def service(subject: Subject) -> Object:
                 "port": names.GRPC_PORT,
                 "protocol": "TCP",
                 "targetPort": "grpc",
-                "appProtocol": "kubernetes.io/h2c",
+                "appProtocol": "https" if spec.traffic.tls else "kubernetes.io/h2c",
             },
         ],
     }
+    if spec.traffic.stickiness is not None:
+        # What a balancer knows of values the others don't.
+        result["spec"]["sessionAffinity"] = "ClientIP"
+    if asked.source_ranges:
+        # As networks: the API server may refuse an address of a network in its place.
+        networks = [str(ipaddress.ip_network(text, strict=False)) for text in asked.source_ranges]
+        result["spec"]["loadBalancerSourceRanges"] = list(dict.fromkeys(networks))
     return result
 
 
@@ -134,11 +153,12 @@ def deployment(subject: Subject, spec: Spec, site: Site) -> Object:
                 "serviceAccountName": names.balancer(subject.name),
                 "automountServiceAccountToken": False,
                 "enableServiceLinks": False,
-                "terminationGracePeriodSeconds": PRE_STOP_S + drain_s(spec) + 10,
+                # By construction longer than what happens inside it.
+                "terminationGracePeriodSeconds": PRE_STOP_S + drain_s(spec) + STOP_MARGIN_S,
                 "securityContext": pod_security(65532),
-                "initContainers": [_agent(subject, site)],
+                "initContainers": [_agent(subject, spec, site)],
                 "containers": [_haproxy(site)],
-                "volumes": _volumes(),
+                "volumes": [*_volumes(), *_secrets(spec)],
                 "topologySpreadConstraints": [
                     {
                         "maxSkew": 1,
@@ -154,7 +174,8 @@ def deployment(subject: Subject, spec: Spec, site: Site) -> Object:
     return result
 
 
-def _agent(subject: Subject, site: Site) -> Object:
+def _agent(subject: Subject, spec: Spec, site: Site) -> Object:
+    tls = spec.traffic.tls
     return {
         "name": "agent",
         "image": site.operator_image,
@@ -164,6 +185,10 @@ def _agent(subject: Subject, site: Site) -> Object:
             f"--plan={names.balancer(subject.name)}",
             f"--run-dir={_RUN}",
             f"--port={names.AGENT_PORT}",
+            # Not in the plan: a pod speaks TLS or it doesn't, from its start to its end, whatever its agent's version.
+            *([f"--certificate-secret={tls.secret_name}"] if tls else ()),
+            *([f"--clients-secret={tls.client_ca}"] if tls and tls.client_ca else ()),
+            *([f"--keys-secret={spec.traffic.api_keys.secret_name}"] if spec.traffic.api_keys else ()),
         ],
         "env": [{"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
         "restartPolicy": "Always",
@@ -186,6 +211,10 @@ def _agent(subject: Subject, site: Site) -> Object:
             {"name": "run", "mountPath": _RUN},
             {"name": "kubernetes", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": True},
             {"name": "collector", "mountPath": "/var/run/secrets/halcyon", "readOnly": True},
+            *(
+                {"name": volume["name"], "mountPath": f"/var/run/secrets/{volume['name']}", "readOnly": True}
+                for volume in _secrets(spec)
+            ),
         ],
     }
 
@@ -214,6 +243,29 @@ def _haproxy(site: Site) -> Object:
         "securityContext": RESTRICTED,
         "volumeMounts": [{"name": "run", "mountPath": _RUN}],
     }
+
+
+def _secrets(spec: Spec) -> list[Object]:
+    """Volumes with what the agent makes HAProxy's files of; their names are those of its folders.
+
+    Optional: a pod whose Secret isn't there starts, and its agent says so, where the kubelet would wait without end.
+    """
+    tls, api_keys = spec.traffic.tls, spec.traffic.api_keys
+    wanted: list[tuple[str, str, tuple[str, ...]]] = []
+    if tls:
+        wanted.append((CERTIFICATE_FOLDER, tls.secret_name, ("tls.crt", "tls.key")))
+    if tls and tls.client_ca:
+        wanted.append((CLIENTS_FOLDER, tls.client_ca, ("ca.crt",)))
+    if api_keys:
+        wanted.append((KEYS_FOLDER, api_keys.secret_name, ()))
+    return [
+        {
+            "name": folder,
+            "secret": {"secretName": name, "optional": True}
+            | ({"items": [{"key": key, "path": key} for key in keys]} if keys else {}),
+        }
+        for folder, name, keys in wanted
+    ]
 
 
 def _volumes() -> list[Object]:

@@ -18,7 +18,7 @@ COMPONENT_LABEL = "app.kubernetes.io/component"
 MANAGER_LABEL = "app.kubernetes.io/managed-by"
 MANAGER = "halcyon"
 
-SERVER, BALANCER, SCALING = "server", "balancer", "scaling"
+SERVER, BALANCER, SCALING, ROUTE = "server", "balancer", "scaling", "route"
 
 HTTP_PORT, GRPC_PORT, METRICS_PORT = 8000, 8001, 8002
 AGENT_PORT, HAPROXY_METRICS_PORT = 9100, 9101
@@ -32,6 +32,16 @@ def server(name: str, slot: Slot) -> str:
 def slot_service(name: str, slot: Slot) -> str:
     """Headless Service of a slot; not the Deployment's name, which a ModelDeployment may bear, and its Service with it."""
     return f"{name}-server-{slot}"
+
+
+def headless(name: str) -> str:
+    """Headless Service of all servers, for clients that balance by themselves."""
+    return f"{name}-headless"
+
+
+def route_service(name: str, slot: Slot) -> str:
+    """Service of a slot that a Gateway's routes lead to."""
+    return f"{name}-route-{slot}"
 
 
 def balancer(name: str) -> str:

@@ -10,14 +10,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from halcyon.api.spec import Spec
-from halcyon.api.types import Model
+from halcyon.api.spec import Spec, mode
+from halcyon.api.types import GROUP, Model
 from halcyon.render import names, overlay, server
 from halcyon.render.objects import Object, child
 from halcyon.render.site import Site, Subject
 
 KEPT = 10
 """Records that are kept, the newest first."""
+NOTE = f"{GROUP}/rollout"
+"""Annotation of a record: what became of the revision. Unlike the record itself it changes."""
 _FORMAT = 1
 
 
@@ -43,6 +45,8 @@ class Revision:
     """Name of the ConfigMap with the model's content."""
     startup_timeout_s: int
     number: int
+    note: str = ""
+    """Text of the annotation `NOTE`; empty where nothing is known."""
 
 
 def key(subject: Subject, spec: Spec, content: Content | None) -> str:
@@ -50,7 +54,7 @@ def key(subject: Subject, spec: Spec, content: Content | None) -> str:
 
     Without defaults: a field that a later version adds changes no key, so it restarts no pod.
     """
-    asked = {
+    asked: dict[str, Any] = {
         "model": _said(spec.model),
         "runtime": _said(spec.runtime),
         "batching": _said(spec.batching) if spec.batching else None,
@@ -58,6 +62,10 @@ def key(subject: Subject, spec: Spec, content: Content | None) -> str:
         "name": subject.name,
         "content": None if content is None else names.digest([dict(content.data), dict(content.binary)]),
     }
+    if mode.is_direct(spec):
+        asked["direct"] = True
+    if spec.traffic.stickiness is not None:
+        asked["stickiness"] = spec.traffic.stickiness.header
     return names.digest(asked)
 
 
@@ -94,6 +102,8 @@ def render(subject: Subject, spec: Spec, site: Site, content: Content | None, *,
 def record(subject: Subject, revision: Revision) -> Object:
     """The ControllerRevision."""
     result = child("apps/v1", "ControllerRevision", subject, names.revision(subject.name, revision.key), names.SERVER)
+    if revision.note:
+        result["metadata"]["annotations"] = {NOTE: revision.note}
     result["revision"] = revision.number
     result["data"] = {
         "format": _FORMAT,
@@ -120,6 +130,7 @@ def read(stored: Mapping[str, Any]) -> Revision | None:
         snapshot=data["snapshot"] or None,
         startup_timeout_s=data["startupTimeoutSeconds"],
         number=int(stored.get("revision", 0)),
+        note=(stored["metadata"].get("annotations") or {}).get(NOTE, ""),
     )
 
 

@@ -9,28 +9,43 @@ from halcyon.render import names
 from halcyon.render.objects import Object, child
 from halcyon.render.site import Subject
 
-QUEUE_DEPTH, GPU_UTILIZATION = "queueDepth", "gpuUtilization"
+QUEUE_DEPTH, GPU_UTILIZATION, DESIRED_REPLICAS = "queueDepth", "gpuUtilization", "desiredReplicas"
+_OPEN: Object = {
+    "stabilizationWindowSeconds": 0,
+    "selectPolicy": "Max",
+    "policies": [{"type": "Pods", "value": 1000, "periodSeconds": 1}],
+    "tolerance": "0",
+}
+"""No pace of its own: the planner has one, and a second in series would only delay it. The tolerance is what makes 10 into 11."""
+_SHUT: Object = {"selectPolicy": "Disabled"}
 
 
 def hpa(subject: Subject, spec: Spec) -> Object:
-    """An autoscaling/v2 HPA on the ModelDeployment itself, with each target as an AverageValue.
+    """An autoscaling/v2 HPA on the ModelDeployment itself, with every metric as an AverageValue.
 
-    Never `Value`: that multiplies by the pods that are there already.
+    Never `Value`: that multiplies by the pods that are there already. With the policy Planner the one metric is the count
+    itself, at 1 each; with Rules each target is one.
     """
     if spec.scaling is None:
         raise ValueError("a spec without scaling has no HPA")
-    targets = defaults.targets(spec)
-    metrics = [_external(subject, QUEUE_DEPTH, targets.queue_depth)]
-    if targets.gpu_utilization is not None:
-        metrics.append(_external(subject, GPU_UTILIZATION, targets.gpu_utilization))
     result = child("autoscaling/v2", "HorizontalPodAutoscaler", subject, subject.name, names.SCALING)
     result["spec"] = {
         "scaleTargetRef": {"apiVersion": API_VERSION, "kind": KIND, "name": subject.name},
-        "minReplicas": spec.scaling.min_replicas,
+        # An HPA never goes to 0 by itself, and rests while the count is 0: both are the operator's.
+        "minReplicas": max(spec.scaling.min_replicas, 1),
         "maxReplicas": spec.scaling.max_replicas,
-        "metrics": metrics,
     }
-    if spec.scaling.behavior is not None:
+    if defaults.policy(spec) == "Planner":
+        result["spec"]["metrics"] = [_external(subject, DESIRED_REPLICAS, 1)]
+        result["spec"]["behavior"] = {"scaleUp": _OPEN, "scaleDown": _OPEN}
+        return result
+    targets = defaults.targets(spec)
+    result["spec"]["metrics"] = [_external(subject, QUEUE_DEPTH, targets.queue_depth)]
+    if targets.gpu_utilization is not None:
+        result["spec"]["metrics"].append(_external(subject, GPU_UTILIZATION, targets.gpu_utilization))
+    if spec.scaling.mode != "Active":
+        result["spec"]["behavior"] = {"scaleUp": _SHUT, "scaleDown": _SHUT}
+    elif spec.scaling.behavior is not None:
         result["spec"]["behavior"] = spec.scaling.behavior.to_dict()
     return result
 

@@ -8,16 +8,17 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from halcyon.api.spec import Spec
+from halcyon.api.spec import Spec, mode
 from halcyon.api.spec.model import Source
 from halcyon.api.types import duration_s
-from halcyon.render import names
+from halcyon.render import channels, names
 from halcyon.render.names import Slot
 from halcyon.render.objects import RESTRICTED, Object, child, pod_security, pull_secrets
 from halcyon.render.site import Site, Subject
 
 PRE_STOP_S = 5
-"""From the deletion of a pod until its SIGTERM: the time for every balancer to see it and stop sending."""
+"""From the deletion of a pod until its SIGTERM, at least: the time for every balancer to see it and stop sending. Where streams of
+gRPC go on, the SIGTERM waits for their end, `traffic.drain` at most."""
 EXIT_MARGIN_S = 10
 """From Triton's own exit time-out until the kubelet's SIGKILL."""
 
@@ -48,10 +49,10 @@ def pod_template(
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         # By construction longer than what happens inside it.
-        "terminationGracePeriodSeconds": PRE_STOP_S + drain_s(spec) + EXIT_MARGIN_S,
+        "terminationGracePeriodSeconds": PRE_STOP_S + drain_s(spec) + drain_s(spec) + EXIT_MARGIN_S,
         "securityContext": pod_security(1000),
         "initContainers": [_fetch(spec.model.source, site)],
-        "containers": [_triton(spec, site, model)],
+        "containers": [_triton(subject, spec, site, model)],
         "volumes": [
             {"name": "models", "emptyDir": {}},
             {"name": "source", **_source_volume(spec.model.source, snapshot)},
@@ -112,7 +113,7 @@ def _fetch(source: Source, site: Site) -> Object:
     }
 
 
-def _triton(spec: Spec, site: Site, model: str) -> Object:
+def _triton(subject: Subject, spec: Spec, site: Site, model: str) -> Object:
     runtime = spec.runtime
     loaded = {"httpGet": {"path": f"/v2/models/{model}/ready", "port": "http"}}
     container: Object = {
@@ -126,6 +127,7 @@ def _triton(spec: Spec, site: Site, model: str) -> Object:
             "--exit-on-error=false",
             f"--exit-timeout-secs={drain_s(spec)}",
             "--metrics-interval-ms=1000",
+            *(channels.triton_args(subject, drain_s=drain_s(spec)) if mode.is_direct(spec) else ()),
         ],
         "ports": [
             {"name": "http", "containerPort": names.HTTP_PORT},
@@ -141,7 +143,7 @@ def _triton(spec: Spec, site: Site, model: str) -> Object:
             "timeoutSeconds": 5,
             "failureThreshold": 6,
         },
-        "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_S}}},
+        "lifecycle": {"preStop": {"exec": {"command": ["/bin/sh", "-c", _pre_stop(spec)]}}},
         "resources": _resources(spec),
         "securityContext": RESTRICTED,
         "volumeMounts": [
@@ -155,6 +157,16 @@ def _triton(spec: Spec, site: Site, model: str) -> Object:
     if runtime.env:
         container["env"] = [_env(entry.to_dict()) for entry in runtime.env]
     return container
+
+
+def _pre_stop(spec: Spec) -> str:
+    if spec.traffic.stickiness is not None:
+        # What belongs to this pod comes to it until the drain is over, and may pause meanwhile.
+        return f"sleep {PRE_STOP_S + drain_s(spec)}"
+    # From its SIGTERM on, Triton fails each message on a stream that is open. A balancer closes its connections when the last of
+    # them is idle, and at the end of the drain, so one to the gRPC port that is established (01) is one in use.
+    in_use = f"grep -qs ':{names.GRPC_PORT:04X} [0-9A-F]*:[0-9A-F]* 01 ' /proc/net/tcp /proc/net/tcp6"
+    return f"sleep {PRE_STOP_S}; n=0; while [ $n -lt {drain_s(spec)} ] && {in_use}; do sleep 1; n=$((n+1)); done"
 
 
 def _env(entry: dict[str, Any]) -> Object:
@@ -174,7 +186,21 @@ def _resources(spec: Spec) -> Object:
     return {key: value for key, value in (("requests", requests), ("limits", limits)) if value}
 
 
-def deployment(subject: Subject, slot: Slot, template: Object, *, replicas: int, startup_timeout_s: int) -> Object:
+def progress_deadline_s(startup_timeout_s: int) -> int:
+    """Time for a revision's pod to become ready, from its creation: the start, and what comes before it."""
+    return startup_timeout_s + 60
+
+
+def deployment(
+    subject: Subject,
+    slot: Slot,
+    template: Object,
+    *,
+    replicas: int,
+    startup_timeout_s: int,
+    max_surge: int = 1,
+    max_unavailable: int = 0,
+) -> Object:
     """The Deployment of a slot, from the template of its revision."""
     labels = template["metadata"]["labels"] | {names.SLOT_LABEL: slot}
     result = child(
@@ -188,9 +214,12 @@ def deployment(subject: Subject, slot: Slot, template: Object, *, replicas: int,
     result["spec"] = {
         "replicas": replicas,
         "revisionHistoryLimit": 2,
-        "progressDeadlineSeconds": startup_timeout_s + 60,
+        "progressDeadlineSeconds": progress_deadline_s(startup_timeout_s),
         "selector": {"matchLabels": names.selector(subject.name, names.SERVER, slot)},
-        "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+        "strategy": {
+            "type": "RollingUpdate",
+            "rollingUpdate": {"maxSurge": max_surge, "maxUnavailable": max_unavailable},
+        },
         "template": {**template, "metadata": {**template["metadata"], "labels": labels}},
     }
     return result

@@ -2,9 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from halcyon.api.plan import Collector
+
+SERVICE_ANNOTATIONS = (
+    "service.beta.kubernetes.io/",
+    "service.kubernetes.io/",
+    "cloud.google.com/",
+    "networking.gke.io/",
+    "load-balancer.hetzner.cloud/",
+    "oci.oraclecloud.com/",
+    "oci-network-load-balancer.oraclecloud.com/",
+    "loadbalancer.openstack.org/",
+    "metallb.io/",
+    "metallb.universe.tf/",
+    "lbipam.cilium.io/",
+    "kube-vip.io/",
+    "external-dns.alpha.kubernetes.io/",
+)
+"""Beginnings of annotations that a Service may bear unless the site says otherwise: what load balancers and external-dns read."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +38,12 @@ class Site:
     """Where agents send what they see; None until the operator has its certificate."""
     pull_secrets: tuple[str, ...] = ()
     """Names of Secrets, in the ModelDeployment's own namespace, for pulling these images."""
+    service_annotations: tuple[str, ...] = SERVICE_ANNOTATIONS
+    """Beginnings of the keys that `traffic.service.annotations` may have."""
+
+    def refused_annotations(self, keys: Iterable[str]) -> list[str]:
+        """Those that this site does not allow."""
+        return sorted(key for key in keys if not key.startswith(self.service_annotations))
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,10 @@ class Collector:
         self._hub, self._authenticate, self._monotonic = hub, authenticate, monotonic
         self._accepted: dict[bytes, tuple[float, str]] = {}
         self._asking = asyncio.Semaphore(MOST_ASKING)
+        self._answers: dict[bytes, asyncio.Task[str | None]] = {}
+        """Reviews under way: an agent that gives up and comes again waits for the same one."""
+        self.waiting = 0
+        """Agents that wait for one."""
         self._streams: set[web.WebSocketResponse] = set()
         self._per_model: Count[tuple[str, str]] = Count()
         registry = registry or CollectorRegistry()
@@ -210,6 +214,24 @@ class Collector:
         at, known = self._accepted.get(digest, (-math.inf, None))
         if now - at < remember_s:
             return known
+        answer = self._answers.get(digest)
+        if answer is None:
+            answer = self._answers[digest] = asyncio.create_task(self._asked(token, digest))
+            answer.add_done_callback(lambda done: self._answered(digest, done))
+        self.waiting += 1
+        try:
+            # Shielded: who hangs up must not end the review that others, or it itself, will wait for.
+            return await asyncio.shield(answer)
+        finally:
+            self.waiting -= 1
+
+    def _answered(self, digest: bytes, done: asyncio.Task[str | None]) -> None:
+        del self._answers[digest]
+        if not done.cancelled():
+            done.exception()  # so that asyncio doesn't miss a reader where everybody has hung up
+
+    async def _asked(self, token: str, digest: bytes) -> str | None:
+        now = self._monotonic()
         async with self._asking:
             username = await self._authenticate(token, AUDIENCE)
         if username is None:

@@ -25,9 +25,7 @@ import math
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from math import isnan
-from typing import NamedTuple
 
 from halcyon.api.record import BalancerSample, Batches, BatchStats, PodSample, PodState, Record
 from halcyon.scaling.observations import (
@@ -38,11 +36,22 @@ from halcyon.scaling.observations import (
     PodObservation,
     PodPoint,
 )
-from halcyon.signals.series import Counters, Ring
+from halcyon.signals.remembered import (
+    BALANCER_COUNTERS,
+    BALANCER_KEEP_S,
+    POD_COUNTERS,
+    POD_KEEP_S,
+    Agent,
+    Model,
+    Picture,
+    Pod,
+    View,
+    pods_of,
+    said_now,
+    state_of,
+)
+from halcyon.signals.series import Counters
 
-BALANCER_KEEP_S = 60.0
-POD_KEEP_S = 20.0
-"""Pods are many; nothing asks for more of them than the rules' 15 s."""
 EXPIRE_S = 300.0
 """A model that nobody speaks for is forgotten after this long."""
 SWEEP_S = 30.0
@@ -51,72 +60,21 @@ FALLEN_S = 1.0
 MOST_AGENTS = 32
 """Agents kept per model: three times the most balancers of a spec, so that their rollout fits."""
 
+_ROWS, _EXECUTIONS = (3 + POD_COUNTERS.index(name) for name in ("rows", "executions"))
+"""Their columns in a pod's ring."""
+
 OnChange = Callable[[str, str], None]
 """Called with namespace and name when the controller should look at a model."""
-
-_STATE_ORDER: tuple[PodState, ...] = ("maintenance", "draining", "ready", "starting", "unreachable")
-_POD_COUNTERS = ("succeeded", "failed", "rows", "executions", "queue_us", "compute_us")
-_BALANCER_COUNTERS = ("requests", "refused", "errors")
-
-
-class _View(NamedTuple):
-    """What one agent said of one pod last, less its numbers."""
-
-    state: PodState
-    age: float
-    """Seconds between the sample and its sending."""
-    load_error: str | None
-    versions: tuple[str, ...]
-
-
-@dataclass(slots=True)
-class _Agent:
-    """What one agent said last."""
-
-    heard: float
-    at: float
-    """By its own clock."""
-    pods: dict[str, _View] = field(default_factory=dict)
-    ring: Ring = field(default_factory=lambda: Ring(6, keep_s=BALANCER_KEEP_S))
-    counters: Counters = field(default_factory=lambda: Counters([math.nan] * len(_BALANCER_COUNTERS)))
-    counted: tuple[float, float] = (0.0, 0.0)
-    """Totals of requests and refused ones, as counted."""
-    refused: float = 0.0
-    """Total of those refused that were requests."""
-    last: BalancerSample | None = None
-    knocked: float = -math.inf
-    """When a request was last seen refused, confirmed or not."""
-
-
-@dataclass(slots=True)
-class _Pod:
-    """One pod's numbers, all agents together."""
-
-    ring: Ring = field(default_factory=lambda: Ring(9, keep_s=POD_KEEP_S))
-    totals: list[float] = field(default_factory=lambda: [math.nan] * len(_POD_COUNTERS))
-    counters: dict[str, Counters] = field(default_factory=dict)
-    batches_at: float = -math.inf
-    """When the batches were read."""
-    batches: array[int] | None = None
-    """As in a record, in one row; an array, because thousands of pods have dozens of sizes."""
-    fallen_at: float | None = None
-    """When batches were read that had fallen and are not believed yet."""
-
-
-@dataclass(slots=True)
-class _Model:
-    agents: dict[str, _Agent] = field(default_factory=dict)
-    pods: dict[str, _Pod] = field(default_factory=dict)
-    news: tuple[object, ...] = ()
-    """What the controller was last told."""
 
 
 class Hub:
     """Keeps what the agents say. Memory is bounded per model; a model that is not spoken for is forgotten."""
 
-    def __init__(self, on_change: OnChange | None = None) -> None:
-        self._models: dict[tuple[str, str], _Model] = {}
+    def __init__(self, on_change: OnChange | None = None, on_record: OnChange | None = None) -> None:
+        """`on_record` is called with namespace and name of a model for every record of it."""
+        self._models: dict[tuple[str, str], Model] = {}
         self._on_change = on_change
+        self._on_record = on_record
         self._swept = -math.inf
 
     def receive(self, record: Record, now: float) -> bool:
@@ -127,11 +85,11 @@ class Hub:
         """
         self._sweep(now)
         key = (record.namespace, record.name)
-        model = self._models.setdefault(key, _Model())
+        model = self._models.setdefault(key, Model())
         agent = model.agents.get(record.agent)
         if agent is None:
             _make_room(model, now)
-            agent = model.agents[record.agent] = _Agent(heard=now, at=-math.inf)
+            agent = model.agents[record.agent] = Agent(heard=now, at=-math.inf)
         elif agent.at - FRESH_S < record.at <= agent.at:
             return False
         agent.heard, agent.at = max(now, agent.heard), record.at
@@ -142,9 +100,12 @@ class Hub:
             if sample.state != "unreachable":
                 _add_pod(model, record.agent, sample, now - _age(sample, record))
             if sample.batches is not None:
-                _add_batches(model.pods.setdefault(sample.name, _Pod()), sample.batches, record, now)
+                _add_batches(model.pods.setdefault(sample.name, Pod()), sample.batches, record, now)
         _drop_gone(model, now)
+        model.said = None
         self._tell(key, model, now)
+        if self._on_record is not None:
+            self._on_record(*key)
         return True
 
     def observe(
@@ -158,7 +119,7 @@ class Hub:
         speaking = {agent: seen for agent, seen in sorted(model.agents.items()) if now - seen.heard <= FRESH_S}
         return Observation(
             at=now,
-            pods=tuple(_observe_pod(pod, model, speaking.values(), since) for pod in _pods(speaking.values())),
+            pods=tuple(_observe_pod(pod, model, speaking.values(), since) for pod in pods_of(speaking.values())),
             balancers=tuple(
                 BalancerObservation(agent, tuple(BalancerPoint(*row) for row in seen.ring.rows(since)))
                 for agent, seen in speaking.items()
@@ -167,6 +128,30 @@ class Hub:
                 (agent, now - seen.heard) for agent, seen in sorted(model.agents.items()) if agent not in speaking
             ),
         )
+
+    def look(self, namespace: str, name: str, now: float) -> Picture | None:
+        """What is known of a model, as `observe` tells it, at a fraction of the cost; None where nobody has spoken for it."""
+        model = self._models.get((namespace, name))
+        if model is None:
+            return None
+        said = model.said
+        if said is None or not said.holds(now):
+            said = model.said = said_now(model, now)
+        silent = tuple((agent, now - heard) for agent, heard in said.silent) if said.silent else ()
+        return Picture(now, said.pods, said.balancers, silent)
+
+    def mean_batch(self, namespace: str, name: str, now: float, window_s: float) -> float | None:
+        """Rows per batch over the window, all pods together (`observations.mean_batch`); None where that is not known."""
+        if (picture := self.look(namespace, name, now)) is None:
+            return None
+        rings = [pod.ring for pod in picture.pods.values() if pod.ring is not None]
+        rows = [rate for ring in rings if (rate := ring.rate(_ROWS, now, window_s)) is not None]
+        executions = [rate for ring in rings if (rate := ring.rate(_EXECUTIONS, now, window_s)) is not None]
+        return sum(rows) / total if rows and (total := sum(executions)) else None
+
+    def knows(self, namespace: str, name: str) -> bool:
+        """Whether anybody has spoken for a model."""
+        return (namespace, name) in self._models
 
     def models(self) -> Iterator[tuple[str, str]]:
         """Namespace and name of every model that is remembered."""
@@ -187,12 +172,14 @@ class Hub:
                 del self._models[key]
             else:
                 _drop_gone(model, now)
+                model.said = None
 
-    def _tell(self, key: tuple[str, str], model: _Model, now: float) -> None:
+    def _tell(self, key: tuple[str, str], model: Model, now: float) -> None:
         if self._on_change is None:
             return
+        said = model.said = said_now(model, now)
         speaking = [seen for seen in model.agents.values() if now - seen.heard <= FRESH_S]
-        states = {pod: _state(pod, speaking) for pod in _pods(speaking)}
+        states = {name: pod.state for name, pod in said.pods.items()}
         news = (
             _waits_in_vain(speaking, states),
             tuple((p, s == "maintenance", *_loading(p, speaking)) for p, s in states.items()),
@@ -207,22 +194,22 @@ def _age(sample: PodSample, record: Record) -> float:
     return min(max(record.at - sample.at, 0.0), POD_KEEP_S)
 
 
-def _view(sample: PodSample, record: Record) -> _View:
+def _view(sample: PodSample, record: Record) -> View:
     # Interned, since every record brings the same few texts again.
     versions = tuple(sys.intern(version) for version in sample.versions)
-    return _View(sys.intern(sample.state), _age(sample, record), sample.load_error, versions)  # type: ignore[arg-type]  # intern forgets the Literal
+    return View(sys.intern(sample.state), _age(sample, record), sample.load_error, versions)  # type: ignore[arg-type]  # intern forgets the Literal
 
 
-def _make_room(model: _Model, now: float) -> None:
+def _make_room(model: Model, now: float) -> None:
     """Keeps the number of agents bounded: the one that has been silent for longest makes room."""
     if len(model.agents) >= MOST_AGENTS:
         oldest = min(model.agents, key=lambda agent: (model.agents[agent].heard - now, agent))
         del model.agents[oldest]
 
 
-def _add_balancer(agent: _Agent, sample: BalancerSample, now: float) -> None:
+def _add_balancer(agent: Agent, sample: BalancerSample, now: float) -> None:
     at = max(now, math.nextafter(agent.ring.newest, math.inf))
-    requests, refused, errors = agent.counters.read(at, [getattr(sample, name) for name in _BALANCER_COUNTERS])
+    requests, refused, errors = agent.counters.read(at, [getattr(sample, name) for name in BALANCER_COUNTERS])
     # Who is refused has asked: more refusals than requests are a bad sample, and would read as demand.
     agent.refused += min(refused - agent.counted[1], requests - agent.counted[0])
     agent.counted = requests, refused
@@ -232,11 +219,11 @@ def _add_balancer(agent: _Agent, sample: BalancerSample, now: float) -> None:
     agent.ring.add((at, sample.queued, sample.inflight, requests, agent.refused, errors))
 
 
-def _add_pod(model: _Model, agent: str, sample: PodSample, at: float) -> None:
-    raw = [getattr(sample, name) for name in _POD_COUNTERS]
+def _add_pod(model: Model, agent: str, sample: PodSample, at: float) -> None:
+    raw = [getattr(sample, name) for name in POD_COUNTERS]
     if sample.pending is None and sample.gpu is None and all(value is None for value in raw):
         return  # An agent that knows nothing of the pod yet must not cover what another knows.
-    pod = model.pods.setdefault(sample.name, _Pod())
+    pod = model.pods.setdefault(sample.name, Pod())
     counters = pod.counters.get(agent)
     if counters is None:
         counters = pod.counters[agent] = Counters(pod.totals)
@@ -250,7 +237,7 @@ def _add_pod(model: _Model, agent: str, sample: PodSample, at: float) -> None:
     pod.ring.add((at, pending, gpu, *known))
 
 
-def _add_batches(pod: _Pod, batches: BatchStats, record: Record, now: float) -> None:
+def _add_batches(pod: Pod, batches: BatchStats, record: Record, now: float) -> None:
     # Their age is a difference within one clock too. Agents repeat what they read until they read it anew.
     at = now - max(record.at - batches.at, 0.0)
     row = array("q", (value for size in batches.sizes for value in size))
@@ -264,7 +251,7 @@ def _add_batches(pod: _Pod, batches: BatchStats, record: Record, now: float) -> 
     pod.batches_at, pod.batches, pod.fallen_at = at, row, None
 
 
-def _drop_gone(model: _Model, now: float) -> None:
+def _drop_gone(model: Model, now: float) -> None:
     """Forgets pods that no agent names any more, and counters of agents that fell silent: they start anew if it returns."""
     named = {pod for seen in model.agents.values() for pod in seen.pods}
     for name in [name for name in model.pods if name not in named]:
@@ -275,30 +262,21 @@ def _drop_gone(model: _Model, now: float) -> None:
             pod.counters = {agent: counters for agent, counters in pod.counters.items() if agent in speaking}
 
 
-def _pods(speaking: Iterable[_Agent]) -> list[str]:
-    return sorted({pod for seen in speaking for pod in seen.pods})
-
-
-def _state(pod: str, speaking: Iterable[_Agent]) -> PodState:
-    said = {seen.pods[pod].state for seen in speaking if pod in seen.pods}
-    return next(state for state in _STATE_ORDER if state in said)
-
-
-def _loading(pod: str, speaking: Iterable[_Agent]) -> tuple[str | None, tuple[str, ...]]:
+def _loading(pod: str, speaking: Iterable[Agent]) -> tuple[str | None, tuple[str, ...]]:
     """Load error and versions, of the agent whose sample was the youngest when it came."""
     views = [seen.pods[pod] for seen in speaking if pod in seen.pods]
     best = min(views, key=lambda view: (view.state == "unreachable", view.age))
     return best.load_error, best.versions
 
 
-def _observe_pod(name: str, model: _Model, speaking: Iterable[_Agent], since: float) -> PodObservation:
+def _observe_pod(name: str, model: Model, speaking: Iterable[Agent], since: float) -> PodObservation:
     pod = model.pods.get(name)
     error, versions = _loading(name, speaking)
     points = () if pod is None else tuple(_pod_point(row) for row in pod.ring.rows(since))
-    return PodObservation(name, _state(name, speaking), points, error, versions, None if pod is None else _sizes(pod))
+    return PodObservation(name, state_of(name, speaking), points, error, versions, None if pod is None else _sizes(pod))
 
 
-def _sizes(pod: _Pod) -> Batches | None:
+def _sizes(pod: Pod) -> Batches | None:
     row = pod.batches
     return None if row is None else tuple(zip(row[::3], row[1::3], row[2::3], strict=True))
 
@@ -308,7 +286,7 @@ def _pod_point(row: Sequence[float]) -> PodPoint:
     return PodPoint(at, *[None if isnan(value) else value for value in values])
 
 
-def _waits_in_vain(speaking: Iterable[_Agent], states: dict[str, PodState]) -> bool:
+def _waits_in_vain(speaking: Iterable[Agent], states: dict[str, PodState]) -> bool:
     """Whether requests wait, or were just refused, while no pod is ready."""
     if any(state == "ready" for state in states.values()):
         return False

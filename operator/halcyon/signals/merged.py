@@ -53,7 +53,12 @@ class MergedBatches:
     """By pod, as read last."""
 
     def with_tables(self, tables: Mapping[str, Batches], *, exist: AbstractSet[str]) -> MergedBatches:
-        """With the tables of pods that are known now; of pods that don't `exist` any more nothing is remembered."""
+        """With the tables of pods that are known now; of pods that don't `exist` any more nothing is remembered.
+
+        A table that is the same as at the last call may be left out: it changes nothing.
+        """
+        if not tables and self.last.keys() <= exist:
+            return self
         table = dict(self.table)
         last = {pod: known for pod, known in self.last.items() if pod in exist or pod in tables}
         for pod, sizes in tables.items():

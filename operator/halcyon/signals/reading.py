@@ -21,41 +21,32 @@ A pod whose backend is dead (state maintenance) is broken, and is left out. Not 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
-from halcyon.scaling.observations import (
-    FRESH_S,
-    BalancerPoint,
-    Observation,
-    PodObservation,
-    fresh,
-    mean,
-    rate,
-)
+from halcyon.api.record import Batches
+from halcyon.scaling.observations import FRESH_S, PodPoint, rate
 from halcyon.scaling.planner.reading import PodReading, Reading
 from halcyon.signals.epoch import Epoch
 from halcyon.signals.merged import MergedBatches, MergedCounter
+from halcyon.signals.remembered import Picture, PodView
+from halcyon.signals.rows import shaped
+from halcyon.signals.series import Ring
 
 OBSERVED_S = FRESH_S
-"""How much of the past an observation has to hold (`Hub.observe`): less is wrong, more only costs time."""
+"""How much of the past counts: rows since then, and the one before."""
 PACE_S = 1.5
 """An agent that counts something says so within this time."""
 GPU_WINDOW_S = 5.0
 """GPU utilisation is a share of a moment; a mean over this long is one of several."""
 QUEUE_WINDOW_S = 5.0
 """The same for what waits in a Triton that has no gauge for it."""
-KEPT_REQUESTS = 1000.0
-"""Requests that the mean rows of one are taken over."""
-_CALM = 0.05
-"""The mean rows of a request that are told change when they are off by more: they scale the capacity, and noise in it would
-be noise in the count."""
-_ODD = 3.0
-"""A ratio of rows to requests so many times higher or lower than the mean is a counter's fault,"""
-_BELIEVED = 5
-"""unless this many readings in a row say so."""
 _NAMED = 3
+_AT, _QUEUED, _INFLIGHT, _REQUESTS = range(4)
+"""Columns of a balancer's rows, and of a pod's the time and"""
+_PENDING, _GPU, _SUCCEEDED, _ROWS, _QUEUE_US = 1, 2, 3, 5, 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +68,12 @@ class SignalMemory:
     rows_per_request: float = 1.0
     """As told last."""
     batches: MergedBatches = field(default_factory=MergedBatches)
+    revision: str = ""
+    """The revision that `batches` are of."""
+    merged: Mapping[str, array[int]] = field(default_factory=dict)
+    """By pod, the table that is in `batches`: one that is the same object still has nothing new."""
+    seconds: Mapping[int, tuple[int, float]] | None = None
+    """`batches` as a reading has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,116 +88,135 @@ class Gathered:
 
 
 def reading(
-    observation: Observation,
+    picture: Picture,
     *,
     replicas: int,
-    pods: Sequence[PodReading],
+    pods: tuple[PodReading, ...],
     epoch: Epoch,
     memory: SignalMemory,
     balancers: AbstractSet[str] | None = None,
+    revision: str = "",
+    of_revision: AbstractSet[str] | None = None,
 ) -> Gathered:
-    """The planner's reading of one observation.
+    """The planner's reading of what is known of a model now.
 
     Args:
-        observation: times are of the monotonic clock.
+        picture: times are of the monotonic clock.
         replicas: the count in force (spec.replicas).
         pods: the server pods as Kubernetes sees them; times are seconds since the epoch.
         epoch: makes the one of the other.
         memory: of the reading before; `SignalMemory()` at first.
         balancers: names of the balancer pods that Kubernetes holds ready. None where that isn't known: then every agent
             that has fallen silent counts as one whose pod exists.
+        revision: the one that is rolled out, or was.
+        of_revision: names of its pods, whose batches count; None: all pods are.
     """
-    now = observation.at
-    seen = {pod.name: pod for pod in observation.pods}
-    judged = tuple(_judged(pod, seen.get(str(pod.name))) for pod in pods)
-    ready = {str(pod.name): seen.get(str(pod.name)) for pod in judged if pod.phase == "ready"}
-    heard = {b.agent: b.points for b in observation.balancers if _is_heard(b.points, now)}
+    now = picture.at
+    judged = _judged(pods, picture.pods)
+    ready = [picture.pods.get(str(pod.name)) for pod in judged if pod.phase == "ready"]
+    heard = {agent: ring for agent, ring in picture.balancers if _is_heard(ring, now)}
     unknown: list[str] = []
-    silence = _silence(observation, heard, balancers)
+    silence = _silence(picture, heard, balancers)
+    arrived, counted_at = memory.arrived, memory.counted_at
     if silence is not None:
         unknown.append(silence)
     else:
-        at = max(_counted_at(list(heard.values())), memory.counted_at)
-        counts = {agent: _count(points, at) for agent, points in heard.items()}
-        memory = replace(memory, arrived=memory.arrived.with_values(counts), counted_at=at)
-    pending = _filled([_pending(pod, now) for pod in ready.values()])
+        counted_at = max(_counted_at(heard.values(), now), counted_at)
+        arrived = arrived.with_values({agent: _count(ring, counted_at, now) for agent, ring in heard.items()})
+    pending = _filled([_pending(pod, now) for pod in ready])
     if pending is None:
-        unknown.append(f"most ready pods do not tell what waits in them: {_names(ready)}")
-    memory = _with_pods(memory, observation, exist={str(pod.name) for pod in pods} | seen.keys())
-    queued = sum(points[-1].queued for points in heard.values())
+        names = [str(pod.name) for pod in judged if pod.phase == "ready"]
+        unknown.append(f"most ready pods do not tell what waits in them: {_names(names)}")
+    memory = _with_batches(memory, picture, pods, revision, of_revision)
+    memory = _with_rows(memory, picture, arrived, counted_at)
+    queued = inflight = 0.0
+    for ring in heard.values():
+        queued += ring.value(1, _QUEUED)
+        inflight += ring.value(1, _INFLIGHT)
     # Where nothing is known, how long it hasn't been.
-    newest = max((b.points[-1].at for b in observation.balancers if b.points), default=None)
-    of = newest if silence else memory.counted_at
+    newest = max((ring.newest for _, ring in picture.balancers if len(ring)), default=None) if silence else counted_at
     made = Reading(
-        at=None if of is None else epoch.at(of),
-        replicas=replicas,
-        arrived=None if silence else memory.arrived.total,
-        waiting=None if silence or pending is None else queued + pending,
-        inflight=None if silence else queued + sum(points[-1].inflight for points in heard.values()),
-        gpu=_filled([_gpu(pod, now) for pod in ready.values()]) if ready else None,
-        batches={rows: (count, us / 1e6) for rows, (count, us) in memory.batches.table.items()} or None,
-        rows_per_request=memory.rows_per_request,
-        pods=judged,
+        None if newest is None else epoch.at(newest),
+        replicas,
+        None if silence else arrived.total,
+        None if silence or pending is None else queued + pending,
+        None if silence else queued + inflight,
+        _filled([_gpu(pod, now) for pod in ready]) if ready else None,
+        memory.seconds,
+        revision,
+        memory.rows_per_request,
+        judged,
     )
     return Gathered(made, memory, tuple(unknown))
 
 
-def _is_heard(points: Sequence[BalancerPoint], now: float) -> bool:
+def _is_heard(ring: Ring, now: float) -> bool:
     """Whether its count is known: it has spoken lately, and no silence lies before that."""
-    if not points or now - points[-1].at > FRESH_S:
+    newest = ring.newest
+    if now - newest > FRESH_S:
         return False
-    return len(points) == 1 or points[-1].at - points[-2].at <= FRESH_S
+    return ring.count(now - OBSERVED_S) == 1 or newest - ring.value(2, _AT) <= FRESH_S
 
 
-def _counted_at(all_points: Sequence[Sequence[BalancerPoint]]) -> float:
+def _counted_at(rings: Collection[Ring], now: float) -> float:
     """The time up to which every balancer's count is known.
 
     One that counts nothing sends nothing, so its silence says as much as a record: it holds nobody back.
     """
-    busy = [points[-2].at for points in all_points if len(points) > 1 and points[-1].requests > points[-2].requests]
-    return min(busy) if busy else max(_idle_until(points) for points in all_points)
+    since = now - OBSERVED_S
+    busy = [
+        ring.value(2, _AT)
+        for ring in rings
+        if ring.count(since) > 1 and ring.value(1, _REQUESTS) > ring.value(2, _REQUESTS)
+    ]
+    return min(busy) if busy else max([_idle_until(ring, since) for ring in rings])
 
 
-def _idle_until(points: Sequence[BalancerPoint]) -> float:
+def _idle_until(ring: Ring, since: float) -> float:
     """What it counted since then may be in its last record, and isn't confirmed."""
-    return points[-1].at if len(points) == 1 else max(points[-2].at, points[-1].at - PACE_S)
+    newest = ring.newest
+    return newest if ring.count(since) == 1 else max(ring.value(2, _AT), newest - PACE_S)
 
 
-def _count(points: Sequence[BalancerPoint], at: float) -> float:
+def _count(ring: Ring, at: float, now: float) -> float:
     """What it had counted at that time: between two records in proportion, after the last one as then."""
-    for index in range(len(points) - 1, 0, -1):
+    since = now - OBSERVED_S
+    back, rows = 1, len(ring)
+    while back < rows and (later_at := ring.value(back, _AT)) > since:
         # The count in a record is that of the record before: growth is confirmed by the next.
-        counted_at, count = points[index - 1].at, points[index].requests
+        counted_at, count = ring.value(back + 1, _AT), ring.value(back, _REQUESTS)
         if counted_at <= at:
-            if index + 1 == len(points):
+            if back == 1:
                 return count
-            share = (at - counted_at) / (points[index].at - counted_at)
-            return count + (points[index + 1].requests - count) * min(share, 1.0)
-    return points[min(1, len(points) - 1)].requests
+            share = (at - counted_at) / (later_at - counted_at)
+            return count + (ring.value(back - 1, _REQUESTS) - count) * min(share, 1.0)
+        back += 1
+    return ring.value(max(back - 1, 1), _REQUESTS)
 
 
-def _judged(pod: PodReading, seen: PodObservation | None) -> PodReading:
-    if pod.phase == "ready" and seen is not None and seen.state == "maintenance":
-        return replace(pod, phase="broken")
-    return pod
+def _judged(pods: tuple[PodReading, ...], seen: Mapping[str, PodView]) -> tuple[PodReading, ...]:
+    dead = {name for name, pod in seen.items() if pod.state == "maintenance"}
+    if not dead:
+        return pods
+    return tuple(
+        replace(pod, phase="broken") if pod.phase == "ready" and str(pod.name) in dead else pod for pod in pods
+    )
 
 
-def _silence(
-    observation: Observation, heard: Mapping[str, Sequence[BalancerPoint]], balancers: AbstractSet[str] | None
-) -> str | None:
+def _silence(picture: Picture, heard: Mapping[str, Ring], balancers: AbstractSet[str] | None) -> str | None:
     """Which balancers are not heard that should be; None where all are."""
-    silent = dict(observation.silent)
-    expected = {b.agent for b in observation.balancers} | silent.keys() if balancers is None else balancers
-    missing = sorted(expected - heard.keys())
-    if not missing:
+    silent = dict(picture.silent)
+    expected = {agent for agent, _ in picture.balancers} | silent.keys() if balancers is None else balancers
+    if expected <= heard.keys():
         return None if heard else "no balancer's agent has spoken yet"
-    agents = {b.agent: b for b in observation.balancers}
+    missing = sorted(expected - heard.keys())
+    agents = dict(picture.balancers)
     said = []
     for name in missing[:_NAMED]:
         if name in silent:
             said.append(f"{name} was last heard {silent[name]:.0f} s ago")
         elif name in agents:
-            is_back = agents[name].points and observation.at - agents[name].points[-1].at <= FRESH_S
+            is_back = picture.at - agents[name].newest <= FRESH_S
             said.append(f"{name} is back only now" if is_back else f"HAProxy of {name} does not answer")
         else:
             said.append(f"{name} has not spoken yet")
@@ -208,26 +224,31 @@ def _silence(
     return f"the load of some balancers is not known ({', '.join(said)}{more}); the limit is {FRESH_S:.0f} s"
 
 
-def _pending(pod: PodObservation | None, now: float) -> float | None:
+def _fresh(ring: Ring, columns: tuple[int, ...], now: float) -> int:
+    return ring.fresh(columns, now, FRESH_S, now - OBSERVED_S)
+
+
+def _pending(pod: PodView | None, now: float) -> float | None:
     """Requests that wait in a pod; from the time that they wait where Triton has no gauge of it (Little's law)."""
-    if pod is None:
+    if pod is None or (ring := pod.ring) is None:
         return None
-    point = fresh(pod.points, now, lambda p: p.pending)
-    if point is not None:
-        return point.pending
-    if fresh(pod.points, now, lambda p: p.queue_us) is None:
+    if back := _fresh(ring, (_PENDING,), now):
+        return ring.value(back, _PENDING)
+    if not _fresh(ring, (_QUEUE_US,), now):
         return None
-    waited_us = rate(pod.points, now, QUEUE_WINDOW_S, lambda p: p.queue_us)
+    rows = [PodPoint(row[_AT], queue_us=_known(row[_QUEUE_US])) for row in ring.rows(now - OBSERVED_S)]
+    waited_us = rate(rows, now, QUEUE_WINDOW_S, lambda p: p.queue_us)
     return None if waited_us is None else waited_us / 1e6
 
 
-def _gpu(pod: PodObservation | None, now: float) -> float | None:
-    if pod is None or fresh(pod.points, now, lambda p: p.gpu) is None:
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def _gpu(pod: PodView | None, now: float) -> float | None:
+    if pod is None or pod.ring is None or not _fresh(pod.ring, (_GPU,), now):
         return None
-    first = len(pod.points) - 1
-    while first > 0 and pod.points[first].at > now - GPU_WINDOW_S:
-        first -= 1
-    return mean(pod.points[first:], now, GPU_WINDOW_S, lambda p: p.gpu)
+    return pod.ring.mean(_GPU, now, GPU_WINDOW_S, held_s=FRESH_S, since=now - GPU_WINDOW_S)
 
 
 def _filled(values: Sequence[float | None]) -> float | None:
@@ -240,56 +261,66 @@ def _filled(values: Sequence[float | None]) -> float | None:
     return sum(known) * len(values) / len(known)
 
 
-def _with_pods(memory: SignalMemory, observation: Observation, *, exist: AbstractSet[str]) -> SignalMemory:
-    """With what pods have counted; every pod that is read counts, also one that is draining."""
-    tables = {pod.name: pod.batches for pod in observation.pods if pod.batches is not None}
-    memory = replace(memory, batches=memory.batches.with_tables(tables, exist=exist))
-    answered = {pod.name: told for pod in observation.pods if (told := _answered(pod, observation.at)) is not None}
-    grown = [
-        (requests - memory.answered[name][0], rows - memory.answered[name][1])
-        for name, (requests, rows) in answered.items()
-        if name in memory.answered
-    ]
-    memory = replace(memory, answered=answered)
-    # Requests without rows are none that were computed (a cache answered), and rows without requests are a counter's fault.
-    ratios = sorted((rows / requests, requests) for requests, rows in grown if requests > 0 and rows > 0)
-    if not ratios:
+def _with_batches(
+    memory: SignalMemory,
+    picture: Picture,
+    pods: Sequence[PodReading],
+    revision: str,
+    of_revision: AbstractSet[str] | None,
+) -> SignalMemory:
+    """With what pods have run; every pod of the revision that is read counts, also one that is draining."""
+    before = memory.batches
+    last = memory.merged
+    if revision != memory.revision:
+        before, last = MergedBatches(), {}
+    seen = picture.pods
+    new: dict[str, array[int]] = {}
+    tables: dict[str, Batches] = {}
+    for name, pod in seen.items():
+        row = pod.batches
+        if row is None or row is last.get(name):
+            continue
+        if of_revision is None or name in of_revision:
+            new[name], tables[name] = row, pod.sizes()
+    exist = {str(pod.name) for pod in pods} | seen.keys()
+    batches = before.with_tables(tables, exist=exist)
+    if batches is memory.batches and revision == memory.revision:
         return memory
-    more = sum(weight for _, weight in ratios)
-    ratio = _middle(ratios, more)
-    requests, rows = memory.shape
-    if requests > 0 and not 1 / _ODD <= ratio * requests / rows <= _ODD:
-        if memory.odd + 1 < _BELIEVED:
-            return replace(memory, odd=memory.odd + 1)
-        requests = rows = 0.0
-    keep = math.exp(-more / KEPT_REQUESTS)
-    shape = (keep * requests + more, keep * rows + more * ratio)
-    return replace(memory, shape=shape, odd=0, rows_per_request=_calm(memory.rows_per_request, *shape))
+    return replace(
+        memory,
+        batches=batches,
+        revision=revision,
+        merged={name: row for name, row in last.items() if name in exist} | new,
+        seconds={rows: (count, us / 1e6) for rows, (count, us) in batches.table.items()} or None,
+    )
 
 
-def _answered(pod: PodObservation, now: float) -> tuple[float, float] | None:
-    """(requests, rows) of one moment."""
-    point = fresh(pod.points, now, lambda p: p.succeeded if p.rows is not None else None)
-    return None if point is None or point.succeeded is None or point.rows is None else (point.succeeded, point.rows)
+def _with_rows(memory: SignalMemory, picture: Picture, arrived: MergedCounter, counted_at: float) -> SignalMemory:
+    """With the rows and requests that pods have counted."""
+    now, before = picture.at, memory.answered
+    answered: dict[str, tuple[float, float]] = {}
+    ratios: list[tuple[float, float]] = []
+    for name, pod in picture.pods.items():
+        ring = pod.ring
+        if ring is None or not (back := _fresh(ring, (_SUCCEEDED, _ROWS), now)):
+            continue
+        told = answered[name] = ring.value(back, _SUCCEEDED), ring.value(back, _ROWS)
+        if (earlier := before.get(name)) is not None:
+            requests, rows = told[0] - earlier[0], told[1] - earlier[1]
+            # Requests without rows are none that were computed (a cache answered), and rows without requests are a
+            # counter's fault.
+            if requests > 0 and rows > 0:
+                ratios.append((rows / requests, requests))
+    shape, odd, mean = (
+        shaped(memory.shape, memory.odd, memory.rows_per_request, sorted(ratios))
+        if ratios
+        else (memory.shape, memory.odd, memory.rows_per_request)
+    )
+    return SignalMemory(
+        arrived, counted_at, answered, shape, odd, mean, memory.batches, memory.revision, memory.merged, memory.seconds
+    )
 
 
-def _middle(weighted: Sequence[tuple[float, float]], total: float) -> float:
-    """The weighted median of (value, weight), ascending: one pod that tells nonsense does not move it."""
-    passed = 0.0
-    for value, weight in weighted:
-        passed += weight
-        if passed >= total / 2:
-            return value
-    return weighted[-1][0]
-
-
-def _calm(told: float, requests: float, rows: float) -> float:
-    if requests <= 0 or rows <= 0 or abs(rows / requests / told - 1) <= _CALM:
-        return told
-    # To three digits: a mean of 2 is to be 2, not the next float above, where whole requests of a batch are counted.
-    return float(f"{rows / requests:.3g}")
-
-
-def _names(pods: Mapping[str, object]) -> str:
+def _names(pods: Iterable[str]) -> str:
     names = sorted(pods)
     return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")

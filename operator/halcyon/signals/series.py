@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Iterator, Sequence
+from math import isnan
 
 MOST_PER_S = 1e6
 """A counter that grows faster has jumped: nothing that we count happens a million times per second in one process."""
@@ -47,13 +48,87 @@ class Ring:
         """Time of the newest row, minus infinity where there is none."""
         return self._rows[-self._width] if self._rows else -math.inf
 
+    def value(self, back: int, column: int) -> float:
+        """One number of the newest row (`back` 1), of the one before (2), and so on.
+
+        Raises:
+            IndexError: there are not so many rows.
+        """
+        return self._rows[column - back * self._width]
+
+    def count(self, since: float) -> int:
+        """How many rows `rows(since)` has, but no more than 2: whether there is one, and one before it."""
+        rows, width = self._rows, self._width
+        if len(rows) < 2 * width or rows[-width] <= since:
+            return 1 if rows else 0
+        return 2
+
+    def fresh(self, columns: tuple[int, ...], now: float, fresh_s: float, since: float) -> int:
+        """How far back (see `value`) the newest row of `rows(since)` lies that knows all of these columns.
+
+        0 where there is none, or where it is older than `fresh_s`.
+        """
+        rows, width = self._rows, self._width
+        for start in range(len(rows) - width, -1, -width):
+            at = rows[start]
+            if now - at > fresh_s:
+                return 0
+            for column in columns:
+                if isnan(rows[start + column]):
+                    break
+            else:
+                return (len(rows) - start) // width
+            if at <= since:
+                return 0
+        return 0
+
+    def mean(self, column: int, now: float, window_s: float, *, held_s: float, since: float) -> float | None:
+        """`observations.mean` of a column of `rows(since)`, to the last bit; `held_s`: how long a value holds at most."""
+        rows, width = self._rows, self._width
+        first = self._first(since)
+        total = covered = 0.0
+        last = None
+        begin_s = now - window_s
+        for start in range(first, len(rows), width):
+            value, at = rows[start + column], rows[start]
+            if isnan(value) or at > now:
+                continue
+            following = rows[start + width] if start + width < len(rows) else now
+            end = min(following, now, at + held_s)
+            if end >= begin_s:
+                last = value
+            begin = max(at, begin_s)
+            if end > begin:
+                total += value * (end - begin)
+                covered += end - begin
+        return total / covered if covered > 0 else last
+
+    def rate(self, column: int, now: float, window_s: float) -> float | None:
+        """`observations.rate` of a column, to the last bit."""
+        rows, width, since = self._rows, self._width, now - window_s
+        start = len(rows) - width
+        last = first = -1
+        while start >= 0 and rows[start] >= since:
+            if not isnan(rows[start + column]):
+                first = start
+                last = start if last < 0 else last
+            start -= width
+        if first < last:
+            return max(rows[last + column] - rows[first + column], 0.0) / max(rows[last] - rows[first], 1.0)
+        return None
+
+    def _first(self, since: float) -> int:
+        """Where the rows from `since` on begin, and the one before."""
+        rows, width = self._rows, self._width
+        first = max(len(rows) - width, 0)
+        while first > 0 and rows[first] > since:
+            first -= width
+        return first
+
     def rows(self, since: float) -> Iterator[array[float]]:
         """Rows from `since` on, and the one before."""
         rows, width = self._rows, self._width
-        first = 0
-        while first + width < len(rows) and rows[first + width] <= since:
-            first += width
-        for start in range(first, len(rows), width):
+        for start in range(self._first(since), len(rows), width):
             yield rows[start : start + width]
 
     def __len__(self) -> int:
@@ -84,7 +159,7 @@ class Counters:
         self._state = array("d")
         """Per counter: the last value, what it was before it fell (NaN: it did not), growth to be confirmed, the total."""
         for total in totals:
-            self._state.extend((math.nan, math.nan, 0.0, 0.0 if math.isnan(total) else total))
+            self._state.extend((math.nan, math.nan, 0.0, 0.0 if isnan(total) else total))
 
     def read(self, at: float, values: Sequence[float | None]) -> list[float]:
         """The totals at `at`, NaN where the counter is not known."""
@@ -93,10 +168,11 @@ class Counters:
         return [math.nan if value is None else self._count(4 * i, value, most) for i, value in enumerate(values)]
 
     def _count(self, base: int, value: float, most: float) -> float:
-        last, before, growth, total = self._state[base : base + 4]
-        if value >= last or math.isnan(last):
+        state = self._state
+        last, before, growth, total = state[base], state[base + 1], state[base + 2], state[base + 3]
+        if value >= last or isnan(last):
             total += growth
-            origin = last if math.isnan(before) else before if value >= before else 0.0
+            origin = last if isnan(before) else before if value >= before else 0.0
             growth, before = value - origin, math.nan
         elif value >= last - growth:
             growth -= last - value
@@ -105,5 +181,5 @@ class Counters:
             growth, before = 0.0, last
         if not 0 <= growth <= most:
             growth = 0.0
-        self._state[base : base + 4] = array("d", (value, before, growth, total))
+        state[base], state[base + 1], state[base + 2], state[base + 3] = value, before, growth, total
         return total

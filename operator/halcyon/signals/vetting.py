@@ -66,7 +66,7 @@ def vet(record: Record) -> Vetted:
 
 
 def _plausible(balancer: BalancerSample) -> bool:
-    gauges = (balancer.queued, balancer.inflight)
+    gauges = (balancer.queued, balancer.inflight, balancer.held)
     counters = (balancer.requests, balancer.refused, balancer.errors)
     return all(_number(g, MOST_WAITING) for g in gauges) and all(_number(c, MOST_COUNTED) for c in counters)
 

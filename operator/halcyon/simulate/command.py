@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import orjson
 
-from halcyon.simulate import peers, report, scenarios, shared, traces
+from halcyon.simulate import budgeted, peers, report, scenarios, traces
 from halcyon.simulate.case import Case, Outcome, Service
 from halcyon.simulate.clairvoyant import bounds
 from halcyon.simulate.load import superposed
 from halcyon.simulate.policies import HALCYON, Named, PolicyError, pairs, parsed
-from halcyon.simulate.run import Trajectory, simulate
+from halcyon.simulate.run import Trajectory
 from halcyon.simulate.scenarios import LAWS, Law
 from halcyon.simulate.score import score
 
@@ -140,10 +140,7 @@ def _runs(options: argparse.Namespace, law: Law, policies: Sequence[Named]) -> I
             cases = tuple(_limited(_case(options, law, name, seed), options) for name in group)
             limits = [bounds(case) for case in cases]
             for policy in _grid(policies, cases[0]) if options.sweep else policies:
-                if len(cases) > 1:
-                    tracks = shared.simulate(cases, policy, budget=scenarios.budget(cases))
-                else:
-                    tracks = (simulate(cases[0], policy.build(cases[0])),)
+                tracks = budgeted.runs(cases, policy)
                 for case, trajectory, bound in zip(cases, tracks, limits, strict=True):
                     outcome = score(case, trajectory, policy=policy.name, params=dict(policy.params), limits=bound)
                     yield _Run(case, policy, outcome, trajectory if drawn and seed == 1 else None)

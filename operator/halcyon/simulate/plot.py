@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from halcyon.simulate import report
 from halcyon.simulate.case import Case
+from halcyon.simulate.policies import OWN
 from halcyon.simulate.report import Point
 from halcyon.simulate.run import Trajectory
 
@@ -23,7 +24,6 @@ _POINTS = 1200
 _LEAST_PCT = 0.01
 """Where the axis of violations ends: below it, on a logarithmic scale, is nothing to see."""
 _PER_ROW = 3
-_HALCYON = "halcyon"
 _SETTINGS: dict[Any, Any] = {
     "svg.hashsalt": "halcyon",
     "svg.fonttype": "none",
@@ -77,7 +77,7 @@ def _front(field: Axes, title: str, points: Sequence[Point]) -> None:
     colours = mpl.colormaps["tab20"]
     for number, kind in enumerate(kinds):
         own = [point for point in points if _kind(point) == kind]
-        star = kind == _HALCYON
+        star = kind in OWN
         field.scatter(
             [point.gpu_ratio for point in own],
             [max(point.violations_pct, _LEAST_PCT) for point in own],
@@ -87,7 +87,7 @@ def _front(field: Axes, title: str, points: Sequence[Point]) -> None:
             zorder=3 if star else 2,
             label=kind,
         )
-    line = report.front(point for point in points if _kind(point) != _HALCYON)
+    line = report.front(point for point in points if _kind(point) not in OWN)
     field.plot(
         [point.gpu_ratio for point in line],
         [max(point.violations_pct, _LEAST_PCT) for point in line],

@@ -6,13 +6,18 @@ Not here: the policies (`peers`, `halcyon_policy`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from halcyon.simulate import peers
 from halcyon.simulate.case import Case
 from halcyon.simulate.view import Policy
 
 HALCYON = "halcyon"
+"""Halcyon's planner, behind the same balancer as every peer: one that lets everybody wait."""
+BALANCED = "halcyon+balancer"
+"""The planner behind Halcyon's own balancer, which refuses on arrival who can't be served in time any more. It needs requests
+that tell their deadline (a gRPC deadline, or requestTimeout); here that is the objective."""
+OWN = frozenset({HALCYON, BALANCED})
 
 
 class PolicyError(ValueError):
@@ -36,6 +41,10 @@ class Named:
         """As the command line writes it."""
         return f"{self.name}:{','.join(f'{key}={value}' for key, value in self.params)}" if self.params else self.name
 
+    def facing(self, case: Case) -> Case:
+        """The case with what this policy brings along beside the count."""
+        return replace(case, refuse_late=True) if self.name == BALANCED else case
+
     def build(self, case: Case) -> Policy:
         """A fresh policy for one run.
 
@@ -43,7 +52,7 @@ class Named:
             PolicyError: for a knob that it doesn't have, or a value that the knob doesn't take.
         """
         try:
-            if self.name == HALCYON:
+            if self.name in OWN:
                 from halcyon.simulate.halcyon_policy import HalcyonPolicy  # noqa: PLC0415  # the planner, where it is asked for
 
                 return HalcyonPolicy(case, **{key: _number(key, value) for key, value in self.params})
@@ -54,7 +63,7 @@ class Named:
 
 def names() -> tuple[str, ...]:
     """Every policy there is."""
-    return (HALCYON, *peers.PEERS)
+    return (HALCYON, BALANCED, *peers.PEERS)
 
 
 def parsed(text: str) -> Named:

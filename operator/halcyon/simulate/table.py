@@ -1,55 +1,33 @@
 """The table of `make bench-scaling`: scenarios x laws x start delays x policies x seeds, resumable run by run.
 
-A run's outcome is kept as one line under build/bench/cells, in a file named after the policy and a digest of the code that
-the outcome depends on: after a change of the planner only Halcyon's runs are done again. In a first pass every peer's grid of
-knobs runs on a few seeds; in a second one Halcyon, the peers' defaults and the points on the peers' front on all seeds.
-Not here: what the page says (`page`).
+In a first pass every peer's grid of knobs runs on a few seeds; in a second one Halcyon, the peers' defaults and the points on the
+peers' front on all seeds. Not here: how outcomes are kept (`store`), what the page says (`page`).
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
-import hashlib
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, replace
-from functools import cache, lru_cache
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-import halcyon
-from halcyon.simulate import page, peers, report, scenarios, shared
-from halcyon.simulate.case import Case, Outcome
+from halcyon.simulate import budgeted, page, peers, report, scenarios
+from halcyon.simulate.case import Case
 from halcyon.simulate.clairvoyant import Bounds, bounds
-from halcyon.simulate.policies import HALCYON, Named, parsed
+from halcyon.simulate.policies import BALANCED, HALCYON, OWN, Named, parsed
 from halcyon.simulate.report import Cell, Point
-from halcyon.simulate.run import simulate
 from halcyon.simulate.scenarios import LAWS
 from halcyon.simulate.score import score
+from halcyon.simulate.store import Result, Store
 
-_PACKAGE = Path(halcyon.__file__).parent
-_ENGINE = (
-    "case",
-    "jit",
-    "kernel",
-    "observed",
-    "run",
-    "score",
-    "clairvoyant",
-    "capacity",
-    "view",
-    "load",
-    "traces",
-    "scenarios",
-    "shared",
-)
-"""Modules of `simulate` that every outcome depends on."""
 _TOGETHER = 8
 """Policies that one job runs on the case it has drawn; what is lost where the table is interrupted."""
 
@@ -88,14 +66,6 @@ class Job:
     policies: tuple[Named, ...]
 
 
-@dataclass(frozen=True)
-class Result:
-    """What is kept of a run."""
-
-    outcome: Outcome
-    wrong_scalings: int
-
-
 def main(argv: Sequence[str]) -> int:
     """Run with the options of `python -m halcyon.simulate.table`; gives the exit status."""
     parser = argparse.ArgumentParser(
@@ -129,8 +99,8 @@ def main(argv: Sequence[str]) -> int:
 
 
 def defaults() -> tuple[str, ...]:
-    """Halcyon, and every peer."""
-    return (HALCYON, *peers.PEERS)
+    """Halcyon, alone and with its balancer, and every peer."""
+    return (HALCYON, BALANCED, *peers.PEERS)
 
 
 def cells(*, full: bool) -> tuple[Cell, ...]:
@@ -141,79 +111,6 @@ def cells(*, full: bool) -> tuple[Cell, ...]:
     found += [Cell(name, "L1", 60.0) for name in scenarios.members("S9")]
     second = [name for name in singles if name not in (_TOO_LONG - {"S4"} if full else _TOO_LONG)]
     return (*found, *(Cell(name, "L2", delay_s) for delay_s in ((60.0, 180.0) if full else (60.0,)) for name in second))
-
-
-class Store:
-    """Outcomes of runs that were done before, in a folder of files with one JSON line per run."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
-        self._known: dict[str, dict[str, Result]] = {}
-
-    def find(self, cell: Cell, policy: Named, seed: int) -> Result | None:
-        """The result of a run, where it was done with the present code."""
-        return self._of(policy.name).get(_key(cell, policy, seed))
-
-    def add(self, cell: Cell, policy: Named, seed: int, result: Result) -> None:
-        """Keep a result."""
-        key = _key(cell, policy, seed)
-        self._of(policy.name)[key] = result
-        line = orjson.dumps({"key": key, "wrong": result.wrong_scalings, "outcome": asdict(result.outcome)})
-        with self._path(policy.name).open("ab") as file:
-            file.write(line + b"\n")
-
-    def _path(self, name: str) -> Path:
-        return self._folder / f"{name}-{digest(name)}.jsonl"
-
-    def _of(self, name: str) -> dict[str, Result]:
-        if name not in self._known:
-            path = self._path(name)
-            raw = path.read_bytes() if path.exists() else b""
-            whole = raw[: raw.rfind(b"\n") + 1]
-            if whole != raw:
-                path.write_bytes(whole)  # a line that an interruption cut short would swallow the next one
-            self._known[name] = dict(_read(line) for line in whole.splitlines())
-        return self._known[name]
-
-
-def _read(line: bytes) -> tuple[str, Result]:
-    entry = orjson.loads(line)
-    # JSON has no number for a percentile of nothing.
-    given: dict[str, Any] = {
-        key: float("nan") if value is None and key != "settling_s" else value for key, value in entry["outcome"].items()
-    }
-    return entry["key"], Result(Outcome(**given), entry["wrong"])
-
-
-def _key(cell: Cell, policy: Named, seed: int) -> str:
-    return f"{cell} {policy} {seed}"
-
-
-@cache
-def digest(name: str) -> str:
-    """A short digest of the code that a policy's outcomes depend on; comments, docstrings and layout don't count."""
-    sources = [_PACKAGE / "simulate" / f"{module}.py" for module in _ENGINE]
-    if name == HALCYON:
-        sources += [_PACKAGE / "simulate" / "halcyon_policy.py", *sorted((_PACKAGE / "scaling").rglob("*.py"))]
-    else:
-        sources += [*sorted((_PACKAGE / "simulate" / "peers").glob("*.py")), _PACKAGE / "scaling" / "pace.py"]
-    total = hashlib.sha256()
-    for source in sources:
-        total.update(_bare(source).encode())
-    return total.hexdigest()[:12]
-
-
-@cache
-def _bare(source: Path) -> str:
-    tree = ast.parse(source.read_bytes())
-    for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if isinstance(body, list):
-            body[:] = [
-                part for part in body if not (isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant))
-            ]
-    return ast.dump(tree)
 
 
 class Table:
@@ -272,7 +169,7 @@ class Table:
             return
         case = _drawn(cell, 1)[0]
         for name in self._names:
-            if name != HALCYON:
+            if name not in OWN:
                 yield from dict.fromkeys((Named(name), *(Named.of(name, params) for params in peers.sweep(name, case))))
 
     def _front(self, cell: Cell, grid: Sequence[Named]) -> list[Named]:
@@ -353,10 +250,7 @@ def work(job: Job) -> list[Result]:
 
 
 def _result(cases: Sequence[Case], policy: Named, cell: Cell, seed: int) -> Result:
-    if len(cases) > 1:
-        runs = shared.simulate(cases, policy, budget=scenarios.budget(cases))
-    else:
-        runs = (simulate(cases[0], policy.build(cases[0])),)
+    runs = budgeted.runs(cases, policy)
     outcomes = [
         score(case, run, policy=policy.name, params=dict(policy.params), limits=_bounds(cell, seed)[number])
         for number, (case, run) in enumerate(zip(cases, runs, strict=True))

@@ -57,7 +57,18 @@ GOOD: list[tuple[str, Any]] = [
     ("scaling", {"minReplicas": 8, "maxReplicas": 8}),
     ("scaling", {"maxReplicas": 8, "targets": {"queueDepth": 4, "gpuUtilization": 100}}),
     ("scaling", {"maxReplicas": 2, "behavior": {"scaleDown": {"stabilizationWindowSeconds": 0}}}),
-    ("traffic", {"balancerReplicas": 1, "queueLimit": 100000, "requestTimeout": "10ms", "drain": "1h"}),
+    (
+        "traffic",
+        {"balancerReplicas": 1, "queueLimit": 100000, "sourceShare": 1, "requestTimeout": "10ms", "drain": "1h"},
+    ),
+    (
+        "traffic.service",
+        {"type": "LoadBalancer", "sourceRanges": ["0.0.0.0/0", "255.255.255.255/32", "::/0", "fd00:1::2/128"]},
+    ),
+    ("traffic.tls", {"secretName": "a.b", "clientCA": "c"}),
+    ("traffic", {"maxRequestSize": "1Gi", "accessLog": "All"}),
+    ("traffic.maxRequestSize", "1024"),
+    ("traffic.service.annotations", {"example.com/a": "", "b": "x" * 4096}),
 ]
 
 
@@ -129,6 +140,30 @@ RULES: list[tuple[str, Any, str]] = [
         ),
     ),
     (
+        "traffic",
+        {"balancer": "Service", "apiKeys": {"secretName": "a"}},
+        (
+            "spec.traffic.apiKeys is set and spec.traffic.balancer is Service: only the balancer asks for keys; write balancer: "
+            "HAProxy or remove apiKeys"
+        ),
+    ),
+    (
+        "traffic",
+        {"balancer": "Service", "tls": {"secretName": "a"}},
+        (
+            "spec.traffic.tls is set and spec.traffic.balancer is Service: only the balancer speaks TLS; write balancer: HAProxy "
+            "or remove tls"
+        ),
+    ),
+    (
+        "traffic.service",
+        {"type": "NodePort", "sourceRanges": ["10.0.0.0/8"]},
+        (
+            "spec.traffic.service.sourceRanges is set and spec.traffic.service.type is NodePort: only a load balancer knows "
+            "ranges; set type: LoadBalancer or remove sourceRanges"
+        ),
+    ),
+    (
         "scaling",
         {"minReplicas": 5, "maxReplicas": 4},
         (
@@ -187,6 +222,18 @@ FIELDS: list[tuple[str, Any, str]] = [
         "model.warmup.data",
         "Ones",
         "spec.model.warmup.data is \"Ones\": Input should be 'Zero' or 'Random'",
+    ),
+    ("traffic.maxRequestSize", "1023", 'spec.traffic.maxRequestSize is "1023": must lie between 1Ki and 1Gi'),
+    ("traffic.maxRequestSize", "1.1Gi", 'spec.traffic.maxRequestSize is "1.1Gi": must lie between 1Ki and 1Gi'),
+    (
+        "traffic.accessLog",
+        "Some",
+        "spec.traffic.accessLog is \"Some\": Input should be 'None', 'Errors' or 'All'",
+    ),
+    (
+        "traffic.service.type",
+        "ExternalName",
+        "spec.traffic.service.type is \"ExternalName\": Input should be 'ClusterIP', 'NodePort' or 'LoadBalancer'",
     ),
     ("scaling", {"minReplicas": 1}, "spec.scaling.maxReplicas is missing"),
     ("modle", {}, "spec.modle is not a field"),

@@ -151,11 +151,13 @@ def test_the_count_has_a_default_so_that_its_scale_can_always_be_read() -> None:
 def test_every_column_shows_a_field_that_exists() -> None:
     for column in VERSION["additionalPrinterColumns"]:
         schema = ROOT
-        _, *path = column["jsonPath"].split(".")
+        # One item of a list: by number, or by what it is.
+        _, *path = re.sub(r"\[[^]]*]", ".items", column["jsonPath"]).split(".")
         if path[0] != "metadata":
             for name in path:
-                schema = schema["properties"][name]
-            assert schema["type"] == column["type"]
+                schema = schema["items"] if name == "items" else schema["properties"][name]
+            shown = "date" if schema.get("format") == "date-time" else schema["type"]
+            assert shown == column["type"]
 
 
 @pytest.mark.parametrize("model", [Spec, Status])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from halcyon.api import defaults
 from halcyon.api.parse import parse
@@ -75,7 +75,6 @@ def test_the_count_stays_within_the_limits_of_scaling(
 
 
 @given(specs())
-@settings(max_examples=50)
 def test_no_count_in_force_is_above_the_most_that_is_reserved(given_spec: Spec) -> None:
     assert 0 <= defaults.wanted_replicas(given_spec) <= defaults.most_replicas(given_spec) <= 1000
     assert defaults.server_connections(given_spec) >= 2 * defaults.batch_capacity(given_spec)

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from halcyon.api.plan import BalancerPlan, Collector, PlanError, Slot
@@ -60,7 +60,6 @@ def test_a_plan_is_read_back_as_it_was_written(plan: BalancerPlan) -> None:
 
 
 @given(RECORDS)
-@settings(max_examples=60)
 def test_a_record_is_read_back_as_it_was_written(record: Record) -> None:
     assert Record.from_json(record.to_json()) == record
     assert Record.from_json(record.to_json().encode()) == record
@@ -106,14 +105,28 @@ def test_any_other_json_is_refused(value: Any) -> None:
         Record.from_json(json.dumps(value))
 
 
-@pytest.mark.parametrize("change", [{"surplus": 1}, {"slots": 3}, {"slots": [{}]}, {"collector": {"host": "x"}}])
-def test_a_plan_with_a_field_too_many_or_of_another_shape_is_refused(change: dict[str, Any]) -> None:
+@pytest.mark.parametrize("change", [{"slots": 3}, {"slots": [{}]}, {"collector": {"host": "x"}}])
+def test_a_plan_of_another_shape_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(PlanError, match="not a balancer plan"):
         BalancerPlan.from_json(json.dumps(json.loads(PLAN.to_json()) | change))
 
 
-@pytest.mark.parametrize("change", [{"surplus": 1}, {"pods": 3}, {"pods": [{}]}, {"balancer": {"queued": 1}}])
-def test_a_record_with_a_field_too_many_or_of_another_shape_is_refused(change: dict[str, Any]) -> None:
+def test_fields_of_a_later_version_are_left_out_of_a_plan_and_of_a_record() -> None:
+    plan = json.loads(PLAN.to_json()) | {"surplus": 1}
+    plan["slots"] = [slot | {"surplus": 1} for slot in plan["slots"]]
+    assert BalancerPlan.from_json(json.dumps(plan)) == PLAN
+
+    raw = json.loads(RECORD.to_json()) | {"surplus": 1}
+    raw["balancer"] |= {"surplus": 1}
+    raw["pods"] = [pod | {"surplus": 1} for pod in raw["pods"]]
+
+    assert Record.from_json(json.dumps(raw)) == RECORD
+
+
+@pytest.mark.parametrize(
+    "change", [{"pods": 3}, {"pods": [{}]}, {"pods": [3]}, {"balancer": {"queued": 1}}, {"balancer": 3}]
+)
+def test_a_record_of_another_shape_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(RecordError, match="not a record"):
         Record.from_json(json.dumps(json.loads(RECORD.to_json()) | change))
 

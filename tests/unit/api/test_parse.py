@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from halcyon.api.parse import SpecError, parse
 from halcyon.api.spec import Spec
@@ -137,7 +137,6 @@ def test_a_name_that_does_not_fit_its_children_is_refused(name: str) -> None:
 
 
 @given(documents())
-@settings(max_examples=60)
 def test_a_spec_written_out_is_read_back_as_itself(spec: dict[str, Any]) -> None:
     parsed = parse("digits", spec)
 

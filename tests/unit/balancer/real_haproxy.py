@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from e2e.images.host import prepare
-from halcyon.balancer.haproxy_config import Listen, Ports
+from halcyon.balancer.haproxy_config import LUA, Listen, Ports
 from halcyon.balancer.runtime_socket import RuntimeSocket
 
 if TYPE_CHECKING:
@@ -50,8 +50,10 @@ def root() -> Path:
 
 
 def check(text: str) -> str:
-    """What `haproxy -c` says of a configuration; empty where it is valid and gives no warning."""
+    """What `haproxy -c` says of a configuration for socket /tmp/h.sock; empty where it is valid and gives no warning."""
     tree = root()
+    for name, lua in LUA.items():
+        (tree / "tmp" / name).write_text(lua)
     with tempfile.NamedTemporaryFile("w", suffix=".cfg", dir=tree / "tmp") as file:
         file.write(text)
         file.flush()
@@ -89,20 +91,25 @@ class Haproxy:
         self._log = (directory / "log").open("wb")
         self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
+    def start(self, *, port: int | None = None) -> None:
+        """Return when it listens: at this port, or at that of HTTP."""
         command = ["chroot", str(self._tree), "/usr/sbin/haproxy", "-W", "-db"]
         command += ["-S", f"{self.directory}/master.sock", "-f", f"{self.directory}/haproxy.cfg"]
         self.process = subprocess.Popen(command, stderr=self._log, stdout=self._log)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 40
         while time.monotonic() < deadline:
             master = str(self.directory / "master.sock")
             with (
                 contextlib.suppress(OSError),
-                socket.create_connection(("127.0.0.1", self.ports.http), 1),
+                socket.create_connection(("127.0.0.1", port or self.ports.http), 1),
                 socket.socket(socket.AF_UNIX) as other,
             ):
+                other.settimeout(1)
                 other.connect(master)
-                return
+                other.sendall(b"show version\n")
+                # The master starts itself anew when its worker is there, and hears no signal before it has done so.
+                if other.recv(64):
+                    return
             if self.process.poll() is not None:
                 raise RuntimeError(f"HAProxy ended: {self.said()}")
             time.sleep(0.02)
@@ -115,13 +122,18 @@ class Haproxy:
         """Workers that ended other than by a reload or a stop."""
         return sum("exited with code" in line and "(Exit)" not in line for line in self.said().splitlines())
 
+    def workers(self) -> list[str]:
+        """Process ids: one, and those that still end after a reload."""
+        if self.process is None:
+            return []
+        return Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+
     def memory_kib(self) -> dict[str, int]:
         """Proportional set size of master and workers: what a pod's memory counts once is counted once."""
         if self.process is None:
             return {}
         found = {}
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        for pid in [str(self.process.pid), *children]:
+        for pid in [str(self.process.pid), *self.workers()]:
             rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
             found[pid] = next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
         return found
@@ -130,7 +142,7 @@ class Haproxy:
         """As a crash: master and worker at once, no good-bye."""
         if self.process is None or self.process.poll() is not None:
             return
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        children = self.workers()
         self.process.kill()
         for pid in children:
             with contextlib.suppress(ProcessLookupError):

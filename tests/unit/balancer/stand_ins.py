@@ -36,6 +36,8 @@ class Pod:
     metrics_port: int = 0
     model: str = "m"
     delay_s: float = 0.0
+    at_once: int = 0
+    """Most requests that it works on at the same time, as a model with so many instances; 0 for no bound."""
     ready: bool = True
     page: str = ""
     """Answer of /metrics."""
@@ -53,6 +55,7 @@ class Pod:
 
     async def start(self, *, with_grpc: bool = True) -> Pod:
         self._writers: set[asyncio.StreamWriter] = set()
+        self._places = asyncio.Semaphore(self.at_once)
         ports = [self.http_port] + ([self.metrics_port] if self.metrics_port else [])
         self._servers = [await asyncio.start_server(self._serve, self.address, port) for port in ports]
         self._grpc: grpc.aio.Server | None = None
@@ -66,10 +69,13 @@ class Pod:
     async def stop(self) -> None:
         for server in self._servers:
             server.close()
-        writers = list(self._writers)
-        for writer in writers:
-            writer.transport.abort()
-        await asyncio.gather(*(writer.wait_closed() for writer in writers), return_exceptions=True)
+        # A connection that was accepted a moment ago takes some turns of the loop until `_serve` has it.
+        for _ in range(10):
+            writers = list(self._writers)
+            for writer in writers:
+                writer.transport.abort()
+            await asyncio.gather(*(writer.wait_closed() for writer in writers), return_exceptions=True)
+            await asyncio.sleep(0)
         if self._grpc is not None:
             await self._grpc.stop(None)
 
@@ -125,6 +131,9 @@ class Pod:
         try:
             if self.hold is not None:
                 await self.hold.wait()
+            elif self.at_once:
+                async with self._places:
+                    await asyncio.sleep(self.delay_s)
             elif self.delay_s:
                 await asyncio.sleep(self.delay_s)
         finally:

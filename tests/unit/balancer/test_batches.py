@@ -169,7 +169,6 @@ def test_a_record_of_an_older_agent_is_read() -> None:
         {"at": 1.0},
         {"at": 1.0, "sizes": 5},
         {"at": 1.0, "sizes": [5]},
-        {"at": 1.0, "sizes": [], "surplus": 1},
     ],
 )
 def test_batches_that_are_none_are_no_record(batches: Any) -> None:

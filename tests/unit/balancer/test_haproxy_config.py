@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halcyon.api.plan import BalancerPlan, Slot
+from halcyon.balancer import haproxy_config
 from halcyon.balancer.haproxy_config import ConfigError, LineKey, Listen, Ports, digest, render
+from halcyon.balancer.secret_files import Tls
 from tests.unit.balancer import real_haproxy
 
 PLAN = BalancerPlan(
@@ -35,8 +37,18 @@ TWO = replace(PLAN, slots=(Slot("a", "digits-server-a", 90, 3), Slot("b", "digit
         replace(PLAN, queue_limit=100000, request_timeout_ms=3600000, drain_ms=3600000, max_connections=100000),
         replace(PLAN, request_timeout_ms=10, drain_ms=1000, max_connections=1, queue_limit=1),
         replace(PLAN, slots=(Slot("a", "x", 1, 1024),)),
+        replace(PLAN, source_share=50),
+        replace(PLAN, max_request_bytes=2**30),
+        replace(PLAN, max_request_bytes=1024, sequences=True),
+        replace(PLAN, access_log="All"),
+        replace(PLAN, access_log="Errors"),
+        replace(PLAN, sticky_header="x-sequence-id", sequences=True),
+        replace(TWO, sticky_header="x-sequence-id", slots=(Slot("a", "x", 95, 3), Slot("b", "y", 5, 2))),
     ],
-    ids=["one slot", "two slots", "all to b", "all to a", "odd model name", "largest", "smallest", "many servers"],
+    ids=[
+        *("one slot", "two slots", "all to b", "all to a", "odd name", "largest", "smallest", "many servers", "shared"),
+        *("bounded", "small and with a state", "logged", "errors logged", "sticky", "sticky and two slots"),
+    ],
 )
 @pytest.mark.parametrize("dual_stack", [False, True])
 def test_haproxy_3_accepts_the_configuration_without_a_warning(plan: BalancerPlan, *, dual_stack: bool) -> None:
@@ -47,16 +59,17 @@ def test_haproxy_3_accepts_the_configuration_without_a_warning(plan: BalancerPla
 
 @given(text=st.text(min_size=1, max_size=80))
 def test_text_that_is_not_a_name_never_reaches_the_file(text: str) -> None:
-    for plan in (replace(PLAN, model=text), replace(PLAN, slots=(Slot(text, "x", 1, 1),))):
+    slot = replace(PLAN, slots=(Slot(text, "x", 1, 1),))
+    for plan in (replace(PLAN, model=text), slot, replace(TWO, sticky_header=text)):
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", text):
             with pytest.raises(ConfigError, match="must match"):
                 render(plan, listen=Listen())
             continue
         made = render(plan, listen=Listen())
         # Names cannot change the shape of the file.
-        assert len(made.splitlines()) == len(
-            render(replace(PLAN, slots=(Slot("a", "x", 1, plan.slots[0].capacity),)), listen=Listen()).splitlines()
-        )
+        plain = replace(plan, model="m", sticky_header="h" if plan.sticky_header else "")
+        plain = plain if plan is not slot else replace(plain, slots=(Slot("a", "x", 1, 1),))
+        assert len(made.splitlines()) == len(render(plain, listen=Listen()).splitlines())
 
 
 @pytest.mark.parametrize(
@@ -120,7 +133,7 @@ def test_the_digest_is_that_of_the_plan_and_not_of_the_servers() -> None:
 
 def test_a_placed_server_is_enabled_and_the_others_are_disabled() -> None:
     text = render(PLAN, listen=Listen(), placed={LineKey("a", 2): "10.0.0.7"})
-    servers = [line.strip() for line in text.splitlines() if line.strip().startswith("server ")]
+    servers = [line.strip() for line in text.splitlines() if line.strip().startswith("server s")]
     assert servers == [
         "server s1 127.0.0.1:1 disabled",
         "server s2 10.0.0.7:8000",
@@ -135,5 +148,64 @@ def test_a_placed_server_is_enabled_and_the_others_are_disabled() -> None:
 
 def test_the_weights_of_two_slots_are_shares_of_the_requests() -> None:
     text = render(TWO, listen=Listen())
-    assert "use_backend http_a if { rand(100) lt 90 }\n  default_backend http_b" in text
-    assert "use_backend grpc_a if { rand(100) lt 90 }\n  default_backend grpc_b" in text
+    for protocol in ("http", "grpc"):
+        up = {slot: f"{{ nbsrv({protocol}_{slot}) gt 0 }}" for slot in "ab"}
+        assert (
+            f"  use_backend {protocol}_a if {{ rand(100) lt 90 }} {up['a']}\n"
+            f"  use_backend {protocol}_a if {up['a']} !{up['b']}\n"
+            f"  default_backend {protocol}_b\n"
+        ) in text
+
+
+def test_what_haproxy_loads_beside_its_configuration_counts_in_the_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = digest(PLAN, listen=Listen())
+    monkeypatch.setattr(haproxy_config, "LUA", {**haproxy_config.LUA, "hold.lua": "-- newer"})
+    assert digest(PLAN, listen=Listen()) != known
+
+
+def test_a_slot_without_weight_holds_nobody_and_gets_nobody() -> None:
+    text = render(replace(TWO, slots=(Slot("a", "x", 0, 3), Slot("b", "y", 100, 2))), listen=Listen())
+    assert "  http-request lua.hold http_b\n" in text
+    assert "  lua-load /run/halcyon/hold.lua 200 1\n" in text
+    assert not re.search(r"(use|default)_backend (http|grpc)_a\b", text)
+
+
+def test_a_plan_without_a_bound_per_source_is_written_as_agents_of_before_read_it() -> None:
+    assert "source_share" not in PLAN.to_json()
+    shared = replace(PLAN, source_share=50)
+    assert BalancerPlan.from_json(shared.to_json()) == shared
+    assert BalancerPlan.from_json(PLAN.to_json()) == PLAN
+    assert "sources" not in render(PLAN, listen=Listen())
+
+
+@pytest.mark.parametrize(("share", "bound"), [(50, 100), (1, 2), (0, 1)])
+def test_the_bound_of_one_source_is_its_share_of_the_queue_and_at_least_one(share: int, bound: int) -> None:
+    text = render(replace(PLAN, source_share=share), listen=Listen())
+    assert text.count(f"{{ sc1_conn_cur gt {bound} }}") == 2
+
+
+def test_a_feature_that_is_off_costs_no_rule_and_no_word_in_the_plan() -> None:
+    assert not re.search(r"max_request_bytes|access_log", PLAN.to_json())
+    assert not re.search(r"body_size|41[13]|be2dec|log|x-request-id|halcyon-way", render(PLAN, listen=Listen()))
+
+
+def test_a_log_that_the_agent_does_not_know_is_refused() -> None:
+    with pytest.raises(ConfigError, match="access_log is 'x'; this agent knows None, All, Errors"):
+        render(replace(PLAN, access_log="x"), listen=Listen())
+
+
+@given(text=st.text(max_size=80))
+def test_a_file_of_tls_with_any_other_name_than_a_plain_one_never_reaches_the_file(text: str) -> None:
+    for tls in (Tls(text, ""), Tls("certificate-0.pem", text)):
+        if text and not re.fullmatch(r"[a-z][a-z0-9.-]{0,63}", text):
+            with pytest.raises(ConfigError, match="must match"):
+                render(PLAN, listen=Listen(tls=tls))
+
+
+def test_a_port_with_tls_never_takes_plain_text_and_without_a_certificate_nothing() -> None:
+    served = render(PLAN, listen=Listen(tls=Tls("certificate-0.pem", "clients-0.pem")))
+    binds = [line for line in served.splitlines() if line.startswith("  bind :800")]
+    assert [line.split(" ssl crt ")[0] for line in binds] == ["  bind :8000", "  bind :8001"]
+    assert all("ca-file /run/halcyon/clients-0.pem verify required" in line for line in binds)
+    assert "bind :800" not in render(PLAN, listen=Listen(tls=Tls()))
+    assert "ssl" not in render(PLAN, listen=Listen())

@@ -67,6 +67,16 @@ def test_a_pod_that_never_was_ready_gets_no_line() -> None:
     assert in_use(model) == set()
 
 
+def test_a_leaving_pod_that_requests_belong_to_drains_for_all_of_its_time() -> None:
+    model = Model.fresh(1)
+    lines, key = step(model, resize((), {"a": 1}), [pod("p", "10.0.0.1")], 0), LineKey("a", 1)
+    for now, admin in ((1.0, "drain"), (1 + DRAIN_S - 0.1, "drain"), (1 + DRAIN_S, "maint")):
+        placement = place(lines, [], model.lines, now=now, drain_s=DRAIN_S, keep=True)
+        model.apply(placement.commands)
+        lines = placement.lines
+        assert model.lines[key].admin == admin
+
+
 def test_a_leaving_pod_drains_until_its_last_session_and_its_line_is_reused_last() -> None:
     model = Model.fresh(2)
     lines = step(model, resize((), {"a": 2}), [pod("p", "10.0.0.1")], 0)
@@ -89,7 +99,7 @@ def test_sessions_that_outlast_the_drain_are_cut_before_the_line_is_free() -> No
     model.lines[key] = replace(model.lines[key], sessions=1)
     lines = step(model, lines, [], 1)
     placement = place(lines, [pod("q", "10.0.0.2")], model.lines, now=1 + DRAIN_S, drain_s=DRAIN_S)
-    assert placement.commands == (Command(key, "maint"), Command(key, "cut"))
+    assert placement.commands == (Command(key, "cut"),)
     assert [e.pod for e in placement.unplaced] == ["q"]
     model.apply(placement.commands)
     step(model, placement.lines, [pod("q", "10.0.0.2")], 7)

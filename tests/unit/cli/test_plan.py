@@ -117,19 +117,67 @@ def test_what_cannot_be_read_of_a_memory_is_told_and_the_rest_counts(desk: Desk)
     assert "memory.json: not JSON" in err
 
 
-def test_what_the_resource_has_no_field_for_comes_as_options(desk: Desk) -> None:
-    record = [{**r, "inflight": 0} for r in readings(5.0, 5.0, *[0.0] * 80)]
-    _, out, _ = desk.run(record, "--json", "--min", "0", "--idle-after", "30s", "--latency", "2s", "--start-time", "5s")
+QUIET = [{**r, "inflight": 0} for r in readings(5.0, 5.0, *[0.0] * 80)]
+"""Nobody asks from the third second on."""
+
+
+def test_options_say_what_would_be_if_the_resource_said_something_else(desk: Desk) -> None:
+    _, out, _ = desk.run(QUIET, "--json", "--min", "0", "--idle-after", "30s", "--latency", "2s", "--start-time", "5s")
     last = json.loads(out)["decisions"][-1]
     assert last["count"] == 0
     assert "idleAfter is 30 s" in last["say"]
 
 
+def test_latency_and_idle_after_are_those_of_the_resource(desk: Desk) -> None:
+    targets = "{minReplicas: 0, maxReplicas: 8, idleAfter: 20s, targets: {latency: 1s}}"
+    model = desk.file("own.yaml", MODEL.replace("{minReplicas: 1, maxReplicas: 8}", targets))
+    last = json.loads(desk.run(QUIET, "--json", model=model)[1])["decisions"][-1]
+    assert last["count"] == 0
+    assert "idleAfter is 20 s" in last["say"]
+
+    busy = readings(*[15.0] * 60)
+    tight = json.loads(desk.run(busy, "--json", model=model)[1])["decisions"][-1]["count"]
+    loose = json.loads(desk.run(busy, "--json", "--latency", "1m", model=model)[1])["decisions"][-1]["count"]
+    assert (tight, loose) == (3, 2)
+
+
+def test_what_if_the_least_were_0_goes_to_0_after_the_default_time(desk: Desk) -> None:
+    record = [{**r, "inflight": 0} for r in readings(5.0, 5.0, *[0.0] * 302)]
+    decisions = json.loads(desk.run(record, "--json", "--min", "0")[1])["decisions"]
+    assert decisions[298]["count"] > 0
+    assert "idleAfter is 300 s" in decisions[-1]["say"]
+    assert decisions[-1]["count"] == 0
+
+
+SCHEDULED = """\
+  scaling:
+    minReplicas: 1
+    maxReplicas: 8
+    schedules:
+      - {name: opening, start: "1 0 1 1 *", duration: 1m, minReplicas: 5}
+      - {name: thrift, start: "2 0 1 1 *", duration: 1m, maxReplicas: 2}
+"""
+"""1970 begins with them: from second 60 to 120, from 120 to 180."""
+
+
+def test_each_reading_is_decided_on_with_the_schedules_that_were_open_then(desk: Desk) -> None:
+    model = desk.file("timed.yaml", MODEL.replace("  scaling: {minReplicas: 1, maxReplicas: 8}\n", SCHEDULED))
+    record = readings(*[15.0] * 140, begin=50.0)
+    decisions = json.loads(desk.run(record, "--json", model=model)[1])["decisions"]
+    open_at = {d["now"]: [s["name"] for s in d["schedules"]] for d in decisions}
+    assert [at for at, names in open_at.items() if names == ["opening"]] == [float(at) for at in range(60, 120)]
+    assert [at for at, names in open_at.items() if names == ["thrift"]] == [float(at) for at in range(120, 180)]
+    assert {d["count"] for d in decisions if 60 <= d["now"] < 120} == {5}
+    assert {d["count"] for d in decisions if 120 <= d["now"] < 180} == {2}
+    table = desk.run(record, model=model)[1]
+    assert table.count("\n  schedule opening") == 60
+    assert "  at least 5\n" in table
+    assert "  at most 2\n" in table
+
+
 @pytest.mark.parametrize("options", [["--latency", "soon"], ["--min", "-1"], ["--idle-after", "0s"], []])
 def test_wrong_usage_is_status_2(desk: Desk, options: list[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main(["plan", "-f", desk.model, *(["--observations", "x.json", *options] if options else [])])
-    assert caught.value.code == 2
+    assert main(["plan", "-f", desk.model, *(["--observations", "x.json", *options] if options else [])]) == 2
 
 
 @pytest.mark.parametrize(
@@ -142,6 +190,7 @@ def test_wrong_usage_is_status_2(desk: Desk, options: list[str]) -> None:
         (MODEL.replace("maxReplicas: 8", "maxReplicas: 0"), "ModelDeployment m: spec.scaling.maxReplicas is 0"),
         (MODEL.replace("  scaling: {minReplicas: 1, maxReplicas: 8}\n", ""), "ModelDeployment m: spec.scaling is missing"),
         (MODEL.replace("maxBatchSize: 4", "maxBatchSize: 2025-01-01"), "a value of spec is none of JSON"),
+        (MODEL.replace("8}\n", "8, schedules: [{name: a, start: 0 8 * * *, duration: 1h, timeZone: Mars/Base, maxReplicas: 2}]}\n"), 'ModelDeployment m: spec.scaling.schedules: schedule a: timeZone "Mars/Base" is not in the tz database; for example'),
         ("kind: ModelDeployment\napiVersion: serving.halcyon.dev/v1alpha1\nmetadata: {name: m}\n", "spec is None"),
     ],
 )  # fmt: skip
@@ -192,6 +241,7 @@ GOOD_POD = {"name": "p", "phase": "ready", "created_at": 5}
         ([{"at": 1, "replicas": 1, "batches": {"4": [1]}}], "[0].batches.4 is [1]; it must be [executions, seconds]"),
         ([{"at": 1, "replicas": 1, "batches": {"4": [1.5, 1]}}], "[0].batches.4[0] is 1.5"),
         ([{"at": 1, "replicas": 1, "batches": {"4": [1, None]}}], "[0].batches.4[1] is null"),
+        ([{"at": 1, "replicas": 1, "revision": 3}], "[0].revision is 3; it must be a text"),
         ([{"at": 1, "replicas": 1, "pods": 3}], "[0].pods is 3; it must be a list"),
         ([{"at": 1, "replicas": 1, "pods": [{**GOOD_POD, "phase": "redy"}]}], '[0].pods[0].phase is "redy"; it must be one of'),
         ([{"at": 1, "replicas": 1, "pods": [{"name": "p"}]}], "[0].pods[0].phase is missing"),
@@ -208,9 +258,11 @@ def test_a_wrong_record_is_told_with_file_place_value_and_example(desk: Desk, re
 def test_times_may_be_written_as_people_write_them_and_what_is_left_out_is_not_known() -> None:
     (one,) = parsed('[{"at": "2025-11-21T04:40:00Z", "replicas": 2}]', file="f")
     assert one.now == one.reading.at == 1_763_700_000.0
-    assert one.reading.arrived is one.reading.waiting is one.reading.gpu is one.reading.batches is None
+    assert {one.reading.arrived, one.reading.waiting, one.reading.gpu, one.reading.batches} == {None}
     (one,) = parsed('[{"at": null, "now": 7, "replicas": 2, "waiting": NaN}]', file="f")
     assert (one.now, one.reading.at) == (7.0, None)
+    (one,) = parsed('[{"at": 1, "replicas": 2, "revision": "0db7c77ec7"}]', file="f")
+    assert one.reading.revision == "0db7c77ec7"
     with pytest.raises(ReadingsError):
         parsed("[" * 100_000, file="f")
 

@@ -6,7 +6,6 @@ It knows what an elector, a recorder and an informer need and no more; what the 
 from __future__ import annotations
 
 import asyncio
-import copy
 import itertools
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any
@@ -16,6 +15,7 @@ from typing_extensions import override
 from halcyon.control import errors
 from halcyon.control.client import FIELD_MANAGER, Kube, Object
 from halcyon.control.kinds import Kind
+from tests.unit.control.documents import copied
 
 Fault = Callable[[str], str]
 """Told the verb; says `ok`, `refuse` (an error before the write), `lose` (an error after it), `hang` or `hang after`."""
@@ -45,19 +45,21 @@ class MemoryKube(Kube):
         return Faulty(self, fault)
 
     def _put(self, where: tuple[Kind, str, str], obj: Object) -> Object:
-        stored = copy.deepcopy(obj)
+        stored = copied(obj)
         stored["metadata"]["resourceVersion"] = str(next(self._versions))
         self.objects[where] = stored
-        return copy.deepcopy(stored)
+        return copied(stored)
 
     @override
     async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
-        return copy.deepcopy(self.objects.get((kind, namespace, name)))
+        return copied(self.objects.get((kind, namespace, name)))
 
     @override
-    async def create(self, kind: Kind, obj: Object, *, namespace: str = "") -> Object:
+    async def create(self, kind: Kind, obj: Object, *, namespace: str = "", dry_run: bool = False) -> Object:
         meta = obj["metadata"]
         name = meta.get("name") or f"{meta['generateName']}{next(self._versions)}"
+        if dry_run:
+            return copied(obj)
         if (kind, namespace, name) in self.objects:
             raise errors.Conflicted(409, f"{kind.plural} {name} already exists")
         return self._put((kind, namespace, name), obj)
@@ -131,9 +133,9 @@ class Faulty(MemoryKube):
         return found
 
     @override
-    async def create(self, kind: Kind, obj: Object, *, namespace: str = "") -> Object:
+    async def create(self, kind: Kind, obj: Object, *, namespace: str = "", dry_run: bool = False) -> Object:
         fate = await self._before("create")
-        made = await super().create(kind, obj, namespace=namespace)
+        made = await super().create(kind, obj, namespace=namespace, dry_run=dry_run)
         await self._after("create", fate)
         return made
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 from halcyon.api.parse import SpecError, parse
@@ -12,6 +11,7 @@ from halcyon.control.kinds import Kind, kind_of
 from halcyon.control.plan import Plan, make
 from halcyon.control.view import Source, View
 from halcyon.render import names
+from tests.unit.control.documents import copied
 from tests.unit.render.rendered import SITE
 
 UID = "0c8a9a4e-0000-4000-8000-000000000001"
@@ -37,7 +37,7 @@ def view(spec: dict[str, Any] | None = None, **fields: Any) -> View:
 def world(before: View, planned: Plan | None = None) -> dict[tuple[Kind, str], Object]:
     """The children as they are once this view's plan was applied."""
     applied = planned or make(before)
-    return {(kind_of(o), o["metadata"]["name"]): copy.deepcopy(o) for o in (*applied.first, *applied.then)}
+    return {(kind_of(o), o["metadata"]["name"]): copied(o) for o in (*applied.first, *applied.then)}
 
 
 def stranger(kind: Kind, name: str, *, owner_uid: str = "", owner_name: str = "digits") -> Object:

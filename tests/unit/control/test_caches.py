@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from halcyon.control import kinds
+import pytest
+
+from halcyon.control import kinds, pods
 from halcyon.control.accepted import Accepted
 from halcyon.control.caches import Caches
 from halcyon.control.client import Object
+from halcyon.control.found import ready_balancers
 from halcyon.control.informer import Informer
 from halcyon.control.kinds import Key, Kind
 from halcyon.render import names
 from tests.unit.control.memory_kube import MemoryKube
-from tests.unit.control.objects import PVC, resource
+from tests.unit.control.objects import PVC, UID, resource
 from tests.unit.render.rendered import SITE
 
 DIGITS = Key("team", "digits")
@@ -129,3 +132,141 @@ def test_a_spec_in_force_is_forgotten_with_its_config_map() -> None:
     maps._store(Key("team", names.balancer("digits")), None)
     assert accepted._parsed == {}
     assert accepted(DIGITS) is None
+
+
+def written(manager: str, time: str, *fields: str, subresource: str = "") -> dict[str, Any]:
+    """An entry of managedFields: who set these fields of the spec."""
+    entry = {"manager": manager, "operation": "Update", "time": f"2026-01-01T00:{time}Z", "fieldsV1": {}}
+    if fields:
+        entry["fieldsV1"] = {"f:spec": {f"f:{name}": {} for name in fields}}
+    return entry | ({"subresource": subresource} if subresource else {})
+
+
+@pytest.mark.parametrize(
+    ("entries", "writer"),
+    [
+        ([], ""),
+        (None, ""),
+        ([written("kubectl", "01:00", "model")], ""),
+        ([written("kubectl", "01:00", "model", "replicas")], "kubectl"),
+        ([written("kubectl", "01:00", "replicas"), written("argocd", "02:00", "replicas")], "argocd"),
+        ([written("argocd", "02:00", "replicas"), written("kubectl", "01:00", "replicas")], "argocd"),
+        ([written("kubectl", "01:00", "replicas"), written("argocd", "02:00", "scaling")], "kubectl"),
+        (
+            [written("kubectl", "01:00", "model"), written("halcyon", "02:00", "replicas", subresource="scale")],
+            "halcyon",
+        ),
+        ([written("halcyon", "03:00"), written("kubectl", "01:00", "replicas")], "kubectl"),
+    ],
+)
+def test_who_wrote_the_count_last_is_kept_of_managed_fields_and_nothing_else(entries: Any, writer: str) -> None:
+    obj = resource()
+    obj["metadata"]["managedFields"] = entries
+    kept = World().caches.resources.project(obj)
+
+    assert kept["metadata"]["replicasWriter"] == writer
+    assert "managedFields" not in kept["metadata"]
+
+
+def component_pod(
+    name: str, component: str, *, owner: str = "digits", ready: bool = True, going: bool = False
+) -> Object:
+    return pods.project(
+        {
+            "metadata": {
+                "namespace": "team",
+                "name": name,
+                "uid": name,
+                "resourceVersion": "1",
+                "labels": {names.OWNER_LABEL: owner, names.COMPONENT_LABEL: component},
+                "deletionTimestamp": "2026-01-01T00:00:00Z" if going else None,
+            },
+            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": str(ready)}]},
+        }
+    )
+
+
+def test_balancers_that_are_ready_are_told_apart_from_servers_and_from_those_of_others() -> None:
+    world = World()
+    for obj in (
+        component_pod("b-0", names.BALANCER),
+        component_pod("b-1", names.BALANCER, ready=False),
+        component_pod("b-2", names.BALANCER, going=True),
+        component_pod("b-3", names.BALANCER, owner="other"),
+        component_pod("s-0", names.SERVER),
+    ):
+        world.store(world.caches.pods, obj)
+
+    assert ready_balancers(world.caches, DIGITS) == {"b-0"}
+    assert [p["metadata"]["name"] for p in world.caches.pods.find("team", "digits")] == ["s-0"]
+
+
+def test_a_balancer_pod_wakes_no_reconcile_and_a_server_pod_does() -> None:
+    world = World()
+    world.store(world.caches.pods, component_pod("b-0", names.BALANCER))
+    assert world.queued == []
+
+    world.store(world.caches.pods, component_pod("s-0", names.SERVER))
+    assert world.queued == [DIGITS]
+
+
+def autoscaler(name: str, target: str, *, kind: str = "ModelDeployment", owner: Any = None) -> Object:
+    meta: Object = {"namespace": "team", "name": name, "uid": name}
+    if owner:
+        meta["ownerReferences"] = [owner]
+    return {"metadata": meta, "spec": {"scaleTargetRef": {"kind": kind, "name": target}}}
+
+
+@pytest.mark.parametrize(
+    ("hpa", "said"),
+    [
+        (autoscaler("mine", "digits"), "HorizontalPodAutoscaler mine"),
+        (
+            autoscaler(
+                "keda-hpa", "digits", owner={"kind": "ScaledObject", "name": "so", "uid": "x", "controller": True}
+            ),
+            "HorizontalPodAutoscaler keda-hpa of ScaledObject so",
+        ),
+        (
+            autoscaler("digits", "digits", owner={"kind": "ModelDeployment", "uid": "UID", "controller": True}),
+            "",
+        ),
+        (autoscaler("theirs", "other"), ""),
+        (autoscaler("theirs", "digits", kind="Deployment"), ""),
+    ],
+)
+async def test_an_autoscaler_of_somebody_else_is_found_by_what_it_scales(hpa: Object, said: str) -> None:
+    world = World()
+    world.store(world.caches.resources, resource())
+    for owner in hpa["metadata"].get("ownerReferences", ()):
+        owner["uid"] = UID if owner["uid"] == "UID" else owner["uid"]
+    world.store(world.caches.hpas, hpa)
+
+    view = await world.caches.view(DIGITS, SITE, found={}, refused="")
+
+    assert view is not None
+    assert view.foreign_autoscaler == said
+
+
+def test_an_autoscaler_that_takes_another_target_concerns_both() -> None:
+    world = World()
+    world.store(world.caches.hpas, autoscaler("theirs", "digits"))
+    assert world.queued == [DIGITS]
+
+    world.store(world.caches.hpas, autoscaler("theirs", "other"))
+    assert world.queued[1:] == [DIGITS, Key("team", "other")]
+
+
+def test_the_caches_are_behind_until_they_have_our_own_write_of_the_count() -> None:
+    world = World()
+    world.store(world.caches.resources, resource())
+    made = resource()
+    made["metadata"]["resourceVersion"] = "500"
+    assert not world.caches.is_behind(DIGITS)
+
+    world.caches.wrote(DIGITS, kinds.MODEL_DEPLOYMENT, made)
+    assert world.caches.is_behind(DIGITS)
+    assert not world.caches.is_behind(Key("team", "other"))
+
+    world.caches.resources._store(DIGITS, made)
+    assert not world.caches.is_behind(DIGITS)

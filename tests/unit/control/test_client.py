@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.control.client import _as_yaml
+from halcyon.control import kinds
+from halcyon.control.client import LEASE_LATE_S, KubeClient, _as_yaml
 from halcyon.control.errors import Busy, Conflicted, Gone, NotFound, Refused, of_status
+from tests.unit.control.virtual_time import VirtualTime, run
 
 
 @given(st.dictionaries(st.text(max_size=8), st.text(max_size=20), max_size=4))
@@ -39,3 +44,46 @@ def test_an_emoji_stands_as_it_is_and_a_delete_character_is_escaped() -> None:
 )
 def test_an_http_status_becomes_its_error(status: int, kind: type[Exception]) -> None:
     assert type(of_status(status, "said")) is kind
+
+
+class Server:
+    """Answers each request when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.lease = asyncio.Event()
+        self.rest_client = self
+        self.configuration = SimpleNamespace(host="https://server")
+
+    async def update_params_for_auth(self, *_: object) -> None:
+        """Nobody's credentials."""
+
+    async def request(self, method: str, url: str, **_: object) -> Any:
+        self.asked.append(f"{method} {url.rpartition('/')[2].partition('?')[0]}")
+        if "/leases" in url:
+            await self.lease.wait()
+        return SimpleNamespace(response=SimpleNamespace(status=200, read=_nothing))
+
+
+async def _nothing() -> bytes:
+    return b"{}"
+
+
+def test_a_lease_that_is_late_has_no_more_applies_put_in_front_of_it() -> None:
+    async def scenario(_: VirtualTime) -> list[str]:
+        server = Server()
+        client = KubeClient(cast("Any", server))
+        pod = {"metadata": {"name": "early", "namespace": "ns"}}
+        async with asyncio.TaskGroup() as group:
+            group.create_task(client.patch(kinds.LEASE, "ns", "lease", {}))
+            await asyncio.sleep(LEASE_LATE_S / 2)
+            await client.apply(kinds.POD, pod)
+            await asyncio.sleep(LEASE_LATE_S)
+            held_back = group.create_task(client.apply(kinds.POD, {"metadata": {"name": "late", "namespace": "ns"}}))
+            await client.get(kinds.POD, "ns", "read")
+            await asyncio.sleep(60)
+            assert not held_back.done()
+            server.lease.set()
+        return server.asked
+
+    assert run(scenario) == ["PATCH lease", "PATCH early", "GET read", "PATCH late"]

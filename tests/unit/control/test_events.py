@@ -58,6 +58,33 @@ def test_happenings_follow_their_table(before: Any, after: Any, expected: list[t
     assert all(h.message == h.reason.lower() for h in found)
 
 
+NO_ROOM = {"phase": "Progressing", "strategyReason": "no room to surge for 1m: pod p needs 1 more nvidia.com/gpu"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ({}, NO_ROOM, [("Normal", "ReplacingPods")]),
+        (NO_ROOM, NO_ROOM, []),
+        # Whoever asked for it knows.
+        ({}, {"strategyReason": "spec.rollout.strategy is Replace"}, []),
+        ({}, {"phase": "Blocked", "message": "waits for room"}, [("Warning", "RolloutBlocked")]),
+        ({"phase": "Blocked"}, {"phase": "Blocked", "message": "waits for more room"}, []),
+    ],
+)
+def test_what_a_rollout_does_unasked_is_told_once(before: Any, after: Any, expected: list[tuple[str, str]]) -> None:
+    found = happenings({**status(**GOOD), "rollout": before}, {**status(**GOOD), "rollout": after})
+
+    assert [(h.type, h.reason) for h in found] == expected
+
+
+def test_a_blocked_rollout_that_is_stalled_is_told_as_that_alone() -> None:
+    stalled = GOOD | {"Stalled": ("True", "RolloutBlocked")}
+    found = happenings(status(**GOOD), {**status(**stalled), "rollout": {"phase": "Blocked", "message": "x"}})
+
+    assert [h.reason for h in found] == ["RolloutBlocked"]
+
+
 class Clock:
     """A clock that moves when it is told to."""
 
@@ -95,3 +122,48 @@ async def test_an_event_that_cannot_be_written_stops_nobody(caplog: pytest.LogCa
         await recorder.tell(resource(), Happening("Normal", "Ready", "m"))
 
     assert "cannot write an event" in caplog.text
+
+
+def change(before: int, after: int, *, at: str = "10:00") -> dict[str, Any]:
+    return {"time": f"2026-01-01T{at}:00Z", "before": before, "after": after, "why": "412 req/s needs it"}
+
+
+def scaled(*decisions: dict[str, Any], mode: str = "Active") -> dict[str, Any]:
+    """A status with these decisions, the newest first."""
+    return status(**GOOD) | {"scaling": {"mode": mode, "decisions": list(decisions)}}
+
+
+UP, DOWN, AGAIN = change(2, 5), change(5, 3, at="10:10"), change(2, 5, at="10:20")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        (scaled(), scaled(), []),
+        (scaled(), scaled(UP), ["ScaledUp"]),
+        (status(**GOOD), scaled(UP), ["ScaledUp"]),
+        (scaled(UP), scaled(UP), []),
+        (scaled(UP), scaled(DOWN, UP), ["ScaledDown"]),
+        (scaled(), scaled(DOWN, UP), ["ScaledUp", "ScaledDown"]),
+        (scaled(DOWN, UP), scaled(AGAIN, DOWN), ["ScaledUp"]),
+        (scaled(DOWN, UP), scaled(UP), []),
+        (scaled(UP), status(**GOOD), []),
+        (scaled(mode="Recommend"), scaled(UP, mode="Recommend"), ["Recommended"]),
+        (scaled(mode="Paused"), scaled(DOWN, mode="Paused"), ["Recommended"]),
+        (scaled(UP, mode="Recommend"), scaled(UP), []),
+    ],
+)
+def test_every_change_of_the_count_asked_for_is_told_once_in_their_order(
+    before: Any, after: Any, expected: list[str]
+) -> None:
+    found = happenings(before, after)
+
+    assert [(h.type, h.reason) for h in found] == [("Normal", reason) for reason in expected]
+
+
+def test_a_change_of_the_count_is_told_with_its_reason_and_beside_what_else_happened() -> None:
+    starting = status(**STARTING)
+    found = happenings(starting, scaled(UP))
+
+    assert [h.reason for h in found] == ["Ready", "ScaledUp"]
+    assert found[1].message == "from 2 to 5: 412 req/s needs it"

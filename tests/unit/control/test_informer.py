@@ -261,3 +261,52 @@ def test_listeners_hear_of_every_change_in_order() -> None:
 
     run(scenario)
     assert heard == ["1 a", "2 a", "1 b", "2 b"]
+
+
+def test_each_watched_namespace_is_listed_and_watched_by_itself() -> None:
+    class Two(MemoryKube):
+        """One object in each of two namespaces; `blue` can't be listed at first, and loses its object later."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.lists = {
+                "green": [([obj("a", 9) | {"metadata": obj("a", 9)["metadata"] | {"namespace": "green"}}], "9")],
+                "blue": [
+                    errors.Unreachable("not yet"),
+                    ([obj("b", 3) | {"metadata": obj("b", 3)["metadata"] | {"namespace": "blue"}}], "3"),
+                    ([], "12"),
+                ],
+            }
+
+        @override
+        async def list(self, kind: Kind, *, namespace: str = "", **_: Any) -> tuple[list[Object], str]:
+            step = self.lists[namespace].pop(0)
+            if isinstance(step, Exception):
+                raise step
+            return step
+
+        @override
+        async def watch(self, kind: Kind, *, namespace: str = "", **_: Any) -> AsyncGenerator[tuple[str, Object], None]:
+            if namespace == "blue" and self.lists["blue"]:
+                await asyncio.sleep(50)
+                raise errors.Gone(410, "too old")
+            await asyncio.Event().wait()
+            yield "BOOKMARK", {}
+
+    async def scenario(_: VirtualTime) -> None:
+        informer = Informer(Two(), POD, namespaces=("green", "blue"))
+        running = asyncio.create_task(informer.run())
+        await asyncio.sleep(0.1)
+        assert informer.keys() == [Key("green", "a")]
+        assert not informer.synced.is_set(), "one of two is no full cache"
+        await asyncio.sleep(20)
+        assert informer.synced.is_set()
+        assert sorted(informer.keys()) == [Key("blue", "b"), Key("green", "a")]
+        # What one namespace has brought says nothing of the other.
+        assert informer.has_seen(Key("green", "new"), 9)
+        assert not informer.has_seen(Key("blue", "new"), 9)
+        await asyncio.sleep(60)
+        assert informer.keys() == [Key("green", "a")], "the list of one namespace took the other's away"
+        running.cancel()
+
+    run(scenario)

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typing_extensions import override
 
 from halcyon.control import errors
 from halcyon.control.kinds import LEASE
 from halcyon.control.lease import DURATION_S, RENEW_DEADLINE_S, RENEW_EVERY_S, Elector, Step, decide
-from tests.unit.control.memory_kube import Fault, MemoryKube, no_fault
+from tests.unit.control.memory_kube import Fault, Faulty, MemoryKube, no_fault
 from tests.unit.control.virtual_time import VirtualTime, run
 
 
@@ -70,6 +71,19 @@ class Replica:
 def replica(kube: MemoryKube, name: str, time: VirtualTime, fault: Fault = no_fault) -> Replica:
     client = kube.seen_by(fault)
     return Replica(Elector(client, "halcyon-system", "halcyon", name, time), time)
+
+
+class Slow(Faulty):
+    """Each request takes so long."""
+
+    def __init__(self, behind: MemoryKube, *, by_s: float) -> None:
+        super().__init__(behind, no_fault)
+        self._by_s = by_s
+
+    @override
+    async def _before(self, verb: str) -> str:
+        await asyncio.sleep(self._by_s)
+        return await super()._before(verb)
 
 
 async def holder(kube: MemoryKube) -> str:
@@ -158,6 +172,34 @@ def test_a_leader_that_cannot_renew_ends_before_another_may_lead(fate: str) -> N
             assert one.led[0][1] - began <= RENEW_DEADLINE_S
             assert one.led[0][1] < two.led[0][0]
             two.stop.set()
+
+    run(scenario)
+
+
+def test_a_leader_keeps_its_lease_where_each_request_takes_three_seconds() -> None:
+    async def scenario(time: VirtualTime) -> None:
+        kube = MemoryKube()
+        one = replica(kube, "one", time)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(one.live())
+            await one.elector.leading.wait()
+            one.elector.client = Slow(kube, by_s=3.0)
+            await asyncio.sleep(120)
+            assert one.leads
+            one.stop.set()
+
+    run(scenario)
+
+
+def test_a_renewal_whose_answer_was_lost_is_no_reason_to_end() -> None:
+    async def scenario(time: VirtualTime) -> None:
+        kube, fates = MemoryKube(), itertools.chain(["ok"] * 6, ["lose"], itertools.repeat("ok"))
+        one = replica(kube, "one", time, lambda _: next(fates))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(one.live())
+            await asyncio.sleep(60)
+            assert one.leads
+            one.stop.set()
 
     run(scenario)
 
@@ -259,3 +301,57 @@ def test_two_never_lead_at_once_and_one_leads_when_faults_are_over(
         assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(led))
 
     run(scenario)
+
+
+def knows(standby: Replica) -> bool:
+    """Whether it knows that somebody leads."""
+    return standby.elector.led
+
+
+def test_a_standby_knows_that_somebody_leads_until_the_lease_has_run_out() -> None:
+    async def scenario(time: VirtualTime) -> None:
+        kube = MemoryKube()
+        one, two = replica(kube, "one", time), replica(kube, "two", time)
+        assert not knows(two)
+        crashing = asyncio.create_task(one.live())
+        await asyncio.sleep(0.3)
+        standing_by = asyncio.create_task(two.live())
+        for _ in range(60):
+            await asyncio.sleep(0.5)
+            assert knows(two)
+        assert not two.leads
+        crashing.cancel()
+        crashed = time()
+        # Whoever asks hears the leader's last word while it may still lead, and then somebody else's at once.
+        await two.elector.leading.wait()
+        assert time() - crashed > DURATION_S - RENEW_EVERY_S
+        assert knows(two)
+        two.stop.set()
+        await standing_by
+
+    run(scenario)
+
+
+def test_a_standby_that_cannot_reach_the_lease_believes_in_the_leader_for_as_long_as_a_lease_lasts() -> None:
+    async def scenario(time: VirtualTime) -> float:
+        kube = MemoryKube()
+        cut = asyncio.Event()
+        one = replica(kube, "one", time)
+        two = replica(kube, "two", time, lambda _: "refuse" if cut.is_set() else "ok")
+        living = asyncio.create_task(one.live())
+        await asyncio.sleep(0.3)
+        standing_by = asyncio.create_task(two.live())
+        await asyncio.sleep(20)
+        cut.set()
+        began = time()
+        for _ in range(200):
+            if not knows(two):
+                break
+            await asyncio.sleep(0.1)
+        took = time() - began
+        for replica_ in (one, two):
+            replica_.stop.set()
+        await asyncio.gather(living, standing_by)
+        return took
+
+    assert DURATION_S - RENEW_EVERY_S <= run(scenario) <= DURATION_S + 0.1

@@ -18,11 +18,14 @@ from halcyon.render import names, revision
 from halcyon.render.revision import KEPT, Content, Revision
 from tests.strategies import documents
 from tests.unit.control.objects import PVC, UID, pod, resource, stranger, view, world
+from tests.unit.render.rendered import SITE
 
 MISSING = Source(missing="PersistentVolumeClaim team/models doesn't exist")
 INVALID = {"batching": {"maxBatchSize": 0}}
 SCALING = {"scaling": {"maxReplicas": 4}}
-OURS = MetricsApi(ours=True, why="Halcyon serves external.metrics.k8s.io")
+OURS = MetricsApi(ours=True, why="Halcyon serves external.metrics.k8s.io", tolerance=True)
+OLD = replace(OURS, tolerance=False)
+"""Of a cluster whose HPAs have no tolerance of their own."""
 
 
 def after(before: View, spec: dict[str, Any] | None = None, **fields: Any) -> View:
@@ -184,10 +187,13 @@ def test_a_changed_count_changes_the_count_and_nothing_else() -> None:
         (None, OURS, "", Actuator.NONE, "there is no spec.scaling"),
         ({}, OURS, "", Actuator.HPA, "Auto: Halcyon serves"),
         ({"actuator": "Auto"}, OURS, "", Actuator.HPA, "Auto: Halcyon serves"),
+        ({}, OLD, "", Actuator.DIRECT, "Auto: this cluster's HPAs know no tolerance"),
+        ({"policy": "Rules"}, OLD, "", Actuator.HPA, "Auto: Halcyon serves"),
+        ({"actuator": "HPA"}, OLD, "", Actuator.HPA, "spec.scaling.actuator is HPA, but this cluster's HPAs"),
         ({}, MetricsApi(ours=False, why="KEDA serves it"), "", Actuator.DIRECT, "Auto: KEDA serves it"),
         ({"actuator": "HPA"}, MetricsApi(ours=False, why=""), "", Actuator.HPA, "spec.scaling.actuator is HPA"),
         ({"actuator": "Direct"}, OURS, "", Actuator.DIRECT, "spec.scaling.actuator is Direct"),
-        ({"actuator": "HPA"}, OURS, "theirs", Actuator.NONE, "HorizontalPodAutoscaler theirs scales this"),
+        ({"actuator": "HPA"}, OURS, "HorizontalPodAutoscaler x", Actuator.NONE, "HorizontalPodAutoscaler x scales"),
     ],
 )
 def test_the_actuator_is_chosen_and_says_why(
@@ -215,12 +221,29 @@ def test_an_autoscaler_of_somebody_else_is_never_deleted() -> None:
     assert planned.strangers == ()
 
 
+def test_a_schedule_that_can_never_open_is_refused_by_its_name() -> None:
+    window = {"name": "day", "start": "0 8 31 2 *", "duration": "8h", "timeZone": "Mars/Olympus", "minReplicas": 2}
+    planned = make(view({"scaling": {"maxReplicas": 4, "schedules": [window]}}))
+
+    assert (planned.acceptance.accepted, planned.acceptance.reason) == (False, Reason.INVALID)
+    assert planned.acceptance.message == (
+        'spec.scaling.schedules: schedule day: start "0 8 31 2 *" is no cron rule (bad day-of-month); for example "0 8 * * 1-5"; '
+        'spec.scaling.schedules: schedule day: timeZone "Mars/Olympus" is not in the tz database; for example "Europe/Berlin"'
+    )
+
+
 def test_the_count_stays_inside_the_limits_of_scaling() -> None:
     assert make(view(SCALING | {"replicas": 9})).replicas == 4
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"), [(k, n) for k, n in names_needed("digits") if k is not kinds.HPA], ids=lambda v: str(v)[-30:]
+    ("kind", "name"),
+    [
+        (k, n)
+        for k, n in names_needed("digits")
+        if k is not kinds.HPA and k not in kinds.ROUTES and not n.endswith(("-b", "-headless", "-route-a"))
+    ],
+    ids=lambda v: str(v)[-30:],
 )
 def test_an_object_of_somebody_else_stops_everything_and_is_named(kind: kinds.Kind, name: str) -> None:
     planned = make(view(children={(kind, name): stranger(kind, name)}))
@@ -356,3 +379,30 @@ def test_planning_twice_gives_the_same_plan() -> None:
 def test_every_child_is_ours() -> None:
     for obj in world(view()).values():
         assert obj["metadata"]["ownerReferences"][0]["uid"] == UID == resource()["metadata"]["uid"]
+
+
+HOSTNAME = "external-dns.alpha.kubernetes.io/hostname"
+
+
+def service(planned: Plan) -> dict[str, Any]:
+    (found,) = (o for o in planned.then if (o["kind"], o["metadata"]["name"]) == ("Service", "digits"))
+    return found
+
+
+def test_an_annotation_that_the_site_does_not_allow_is_named_and_what_was_accepted_keeps_serving() -> None:
+    before = view({"traffic": {"service": {"annotations": {HOSTNAME: "a.example"}}}})
+    wanted = {"traffic": {"service": {"annotations": {HOSTNAME: "b.example", "example.com/x": ""}}}}
+    planned = make(after(before, wanted))
+
+    assert (planned.acceptance.accepted, planned.acceptance.reason) == (False, Reason.INVALID)
+    assert "spec.traffic.service.annotations has example.com/x, which this site" in planned.acceptance.message
+    assert "external-dns.alpha.kubernetes.io/" in planned.acceptance.message
+    assert service(planned)["metadata"]["annotations"] == {HOSTNAME: "a.example"}
+
+
+def test_a_site_may_allow_other_annotations_or_none() -> None:
+    wanted = {"traffic": {"service": {"annotations": {"example.com/x": "1"}}}}
+    own = replace(SITE, service_annotations=("example.com/",))
+    assert service(make(view(wanted, site=own)))["metadata"]["annotations"] == {"example.com/x": "1"}
+    refused = make(view(wanted, site=replace(SITE, service_annotations=()))).acceptance
+    assert "it allows none" in refused.message

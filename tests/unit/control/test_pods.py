@@ -9,7 +9,10 @@ import pytest
 
 from halcyon.api.conditions import Reason
 from halcyon.control import pods
+from halcyon.control.client import Object
 from halcyon.control.pods import Trouble
+from halcyon.render import names
+from halcyon.scaling.planner.reading import PodReading
 from tests.unit.control.objects import pod
 
 RUNNING = {"name": "triton", "image": "t", "restartCount": 0, "state": {"running": {"startedAt": "t"}}}
@@ -147,13 +150,106 @@ def test_a_pod_on_its_way_out_is_not_asked(gone: dict[str, Any]) -> None:
 def test_a_projection_keeps_what_is_asked_for_and_drops_the_rest() -> None:
     full = {
         "metadata": {"namespace": "team", "name": "p", "uid": "u", "resourceVersion": "1", "managedFields": [{}]},
-        "spec": {"containers": []},
+        "spec": {"containers": [], "priority": 1000},
         "status": {"podIP": "10.0.0.1", "conditions": [{"type": "Initialized", "status": "True"}]},
     }
     kept = pods.project(full)
 
-    assert set(kept) == {"metadata", "status"}
+    assert set(kept) == {"metadata", "spec", "status"}
+    assert kept["spec"] == {"priority": 1000}
+    assert pods.priority(kept) == 1000
     assert "managedFields" not in kept["metadata"]
     assert kept["status"]["conditions"] == []
     assert pods.revision(kept) == ""
     assert pods.is_live(kept)
+
+
+CREATED, SCHEDULED, READY = "2026-01-01T00:00:00Z", "2026-01-01T00:05:00Z", "2026-01-01T00:06:00Z"
+AT = 1_767_225_600.0
+"""CREATED, in seconds since the epoch."""
+
+
+def started(
+    *,
+    ready: bool = False,
+    scheduled: bool | None = True,
+    restarts: int = 0,
+    phase: str = "Running",
+    leaving: bool = False,
+) -> Object:
+    """A server pod that was created, had to wait for a node, and became ready; `scheduled` None: nothing is said of it."""
+    conditions: list[dict[str, Any]] = [{"type": "Ready", "status": str(ready), "lastTransitionTime": READY}]
+    if scheduled is not None:
+        reason = {} if scheduled else {"reason": "Unschedulable", "message": "no node"}
+        conditions.append({"type": "PodScheduled", "status": str(scheduled), "lastTransitionTime": SCHEDULED, **reason})
+    return pods.project(
+        {
+            "metadata": {
+                "namespace": "team",
+                "name": "p",
+                "uid": "u",
+                "resourceVersion": "1",
+                "creationTimestamp": CREATED,
+                "deletionTimestamp": READY if leaving else None,
+            },
+            "status": {
+                "phase": phase,
+                "conditions": conditions,
+                "containerStatuses": [RUNNING | {"restartCount": restarts}],
+            },
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("seen", "was_ready", "phase"),
+    [
+        ({"leaving": True, "ready": True}, True, "draining"),
+        ({"leaving": True, "scheduled": False}, False, "draining"),
+        ({"leaving": True, "phase": "Failed"}, False, "draining"),
+        ({"phase": "Failed"}, True, None),
+        ({"phase": "Succeeded"}, False, None),
+        ({"scheduled": False}, False, "unschedulable"),
+        ({"scheduled": False, "restarts": 3}, True, "unschedulable"),
+        ({"ready": True}, True, "ready"),
+        ({"ready": True, "restarts": 3}, True, "ready"),
+        ({}, True, "broken"),
+        ({"restarts": 1}, False, "broken"),
+        ({}, False, "starting"),
+        ({"scheduled": None, "phase": "Pending"}, False, "starting"),
+    ],
+)
+def test_the_phase_of_a_pod_follows_its_table(seen: dict[str, Any], was_ready: bool, phase: str | None) -> None:
+    found = pods.reading(started(**seen), AT + 360 if was_ready else None)
+
+    assert (None if found is None else found.phase) == phase
+
+
+def test_a_pod_begins_to_start_when_it_has_a_node() -> None:
+    waited = pods.reading(started(ready=True), AT + 360)
+
+    assert waited == PodReading("p", "ready", AT + 300, AT + 360)
+
+
+@pytest.mark.parametrize("scheduled", [False, None])
+def test_a_pod_without_a_node_began_when_it_was_created(scheduled: bool | None) -> None:
+    found = pods.reading(started(scheduled=scheduled), None)
+
+    assert found is not None
+    assert found.created_at == AT
+
+
+@pytest.mark.parametrize(
+    ("seen", "since"),
+    [({"ready": True}, AT + 360), ({}, None), ({"ready": True, "leaving": True}, None)],
+)
+def test_a_pod_is_ready_since_its_condition_says_so(seen: dict[str, Any], since: float | None) -> None:
+    assert pods.ready_since(started(**seen)) == since
+
+
+def test_balancers_are_no_servers() -> None:
+    server, balancer = pod("s", ready=True), pod("b", ready=True)
+    server["metadata"]["labels"] = {names.COMPONENT_LABEL: names.SERVER}
+    balancer["metadata"]["labels"] = {names.COMPONENT_LABEL: names.BALANCER}
+
+    assert [pods.is_server(p) for p in (server, balancer, pod("x", ready=True))] == [True, False, False]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -16,18 +17,31 @@ from halcyon.api.status import Status
 from halcyon.control import kinds, status
 from halcyon.control.client import Object
 from halcyon.control.plan import make
-from halcyon.control.view import Direct, MetricsApi, Signal, Signals, Source, View
+from halcyon.control.view import MetricsApi, Scaling, Signals, Source, View
+from halcyon.scaling.verdict import Change, Part, Signal, Verdict
 from tests.strategies import documents
 from tests.unit.control import kstatus
 from tests.unit.control.objects import pod, resource, stranger, view, world
 
 NOW = "2026-01-02T03:04:05Z"
 SCALING = {"scaling": {"minReplicas": 1, "maxReplicas": 4}}
-OURS = MetricsApi(ours=True, why="Halcyon serves external.metrics.k8s.io")
-HEARD = Signals(
-    scaling=(Signal("queueDepth", 8, value=12.0, observed_at=NOW), Signal("gpuUtilization", 80, value=150.0)),
-    mean_batch=3.25,
-)
+RULES = {"scaling": {"minReplicas": 1, "maxReplicas": 4, "policy": "Rules"}}
+OURS = MetricsApi(ours=True, why="Halcyon serves external.metrics.k8s.io", tolerance=True)
+AT = 1767323045.0
+"""NOW, in seconds since the epoch."""
+SIGNALS = (Signal("queueDepth", 12.0, 8, at=AT), Signal("gpuUtilization", 150.0, 80))
+DECIDED = Verdict(AT, "Planner", 1, 2, "2 replicas: 30 req/s needs 2; limited by nothing", signals=SIGNALS)
+BLIND = replace(DECIDED, desired=1, unknown="queueDepth: no agent for 20 s")
+UNHEARD = replace(DECIDED, desired=1, unknown="no balancer's agent has spoken yet", heard=False)
+
+
+HEARD = Signals(mean_batch=3.25)
+
+
+def decided(verdict: Verdict = DECIDED, *changes: Change, rival: str = "") -> Scaling:
+    return Scaling(verdict, changes, rival)
+
+
 PULLING = [{"name": "triton", "restartCount": 0, "state": {"waiting": {"reason": "ErrImagePull", "message": "no"}}}]
 
 
@@ -61,7 +75,8 @@ def deployed(
         "updatedReplicas": count,
         "readyReplicas": ready + old,
     } | (server or {})
-    children[kinds.DEPLOYMENT, "digits-balancer"]["status"] = {"availableReplicas": balancers} if balancers else {}
+    if (beside := children.get((kinds.DEPLOYMENT, "digits-balancer"))) is not None:
+        beside["status"] = {"availableReplicas": balancers} if balancers else {}
     if hpa is not None:
         children[kinds.HPA, "digits"]["status"] = hpa
     key = planned.target.key
@@ -222,6 +237,7 @@ def test_pods_that_cannot_be_created_are_told_in_the_api_server_s_words() -> Non
         (deployed(balancers=2), ("True", "BalancerReady")),
         (deployed(balancers=1), ("True", "BalancerReady")),
         (deployed(balancers=0), ("False", "BalancerNotReady")),
+        (deployed({"traffic": {"balancer": "Service"}}), ("True", "NoBalancer")),
         (view(), ("Unknown", "Unknown")),
     ],
 )
@@ -237,32 +253,48 @@ def test_a_balancer_s_pods_that_cannot_be_created_are_told() -> None:
     assert condition(now, "BalancerReady") == ("False", "BalancerNotReady", "0 of 2 balancers are ready: forbidden")
 
 
-# ScalingActive
+def test_what_a_balancer_cannot_do_is_told_whether_another_serves_or_not() -> None:
+    troubles = ("pod digits-balancer-x: Secret digits-tls: there is no tls.crt",)
+    for balancers, so in ((1, "True"), (0, "False")):
+        now = replace(deployed(balancers=balancers), troubles=troubles)
+        told_of = f"{balancers} of 2 balancers are ready; {troubles[0]}"
+        assert condition(now, "BalancerReady") == (so, "BalancerTrouble", told_of)
+
+
+# ScalingActive, AutoscalerConflict, FieldIgnored
+
+INACTIVE = {"conditions": [{"type": "ScalingActive", "status": "False", "message": "FailedGetExternalMetric"}]}
+ANOTHER = "HorizontalPodAutoscaler x of ScaledObject y"
+ALONE = "Halcyon leaves the count alone. Delete it, or leave spec.scaling out"
+WINDOW = {"name": "day", "start": "0 8 * * *", "duration": "8h", "minReplicas": 2}
+ASLEEP = {"replicas": 0, "scaling": {"minReplicas": 0, "maxReplicas": 4}}
+
+
+def of_mode(mode: str) -> dict[str, Any]:
+    return {"scaling": {"maxReplicas": 4, "mode": mode}}
 
 
 @pytest.mark.parametrize(
     ("now", "expected"),
     [
         (deployed(), ("True", "Fixed")),
-        (deployed(SCALING, foreign_autoscaler="theirs"), ("False", "ForeignAutoscaler")),
+        (deployed(SCALING, foreign_autoscaler="HorizontalPodAutoscaler theirs"), ("False", "ForeignAutoscaler")),
+        (deployed(SCALING, signals=HEARD, scaling=decided(rival="kubectl has set it 3 times")), ("False", "ForeignWriter")),
         (deployed(SCALING), ("Unknown", "Unknown")),
-        (deployed(SCALING, signals=Signals()), ("Unknown", "Unknown")),
+        (deployed(SCALING, signals=HEARD), ("Unknown", "Unknown")),
+        (deployed(SCALING, scaling=decided(UNHEARD)), ("Unknown", "Unknown")),
+        (deployed(SCALING, signals=HEARD, scaling=decided(BLIND)), ("False", "MetricsMissing")),
+        (deployed(of_mode("Paused"), signals=HEARD, scaling=decided()), ("False", "Paused")),
+        (deployed(of_mode("Recommend"), signals=HEARD, scaling=decided()), ("False", "Recommending")),
+        (deployed(SCALING, metrics_api=OURS, signals=HEARD, scaling=decided(), hpa=INACTIVE), ("False", "HPAInactive")),
+        (deployed(ASLEEP, ready=0, metrics_api=OURS, signals=HEARD, scaling=decided(), hpa=INACTIVE), ("True", "ScalingActive")),
+        (deployed(SCALING, metrics_api=OURS, signals=HEARD, scaling=decided()), ("True", "ScalingActive")),
         (
-            deployed(SCALING, signals=Signals(scaling=(Signal("queueDepth", 8, missing="no agent for 20 s"),))),
-            ("False", "MetricsMissing"),
-        ),
-        (
-            deployed(SCALING, metrics_api=OURS, signals=HEARD, hpa={"conditions": [
-                {"type": "ScalingActive", "status": "False", "message": "FailedGetExternalMetric"}]}),
-            ("False", "HPAInactive"),
-        ),
-        (deployed(SCALING, metrics_api=OURS, signals=HEARD), ("True", "ScalingActive")),
-        (
-            deployed(SCALING, metrics_api=OURS, signals=HEARD, hpa={"conditions": [
+            deployed(SCALING, metrics_api=OURS, signals=HEARD, scaling=decided(), hpa={"conditions": [
                 {"type": "ScalingActive", "status": "True"}]}),
             ("True", "ScalingActive"),
         ),
-        (deployed(SCALING, signals=HEARD), ("True", "ScalingActive")),
+        (deployed(SCALING, signals=HEARD, scaling=decided()), ("True", "ScalingActive")),
         (view({"replicas": -1}), ("Unknown", "Unknown")),
     ],
 )  # fmt: skip
@@ -271,11 +303,73 @@ def test_scaling_active_follows_its_table(now: View, expected: tuple[str, str]) 
 
 
 def test_a_missing_metric_says_which_and_that_the_count_holds() -> None:
-    signals = Signals(scaling=(Signal("queueDepth", 8, missing="no agent for 20 s"), Signal("gpuUtilization", 80, 5.0)))
-
-    assert condition(deployed(SCALING, signals=signals), "ScalingActive") == (
+    assert condition(deployed(SCALING, signals=HEARD, scaling=decided(BLIND)), "ScalingActive") == (
         "False", "MetricsMissing", "queueDepth: no agent for 20 s. The count holds",
     )  # fmt: skip
+
+
+def test_an_active_scaling_says_its_decision_and_what_becomes_of_the_pods() -> None:
+    stuck = pod("stuck-0", ready=False, unschedulable="0/1 nodes are available: 1 Insufficient nvidia.com/gpu.")
+    now = deployed(SCALING | {"replicas": 4}, ready=2, starting=1, signals=HEARD, scaling=decided())
+
+    message = condition(replace(now, pods=(*now.pods, stuck)), "ScalingActive")[2]
+
+    assert message == (
+        "by Direct: 2 replicas: 30 req/s needs 2; limited by nothing. Wants 4: 2 ready, 1 starting, 1 unschedulable "
+        "(0/1 nodes are available: 1 Insufficient nvidia.com/gpu.)"
+    )
+
+
+def test_a_mode_that_writes_nothing_says_what_it_would_do() -> None:
+    message = condition(deployed(of_mode("Recommend"), signals=HEARD, scaling=decided()), "ScalingActive")[2]
+
+    assert message == (
+        "spec.scaling.mode is Recommend: the count stays 1. It would be 2 replicas: 30 req/s needs 2; limited by nothing"
+    )
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [
+        (deployed(foreign_autoscaler="HorizontalPodAutoscaler x"), None),
+        (deployed(SCALING, signals=HEARD, scaling=decided()), None),
+        (
+            deployed(SCALING, foreign_autoscaler=ANOTHER),
+            ("True", "ForeignAutoscaler", f"{ANOTHER} scales this ModelDeployment; {ALONE}"),
+        ),
+        (deployed(SCALING, signals=HEARD, scaling=decided(rival="kubectl did")), ("True", "ForeignWriter", "kubectl did")),
+    ],
+)  # fmt: skip
+def test_a_conflict_names_who_else_writes_the_count(now: View, expected: tuple[str, str, str] | None) -> None:
+    found = {c["type"] for c in of(now)["conditions"]}
+
+    assert ("AutoscalerConflict" in found) == (expected is not None)
+    if expected is not None:
+        assert condition(now, "AutoscalerConflict") == expected
+
+
+@pytest.mark.parametrize(
+    ("scaling", "fields"),
+    [
+        ({}, []),
+        ({"targets": {"latency": "1s"}, "schedules": [WINDOW]}, []),
+        ({"behavior": {}}, ["spec.scaling.behavior"]),
+        ({"policy": "Rules", "behavior": {}}, []),
+        (
+            {"policy": "Rules", "targets": {"latency": "1s"}, "schedules": [WINDOW]},
+            ["spec.scaling.targets.latency", "spec.scaling.schedules"],
+        ),
+    ],
+)
+def test_a_field_without_effect_is_named(scaling: dict[str, Any], fields: list[str]) -> None:
+    now = deployed({"scaling": {"maxReplicas": 4, **scaling}})
+
+    if not fields:
+        assert "FieldIgnored" not in {c["type"] for c in of(now)["conditions"]}
+        return
+    status, reason, message = condition(now, "FieldIgnored")
+    assert (status, reason) == ("True", "NoEffect")
+    assert re.findall(r"(?:^|; )(spec\.[a-zA-Z.]+):", message) == fields
 
 
 # Ready
@@ -288,6 +382,7 @@ def test_a_missing_metric_says_which_and_that_the_count_holds() -> None:
         (deployed(refused="no"), ("False", "Forbidden")),
         (view(), ("Unknown", "Unknown")),
         (deployed(balancers=0), ("False", "BalancerNotReady")),
+        (deployed({"traffic": {"balancer": "Service"}}), ("True", "Ready")),
         (deployed({"replicas": 0}, ready=0), ("True", "ScaledToZero")),
         (deployed(), ("True", "Ready")),
         (deployed({"replicas": 3}, ready=1, starting=2), ("True", "Ready")),
@@ -402,9 +497,12 @@ def test_any_status_is_one_that_the_schema_takes(
     signals = Signals(
         load_errors={"starting-0": "x" * 5000},
         versions=tuple(map(str, range(100))),
-        scaling=(Signal("queueDepth", 10**6, missing="y" * 5000), Signal("gpuUtilization", 80, value=1e6)),
         mean_batch=4096.0,
     )
+    told_twice = Part("rate", 10**6, "u" * 5000)
+    huge = (Signal("queueDepth", target=10**6, missing="y" * 5000), Signal("gpuUtilization", 1e6, 80, 10**6, AT))
+    made_of = Verdict(AT, "Planner", 0, 3, "w" * 5000, ("hold", "max", "hold"), (told_twice,), huge, "t" * 5000)
+    changes = tuple(Change(AT, 0, 1000, "s" * 5000) for _ in range(10))
     now = deployed(
         document,
         ready=ready,
@@ -412,7 +510,7 @@ def test_any_status_is_one_that_the_schema_takes(
         old=old,
         signals=signals if heard else None,
         metrics_api=MetricsApi(ours=False, why="z" * 5000),
-        direct=Direct(3, "w" * 5000),
+        scaling=Scaling(made_of, changes, "r" * 5000) if heard else Scaling(),
         refused="v" * 5000 if old else "",
     )
     made = of(now)
@@ -454,6 +552,8 @@ def test_the_selector_and_the_addresses_are_those_of_the_children() -> None:
 
     assert made["selector"] == "serving.halcyon.dev/model-deployment=digits,app.kubernetes.io/component=server"
     assert made["endpoints"] == {"http": "http://digits.team.svc:8000", "grpc": "digits.team.svc:8001"}
+    secured = of(deployed({"traffic": {"tls": {"secretName": "digits-tls"}}}))
+    assert secured["endpoints"]["http"] == "https://digits.team.svc:8000"
     assert made["runtimeImage"] == "localhost/tritonserver-cpu:24.10"
 
 
@@ -465,11 +565,11 @@ def test_nothing_is_said_of_a_spec_that_was_never_accepted_but_why() -> None:
 
 
 def test_the_columns_show_signals_per_replica_and_a_question_mark_where_one_is_missing() -> None:
-    summary = of(deployed(SCALING | {"replicas": 2}, ready=2, signals=HEARD))["summary"]
-    missing = Signals(scaling=(Signal("queueDepth", 8, missing="x"), Signal("gpuUtilization", 80, missing="x")))
+    summary = of(deployed(SCALING | {"replicas": 2}, ready=2, signals=HEARD, scaling=decided()))["summary"]
+    missing = replace(DECIDED, signals=(Signal("queueDepth", missing="x"), Signal("gpuUtilization", missing="x")))
 
-    assert (summary["queue"], summary["gpu"], summary["batch"]) == ("12", "75%", "3.2")
-    unknown = of(deployed(SCALING, signals=missing))["summary"]
+    assert (summary["queue"], summary["gpu"], summary["batch"]) == ("12/16", "75", "3.2")
+    unknown = of(deployed(SCALING, signals=Signals(), scaling=decided(missing)))["summary"]
     assert (unknown["queue"], unknown["gpu"]) == ("?", "?")
     assert "batch" not in unknown
 
@@ -499,7 +599,8 @@ def test_what_the_autoscaler_wants_and_why_is_told() -> None:
             {"type": "ScalingLimited", "status": "True", "message": "more than the maximum"},
         ],
     }
-    scaling = of(deployed(SCALING, metrics_api=OURS, hpa=hpa, signals=HEARD))["scaling"]
+    left_to_it = Verdict(AT, "Rules", 1, None, signals=SIGNALS)
+    scaling = of(deployed(RULES, metrics_api=OURS, hpa=hpa, scaling=decided(left_to_it)))["scaling"]
 
     assert (scaling["actuator"], scaling["desired"], scaling["why"]) == ("HPA", 3, "more than the maximum")
     assert scaling["actuatorReason"].startswith("Auto: Halcyon serves")
@@ -509,18 +610,66 @@ def test_what_the_autoscaler_wants_and_why_is_told() -> None:
 
 
 def test_an_autoscaler_that_has_decided_nothing_yet_wants_nothing() -> None:
-    assert "desired" not in of(deployed(SCALING, metrics_api=OURS, hpa={"desiredReplicas": 0}))["scaling"]
+    assert "desired" not in of(deployed(RULES, metrics_api=OURS, hpa={"desiredReplicas": 0}))["scaling"]
 
 
-def test_the_direct_actuator_tells_its_last_decision() -> None:
-    scaling = of(deployed(SCALING, direct=Direct(2, "queue 12 / 8")))["scaling"]
+def test_a_decision_is_told_with_its_parts_its_limits_and_those_before_it() -> None:
+    parts = (Part("rate", 2, "30 req/s needs 2"), Part("backlog", 1, "3 waiting needs 1"))
+    verdict = replace(DECIDED, parts=parts, limited_by=("hold", "max", "hold"))
+    scaling = of(deployed(SCALING, scaling=decided(verdict, Change(AT, 1, 2, "it rose"))))["scaling"]
 
-    assert (scaling["actuator"], scaling["desired"], scaling["why"]) == ("Direct", 2, "queue 12 / 8")
+    assert (scaling["actuator"], scaling["policy"], scaling["mode"]) == ("Direct", "Planner", "Active")
+    assert (scaling["current"], scaling["desired"], scaling["limitedBy"]) == (1, 2, ["hold", "max"])
+    assert scaling["why"] == "2 replicas: 30 req/s needs 2; limited by nothing"
+    assert scaling["parts"][1] == {"name": "backlog", "replicas": 1, "why": "3 waiting needs 1"}
+    assert scaling["decisions"] == [{"time": NOW, "before": 1, "after": 2, "why": "it rose"}]
+    assert scaling["decidedAt"] == NOW
+
+
+def test_a_young_process_tells_nothing_new_of_a_model_that_it_has_not_heard_of() -> None:
+    before = deployed(SCALING, signals=HEARD, scaling=decided())
+    told = of(before)
+    young = replace(before, signals=None, scaling=replace(decided(UNHEARD), settling=True))
+    young = replace(young, resource={**young.resource, "status": told})
+
+    made = of(young)
+
+    assert made["scaling"] == told["scaling"]
+    assert made["summary"] == told["summary"]
+    assert condition(young, "ScalingActive") == condition(before, "ScalingActive")
+    later = replace(young, scaling=decided(UNHEARD))
+    assert condition(later, "ScalingActive")[0] == "Unknown"
+    assert of(later)["scaling"] != told["scaling"]
+
+
+def test_a_young_process_that_finds_no_status_tells_what_it_knows() -> None:
+    young = deployed(SCALING, scaling=replace(decided(UNHEARD), settling=True))
+
+    assert condition(young, "ScalingActive") == ("Unknown", "Unknown", "no balancer's agent has spoken yet")
+    assert "desired" not in of(young)["scaling"]
+
+
+def test_a_condition_of_another_version_or_spec_is_not_taken_over() -> None:
+    before = deployed(SCALING, signals=HEARD, scaling=decided())
+    for change in ({"reason": "NotYetInvented"}, {"observedGeneration": 99}):
+        told = of(before)
+        told["conditions"] = [c | change if c["type"] == "ScalingActive" else c for c in told["conditions"]]
+        young = replace(before, signals=None, scaling=replace(decided(UNHEARD), settling=True))
+        young = replace(young, resource={**young.resource, "status": told})
+        assert condition(young, "ScalingActive")[:2] == ("Unknown", "Unknown")
 
 
 def test_there_is_no_scaling_to_tell_of_without_an_actuator() -> None:
     assert "scaling" not in of(deployed())
     assert "scaling" not in of(deployed(SCALING, foreign_autoscaler="theirs"))
+
+
+def test_a_rollout_that_is_complete_has_its_revision_in_force_whatever_the_deployment_has_counted() -> None:
+    now = deployed({"replicas": 2}, ready=1, starting=1, server={"readyReplicas": 0})
+    made = of(now)
+    assert (made["rollout"]["phase"], made["revision"].get("current")) == ("Complete", made["revision"]["target"])
+    nobody = of(deployed({"replicas": 2}, ready=0, starting=2, server={"readyReplicas": 1}))
+    assert (nobody["rollout"]["phase"], nobody["revision"].get("current")) == ("Progressing", None)
 
 
 def test_the_revision_that_serves_is_told_until_the_next_is_reached() -> None:

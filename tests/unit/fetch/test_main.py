@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from halcyon.api.overlay import DynamicBatching, Overlay, VersionPolicy
+from halcyon.api.sequences import REPORT
 from halcyon.fetch import config
 from halcyon.fetch.errors import LIMIT_BYTES
 from halcyon.fetch.main import main
@@ -335,3 +336,11 @@ def test_the_process_loads_neither_grpc_nor_numpy_nor_pydantic(pod: Pod) -> None
         [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True, env=environment
     )
     assert shown.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(("own", "left"), [(OWN, None), (OWN + "sequence_batching { direct {} }\n", REPORT)])
+def test_a_model_that_keeps_a_state_is_told_of(pod: Pod, own: str, left: str | None) -> None:
+    pod.put("config.pbtxt", own)
+    pod.put("1/model.py", "")
+    assert pod.fetch() == 0
+    assert (pod.termination_log.read_text() if pod.termination_log.exists() else None) == left

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from halcyon.api.plan import Collector
-from halcyon.api.spec import Spec
-from halcyon.render import balancer, names, revision, scaler, server
+from halcyon.api.spec import Spec, mode
+from halcyon.render import balancer, direct, names, overlay, revision, routes, scaler, server
 from halcyon.render.objects import Object
 from halcyon.render.revision import Content
 from halcyon.render.site import Site, Subject
@@ -42,19 +42,37 @@ def children(spec: Spec, subject: Subject = SUBJECT, site: Site = SITE) -> list[
         server.deployment(
             subject, names.SLOT_A, made.template, replicas=spec.replicas, startup_timeout_s=made.startup_timeout_s
         ),
-        balancer.service_account(subject),
-        balancer.role(subject),
-        balancer.role_binding(subject),
         balancer.config_map(subject, accepted, "{}"),
-        balancer.deployment(subject, spec, site),
-        balancer.service(subject),
         server.slot_service(subject, names.SLOT_A),
         server.disruption_budget(subject, names.SLOT_A),
-        balancer.disruption_budget(subject),
     ]
+    objects += _way(spec, subject, site)
     if spec.scaling is not None:
         objects.append(scaler.hpa(subject, spec))
     return objects
+
+
+def _way(spec: Spec, subject: Subject, site: Site) -> list[Object]:
+    """What clients meet."""
+    gateway, made = spec.traffic.gateway, []
+    if gateway is not None:
+        shares = [(names.SLOT_A, 100)]
+        made.append(routes.http_route(subject, spec, gateway, shares, model=overlay.model_name(subject.name, spec)))
+        if gateway.grpc is not None:
+            made.append(routes.grpc_route(subject, spec, gateway, gateway.grpc, shares))
+        if mode.is_direct(spec):
+            made.append(routes.slot_service(subject, spec, names.SLOT_A))
+    if mode.is_direct(spec):
+        return [*made, direct.service(subject, spec), direct.headless(subject, spec)]
+    return [
+        *made,
+        balancer.service_account(subject),
+        balancer.role(subject),
+        balancer.role_binding(subject),
+        balancer.deployment(subject, spec, site),
+        balancer.service(subject, spec),
+        balancer.disruption_budget(subject),
+    ]
 
 
 def find(objects: Iterable[Object], kind: str, name: str) -> Object:

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import copy
+import ipaddress
 import json
 import re
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import kubernetes_validate
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from pydantic import StringConstraints
 
 from halcyon.api.overlay import Overlay
-from halcyon.api.parse import parse
+from halcyon.api.parse import SpecError, parse
 from halcyon.api.plan import PLAN_KEY, BalancerPlan
-from halcyon.api.spec import Spec
-from halcyon.api.types import quantity
-from halcyon.render import balancer, names, revision, scaler, server
+from halcyon.api.spec import Spec, mode
+from halcyon.api.types import Cidr, quantity
+from halcyon.render import balancer, channels, names, revision, scaler, server
 from halcyon.render.objects import Object
 from halcyon.render.site import Subject
 from tests.strategies import NAMES, documents, specs
@@ -28,6 +30,7 @@ from tests.unit.render.rendered import CONTENT, SITE, SUBJECT, children, content
 MINIMAL = parse("digits", {"model": {"source": {"persistentVolumeClaim": {"claimName": "models"}}}})
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?")
+CIDR = next(mark.pattern for mark in get_args(Cidr) if isinstance(mark, StringConstraints))
 FEW = settings(max_examples=15, deadline=None)
 
 
@@ -66,7 +69,7 @@ def test_every_child_is_found_by_its_labels_and_goes_with_its_owner(spec: Spec) 
         meta = obj["metadata"]
         assert meta["namespace"] == "team"
         assert meta["labels"]["serving.halcyon.dev/model-deployment"] == "digits"
-        assert meta["labels"]["app.kubernetes.io/component"] in {"server", "balancer", "scaling"}
+        assert meta["labels"]["app.kubernetes.io/component"] in {"server", "balancer", "scaling", "route"}
         assert meta["labels"]["app.kubernetes.io/managed-by"] == "halcyon"
         (owner,) = meta["ownerReferences"]
         assert (owner["kind"], owner["name"], owner["uid"]) == ("ModelDeployment", "digits", SUBJECT.uid)
@@ -89,16 +92,21 @@ def test_what_happens_while_a_server_stops_fits_into_its_grace_period(spec: Spec
     pod = find(children(spec), "Deployment", "digits-a")["spec"]["template"]["spec"]
     (triton,) = pod["containers"]
     (exit_timeout,) = (a.partition("=")[2] for a in triton["args"] if a.startswith("--exit-timeout-secs="))
-    pre_stop = triton["lifecycle"]["preStop"]["sleep"]["seconds"]
+    *_, script = triton["lifecycle"]["preStop"]["exec"]["command"]
 
-    assert pod["terminationGracePeriodSeconds"] > pre_stop + int(exit_timeout)
+    if spec.traffic.stickiness is None:
+        assert f"sleep {server.PRE_STOP_S};" in script
+        assert f"[ $n -lt {server.drain_s(spec)} ]" in script
+    else:
+        assert script == f"sleep {server.PRE_STOP_S + server.drain_s(spec)}"
+    assert pod["terminationGracePeriodSeconds"] > server.PRE_STOP_S + server.drain_s(spec) + int(exit_timeout)
     assert int(exit_timeout) >= server.drain_s(spec)
 
 
 @given(specs())
 @FEW
 def test_a_stopping_balancer_outlives_the_requests_in_it(spec: Spec) -> None:
-    pod = find(children(spec), "Deployment", "digits-balancer")["spec"]["template"]["spec"]
+    pod = balancer.deployment(SUBJECT, spec, SITE)["spec"]["template"]["spec"]
 
     assert pod["terminationGracePeriodSeconds"] > balancer.PRE_STOP_S + server.drain_s(spec)
 
@@ -108,7 +116,7 @@ def test_a_stopping_balancer_outlives_the_requests_in_it(spec: Spec) -> None:
 def test_selectors_pick_the_pods_they_are_meant_for_and_no_others(spec: Spec) -> None:
     objects = children(spec)
     of_servers = find(objects, "Deployment", "digits-a")["spec"]["template"]["metadata"]["labels"]
-    of_balancers = find(objects, "Deployment", "digits-balancer")["spec"]["template"]["metadata"]["labels"]
+    of_balancers = names.labels("digits", names.BALANCER)
     picked = {
         **{(o["kind"], o["metadata"]["name"]): o["spec"]["selector"] for o in objects if o["kind"] == "Service"},
         **{
@@ -118,7 +126,9 @@ def test_selectors_pick_the_pods_they_are_meant_for_and_no_others(spec: Spec) ->
         },
     }
     for (kind, name), selector in picked.items():
-        servers = name in {"digits-a", "digits-server-a"}
+        servers = name in {"digits-a", "digits-server-a", "digits-headless", "digits-route-a"} or (
+            (kind, name) == ("Service", "digits") and mode.is_direct(spec)
+        )
         assert (selector.items() <= of_servers.items()) is servers, (kind, name)
         assert (selector.items() <= of_balancers.items()) is not servers, (kind, name)
 
@@ -165,6 +175,8 @@ def test_rendering_twice_gives_the_same_text(document: dict[str, Any]) -> None:
 @settings(max_examples=5, deadline=None)
 def test_every_child_keeps_to_the_schema_of_its_kind(spec: Spec) -> None:
     for obj in children(spec):
+        if obj["apiVersion"].startswith("gateway."):
+            continue  # Kubernetes has none of its own; an integration test has the real one
         kubernetes_validate.validate(obj, "1.35", strict=True)
 
 
@@ -227,6 +239,8 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         ("batching.preferredBatchSizes", [4]),
         ("batching.preserveOrdering", True),
         ("traffic.drain", "31s"),
+        ("traffic.balancer", "Service"),
+        ("traffic.stickiness", {"header": "x-sequence-id"}),
     ],
 )
 def test_a_change_of_what_a_server_pod_is_made_of_is_a_new_revision(path: str, value: Any) -> None:
@@ -243,7 +257,12 @@ def test_a_change_of_what_a_server_pod_is_made_of_is_a_new_revision(path: str, v
         ("scaling.behavior", {}),
         ("traffic.balancerReplicas", 1),
         ("traffic.queueLimit", 9),
+        ("traffic.sourceShare", 40),
         ("traffic.requestTimeout", "9s"),
+        ("traffic.maxRequestSize", "9Mi"),
+        ("traffic.accessLog", "All"),
+        ("traffic.tls", {"secretName": "a"}),
+        ("traffic.service", {"type": "NodePort"}),
         ("runtime.gpu", {"count": 1}),
         ("runtime.startupTimeout", "10m"),
     ],
@@ -351,7 +370,8 @@ def test_a_volume_is_mounted_read_only() -> None:
 
 
 def test_the_autoscaler_has_both_targets_as_average_values() -> None:
-    hpa = scaler.hpa(SUBJECT, spec_of(scaling={"maxReplicas": 8}, batching={"maxBatchSize": 16}))["spec"]
+    given = {"maxReplicas": 8, "policy": "Rules"}
+    hpa = scaler.hpa(SUBJECT, spec_of(scaling=given, batching={"maxBatchSize": 16}))["spec"]
 
     assert hpa["scaleTargetRef"] == {
         "apiVersion": "serving.halcyon.dev/v1alpha1",
@@ -367,9 +387,35 @@ def test_the_autoscaler_has_both_targets_as_average_values() -> None:
 
 
 def test_without_a_gpu_there_is_no_target_for_one() -> None:
-    hpa = scaler.hpa(SUBJECT, spec_of(scaling={"maxReplicas": 8}, runtime={"gpu": {"count": 0}}))["spec"]
+    hpa = scaler.hpa(SUBJECT, spec_of(scaling={"maxReplicas": 8, "policy": "Rules"}, runtime={"gpu": {"count": 0}}))[
+        "spec"
+    ]
 
     assert [m["external"]["metric"]["name"] for m in hpa["metrics"]] == ["queueDepth"]
+
+
+def test_the_planner_s_autoscaler_follows_its_count_and_has_no_pace_of_its_own() -> None:
+    hpa = scaler.hpa(SUBJECT, spec_of(scaling={"minReplicas": 0, "maxReplicas": 8, "targets": {"queueDepth": 3}}))[
+        "spec"
+    ]
+
+    (metric,) = hpa["metrics"]
+    assert metric["external"]["metric"]["name"] == "desiredReplicas"
+    assert metric["external"]["target"] == {"type": "AverageValue", "averageValue": "1"}
+    assert (hpa["minReplicas"], hpa["maxReplicas"]) == (1, 8)
+    for way in ("scaleUp", "scaleDown"):
+        rules = hpa["behavior"][way]
+        assert (rules["stabilizationWindowSeconds"], rules["tolerance"], rules["selectPolicy"]) == (0, "0", "Max")
+        assert rules["policies"] == [{"type": "Pods", "value": 1000, "periodSeconds": 1}]
+
+
+@pytest.mark.parametrize("mode", ["Recommend", "Paused"])
+def test_an_autoscaler_by_rules_stands_still_where_the_mode_says_so(mode: str) -> None:
+    hpa = scaler.hpa(SUBJECT, spec_of(scaling={"maxReplicas": 8, "policy": "Rules", "mode": mode}))["spec"]
+
+    assert {way: rules["selectPolicy"] for way, rules in hpa["behavior"].items()} == {
+        "scaleUp": "Disabled", "scaleDown": "Disabled",
+    }  # fmt: skip
 
 
 def test_without_scaling_there_is_no_autoscaler_to_render() -> None:
@@ -392,6 +438,35 @@ def test_a_request_may_take_at_least_a_millisecond_and_drain_is_in_whole_seconds
     )
 
     assert (plan.request_timeout_ms, plan.drain_ms) == (10, 2000)
+
+
+@given(st.integers(1, 3600))
+def test_a_channel_is_asked_to_go_before_a_stopping_server_ends(drain_s: int) -> None:
+    age_s = channels.connection_age_ms(drain_s) / 1000
+
+    # One that is made when the pod's end begins, and lasts for the tenth more that gRPC may add.
+    assert 1.1 * age_s < drain_s
+    assert age_s <= 60
+
+
+def test_without_a_balancer_clients_can_t_reach_what_could_be_used_against_others() -> None:
+    _, triton = server_pod(traffic={"balancer": "Service"})
+    _, behind = server_pod()
+
+    (http,) = (a for a in triton["args"] if a.startswith("--http-restricted-api="))
+    (grpc,) = (a for a in triton["args"] if a.startswith("--grpc-restricted-protocol="))
+    for argument in (http, grpc):
+        apis, _, key = argument.partition("=")[2].partition(":")
+        assert set(apis.split(",")) == {"shared-memory", "trace", "logging"}
+        assert len(key.partition("=")[2]) >= 10
+    assert "--grpc-max-connection-age=20000" in triton["args"]
+    assert not any("restricted" in a or "age" in a for a in behind["args"])
+
+
+def test_with_stickiness_a_stopping_server_waits_for_all_of_the_drain() -> None:
+    _, triton = server_pod(traffic={"stickiness": {"header": "X-Sequence-ID"}, "drain": "20s"})
+
+    assert triton["lifecycle"]["preStop"]["exec"]["command"][-1] == "sleep 25"
 
 
 def test_shared_memory_is_a_volume_of_its_size() -> None:
@@ -422,3 +497,44 @@ def test_balancers_and_servers_pull_with_the_model_s_secrets_and_with_the_site_s
     for template in pods(made):
         found = template["spec"].get("imagePullSecrets")
         assert found == (None if used is None else [{"name": name} for name in used])
+
+
+def test_source_ranges_are_written_as_networks_and_each_once() -> None:
+    ranges = ["10.1.2.3/8", "10.0.0.0/8", "fd00:0:0::1/64"]
+    made = balancer.service(SUBJECT, spec_of(traffic={"service": {"type": "LoadBalancer", "sourceRanges": ranges}}))
+
+    assert made["spec"]["loadBalancerSourceRanges"] == ["10.0.0.0/8", "fd00::/64"]
+
+
+@pytest.mark.parametrize(
+    "text", ["10.0.0.0", "10.0.0/8", "256.0.0.0/8", "10.0.0.0/33", "::1", "fd00::1::/8", "::/129", "1:/8", "x/8"]
+)
+def test_what_is_no_range_of_addresses_is_refused(text: str) -> None:
+    with pytest.raises(SpecError, match=r"write for example 10\.0\.0\.0/8 or fd00::/8"):
+        spec_of(traffic={"service": {"type": "LoadBalancer", "sourceRanges": [text]}})
+
+
+@given(st.from_regex(CIDR, fullmatch=True))
+@FEW
+def test_what_is_a_range_of_addresses_is_one_to_everybody(text: str) -> None:
+    assert ipaddress.ip_network(text, strict=False).prefixlen == int(text.partition("/")[2])
+
+
+def test_a_balancer_starts_without_its_secrets_and_says_which_it_wants() -> None:
+    spec = spec_of(traffic={"tls": {"secretName": "a", "clientCA": "b"}, "apiKeys": {"secretName": "c"}})
+    pod = balancer.deployment(SUBJECT, spec, SITE)["spec"]["template"]["spec"]
+    (agent,) = pod["initContainers"]
+    secrets = {v["name"]: v["secret"] for v in pod["volumes"] if "secret" in v}
+
+    assert {"--certificate-secret=a", "--clients-secret=b", "--keys-secret=c"} <= set(agent["args"])
+    assert {name: (s["secretName"], s["optional"]) for name, s in secrets.items()} == {
+        "certificate": ("a", True),
+        "clients": ("b", True),
+        "keys": ("c", True),
+    }
+    # HAProxy sees what the agent has looked at, and nothing else.
+    assert not {m["name"] for m in pod["containers"][0]["volumeMounts"]} & set(secrets)
+    ports = {p["name"]: p.get("appProtocol") for p in balancer.service(SUBJECT, spec)["spec"]["ports"]}
+    assert ports["grpc"] == "https"
+    # A pod is what it was made as, whatever a plan says.
+    assert not re.search("tls|keys|secret", balancer.plan(SUBJECT, spec, SITE, (names.SLOT_A,)).to_json())

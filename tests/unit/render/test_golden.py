@@ -1,4 +1,4 @@
-"""All children of a minimal and of a full ModelDeployment, as files: a change of what is rendered is seen in review.
+"""All children of a minimal ModelDeployment, of a full one and of two without balancers, as files: a change of what is rendered is seen in review.
 
 HALCYON_UPDATE_GOLDEN=1 writes the files anew.
 """
@@ -35,6 +35,25 @@ spec:
       persistentVolumeClaim: {claimName: models}
 """,
     "full": reference.EXAMPLE,
+    "service": """\
+metadata: {name: digits}
+spec:
+  model:
+    source:
+      persistentVolumeClaim: {claimName: models}
+  traffic: {balancer: Service}
+""",
+    "gateway": """\
+metadata: {name: digits}
+spec:
+  model:
+    source:
+      persistentVolumeClaim: {claimName: models}
+  traffic:
+    balancer: Gateway
+    requestTimeout: 1m30s
+    gateway: {name: edge, namespace: infra, http: {hostnames: [a.example.com]}, grpc: {hostnames: [b.example.com]}}
+""",
 }
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from halcyon.scaling.budget import Budget, Demand, Grant, allocate
@@ -75,7 +75,6 @@ def one_by_one(demands: Sequence[Demand], budget: Budget) -> list[int]:
     return granted
 
 
-@settings(max_examples=50)
 @given(DEMANDS, st.integers(0, 80), st.booleans(), st.booleans())
 def test_filling_to_a_level_is_the_same_as_handing_out_replica_by_replica(
     demands: list[Demand], gpus: int, preempt: bool, fill: bool
@@ -84,14 +83,12 @@ def test_filling_to_a_level_is_the_same_as_handing_out_replica_by_replica(
     assert counts(demands, budget) == one_by_one(demands, budget)
 
 
-@settings(max_examples=50)
 @given(DEMANDS, st.integers(0, 80), QUOTAS, st.booleans())
 def test_so_it_is_with_quotas(demands: list[Demand], more: int, quotas: dict[str, int], preempt: bool) -> None:
     budget = Budget(sum(d.floor * d.gpus_per_replica for d in demands) + more, quotas, preempt=preempt)
     assert counts(demands, budget) == one_by_one(demands, budget)
 
 
-@settings(max_examples=50)
 @given(DEMANDS, st.integers(0, 80), QUOTAS, st.booleans(), st.booleans())
 def test_nobody_gets_more_than_wanted_nor_all_together_more_than_there_is(
     demands: list[Demand], gpus: int, quotas: dict[str, int], preempt: bool, fill: bool
@@ -106,7 +103,6 @@ def test_nobody_gets_more_than_wanted_nor_all_together_more_than_there_is(
         assert (grant.cause == "none") == (grant.replicas == demand.wanted)
 
 
-@settings(max_examples=50)
 @given(DEMANDS, st.integers(0, 60), st.integers(0, 30), QUOTAS, st.booleans())
 def test_a_bigger_budget_that_fits_the_floors_gives_nobody_less(
     demands: list[Demand], spare: int, more: int, quotas: dict[str, int], preempt: bool
@@ -117,7 +113,6 @@ def test_a_bigger_budget_that_fits_the_floors_gives_nobody_less(
     assert all(a <= b for a, b in zip(small, big, strict=True))
 
 
-@settings(max_examples=50)
 @given(DEMANDS, st.integers(0, 60), st.booleans())
 def test_filling_up_takes_nothing_from_anybody(demands: list[Demand], gpus: int, preempt: bool) -> None:
     without = counts(demands, Budget(gpus, preempt=preempt))
@@ -125,7 +120,6 @@ def test_filling_up_takes_nothing_from_anybody(demands: list[Demand], gpus: int,
     assert all(a <= b for a, b in zip(without, filled, strict=True))
 
 
-@settings(max_examples=50)
 @given(DEMANDS, st.integers(0, 60), st.randoms(use_true_random=False))
 def test_the_order_of_the_demands_does_not_matter(demands: list[Demand], gpus: int, random: object) -> None:
     shuffled = list(demands)
@@ -133,7 +127,6 @@ def test_the_order_of_the_demands_does_not_matter(demands: list[Demand], gpus: i
     assert allocate(demands, Budget(gpus)) == allocate(shuffled, Budget(gpus))
 
 
-@settings(max_examples=50)
 @given(DEMANDS, st.integers(0, 60))
 def test_floors_come_before_all_wishes(demands: list[Demand], spare: int) -> None:
     gpus = sum(min(d.floor, d.wanted) * d.gpus_per_replica for d in demands) + spare

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from halcyon.api.defaults import ResolvedTargets
@@ -197,7 +197,6 @@ behaviors = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     history=st.lists(st.tuples(values, values), min_size=1, max_size=15),
     behavior=behaviors,
@@ -222,7 +221,6 @@ def test_bounds_hold_and_only_known_values_move_the_count(
         current, memory = decision.count, decision.memory
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     pair=st.tuples(st.floats(0, 5000), st.floats(0, 5000)).map(sorted),
     gpu=values,

@@ -29,12 +29,16 @@ class Accounts:
         self.known: dict[str, str] = {"good": ACCOUNT, "other": "system:serviceaccount:ns:default", "person": "alice"}
         self.asked = 0
         self.down = False
+        self.answers: asyncio.Event | None = None
+        """Where there is one, nobody is told anything before."""
 
     async def __call__(self, token: str, audience: str) -> str | None:
         assert audience == AUDIENCE
         self.asked += 1
         if self.down:
             raise ConnectionError("no API server")
+        if self.answers is not None:
+            await self.answers.wait()
         return self.known.get(token)
 
 
@@ -260,3 +264,17 @@ async def test_a_stopping_operator_says_goodbye() -> None:
 )
 def test_an_account_speaks_for_its_own_model_alone(username: str, model: tuple[str, str] | None) -> None:
     assert speaks_for(username) == model
+
+
+async def test_an_agent_that_gives_up_and_comes_again_waits_for_the_same_answer() -> None:
+    async with served() as scene:
+        answered = scene.accounts.answers = asyncio.Event()
+        first = asyncio.create_task(scene.connect())
+        await until(lambda: scene.accounts.asked)
+        first.cancel()
+        again = [asyncio.create_task(scene.connect()) for _ in range(3)]
+        await until(lambda: scene.collector.waiting >= 3)
+        answered.set()
+        for stream in await asyncio.gather(*again):
+            await stream.close()
+        assert scene.accounts.asked == 1

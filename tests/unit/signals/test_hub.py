@@ -5,7 +5,7 @@ from __future__ import annotations
 import tracemalloc
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from halcyon.api.record import BalancerSample, PodSample
@@ -293,7 +293,6 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=120, deadline=None)
 @given(steps)
 def test_whatever_comes_rates_are_never_negative_and_unknown_never_becomes_zero(
     history: list[tuple[float, str, list[PodSample], int | None, int | None]],
@@ -320,7 +319,6 @@ def test_whatever_comes_rates_are_never_negative_and_unknown_never_becomes_zero(
         assert total is None or total >= 0
 
 
-@settings(max_examples=80, deadline=None)
 @given(
     st.permutations(range(6)),
     st.lists(st.tuples(st.integers(0, 99), st.floats(0.01, 0.9), st.integers(0, 99)), min_size=6, max_size=6),
@@ -341,3 +339,23 @@ def test_the_order_in_which_agents_are_heard_does_not_matter(
         (pod,) = observation.pods
         pictures.append((observation.balancers, pod.state, pod.points[-1].at))
     assert pictures[0] == pictures[1]
+
+
+def test_whoever_wants_to_know_hears_of_every_record_that_was_taken_in() -> None:
+    heard: list[tuple[str, str]] = []
+    hub = Hub(on_record=lambda namespace, name: heard.append((namespace, name)))
+    hub.receive(record(5), 5.0)
+    hub.receive(record(6, name="other"), 6.0)
+    hub.receive(record(7), 7.0)
+    assert heard == [("ns", "m"), ("ns", "other"), ("ns", "m")]
+
+    assert not hub.receive(record(6.5), 7.5)
+    assert len(heard) == 3
+
+
+def test_a_record_is_in_the_picture_when_it_is_told_of() -> None:
+    queued: list[float] = []
+    hub = Hub(on_record=lambda _namespace, _name: queued.append(seen(hub, 1.0).balancers[0].points[-1].queued))
+    hub.receive(record(1, balancer=haproxy(7)), 1.0)
+
+    assert queued == [7]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from halcyon.scaling.observations import BalancerObservation, BalancerPoint, Observation, PodObservation, PodPoint
@@ -14,6 +13,7 @@ from halcyon.scaling.planner.reading import PodReading, Reading
 from halcyon.signals.epoch import Epoch
 from halcyon.signals.hub import Hub
 from halcyon.signals.reading import OBSERVED_S, PACE_S, Gathered, SignalMemory, reading
+from tests.unit.signals.pictures import picture
 from tests.unit.signals.records import haproxy, record
 
 NOW = 1000.0
@@ -54,7 +54,8 @@ def seen(*parts: BalancerObservation | PodObservation, at: float = NOW, **rest: 
 
 def gather(observation: Observation, *, pods: Any = None, memory: SignalMemory | None = None, **rest: Any) -> Gathered:
     listed = kubernetes(*(pod.name for pod in observation.pods)) if pods is None else pods
-    return reading(observation, replicas=3, pods=listed, epoch=EPOCH, memory=memory or SignalMemory(), **rest)
+    of = picture(observation)
+    return reading(of, replicas=3, pods=listed, epoch=EPOCH, memory=memory or SignalMemory(), **rest)
 
 
 def told(observation: Observation, **rest: Any) -> Reading:
@@ -172,7 +173,6 @@ def test_the_first_record_after_a_silence_is_not_enough() -> None:
     assert (made.reading.at, made.reading.arrived) == (EPOCH.at(NOW + 30), 3000.0)
 
 
-@settings(max_examples=50)
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(0.1, 4.0), st.integers(0, 50)), min_size=1, max_size=40))
 def test_neither_the_time_nor_the_merged_count_ever_falls(records: list[tuple[str, float, int]]) -> None:
     hub, memory, now = Hub(), SignalMemory(), 0.0
@@ -296,5 +296,5 @@ def test_times_are_of_the_epoch_and_small_adjustments_of_the_wall_clock_change_n
         stepped = epoch.checked(monotonic_s=60.0, wall_s=1_763_700_060.0 + off)
         assert stepped.at(60.0) == 1_763_700_060.0 + off
     assert reading(
-        replace(seen(balancer(), at=NOW), at=NOW), replicas=1, pods=(), epoch=stepped, memory=SignalMemory()
+        picture(seen(balancer(), at=NOW)), replicas=1, pods=(), epoch=stepped, memory=SignalMemory()
     ).reading.at == stepped.at(NOW - 0.5)

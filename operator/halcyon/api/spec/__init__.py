@@ -11,9 +11,11 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
+from halcyon.api.spec import mode
 from halcyon.api.spec.base import Documented
 from halcyon.api.spec.batching import Batching
 from halcyon.api.spec.model import ModelSpec
+from halcyon.api.spec.rollout import Rollout
 from halcyon.api.spec.runtime import Runtime
 from halcyon.api.spec.scaling import Scaling
 from halcyon.api.spec.traffic import Traffic
@@ -35,6 +37,8 @@ class Spec(Documented):
     """How the number of replicas follows the load."""
     traffic: Traffic = Traffic()
     """How requests reach the servers."""
+    rollout: Rollout = Rollout()
+    """How a new revision takes over."""
 
     rules: ClassVar = (
         Rule(
@@ -43,4 +47,5 @@ class Spec(Documented):
             message="spec.scaling.targets.gpuUtilization is set and spec.runtime.gpu.count is {runtime.gpu.count}: there is no "
             "GPU to measure; set gpu: {{count: 1}} or remove the target",
         ),
+        *mode.RULES,
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 _WINDOWS_S = (2.0, 4.0, 8.0, 15.0, 30.0)
@@ -60,6 +60,10 @@ class Arrivals:
     """Arrivals in the block before; None where there was none."""
     last_at: float | None = None
     """When the last request arrived, as far as known."""
+    since: float | None = None
+    """When the counter was read first."""
+    _rate: float | None = field(default=math.nan, init=False, repr=False, compare=False)
+    """As `rate` has found it; NaN before it was asked for. It is asked for three times by a decision."""
 
     def with_sample(self, at: float, counter: float, *, block_s: float) -> Arrivals:
         """The memory with one more sample; one that is not newer than the last changes nothing.
@@ -69,7 +73,7 @@ class Arrivals:
         `block_s` is the horizon over which bursts matter: about the latency objective.
         """
         if self.raw is None or not self.times or at < self.times[-1] - _LONG_S:
-            return Arrivals((at,), (0.0,), (at,), (0.0,), counter, self.dispersion, at, 0.0, None, None)
+            return Arrivals((at,), (0.0,), (at,), (0.0,), counter, self.dispersion, at, 0.0, since=at)
         if at <= self.times[-1]:
             return self
         # A counter that fell was started anew: what it shows now came since.
@@ -91,7 +95,28 @@ class Arrivals:
             *opened,
             before,
             at if increase > 0 else self.last_at,
+            self.times[0] if self.since is None else self.since,
         )
+
+    def with_last(self, at: float) -> Arrivals:
+        """The same with another time of the last request."""
+        if at == self.last_at:
+            return self
+        made = Arrivals(
+            self.times,
+            self.counts,
+            self.coarse_times,
+            self.coarse_counts,
+            self.raw,
+            self.dispersion,
+            self.block_at,
+            self.block_count,
+            self.before,
+            at,
+            self.since,
+        )
+        object.__setattr__(made, "_rate", self._rate)
+        return made
 
     def _blocks(self, at: float, total: float, block_s: float) -> tuple[tuple[float, float], float, float | None]:
         """((begin, count) of the open block, dispersion, arrivals in the block before)."""
@@ -115,13 +140,25 @@ class Arrivals:
         The highest lower bound of all windows, so it rises within seconds of a step and never on noise. It falls with the
         long window only. Monotone in the last count. None with fewer than two samples.
         """
-        if len(self.times) < 2:
+        known = self._rate
+        if known is not None and math.isnan(known):
+            known = self._measured()
+            object.__setattr__(self, "_rate", known)
+        return known
+
+    def _measured(self) -> float | None:
+        times, counts = self.times, self.counts
+        if len(times) < 2:
             return None
-        now, total = self.times[-1], self.counts[-1]
+        now, total = times[-1], counts[-1]
         best = self._mean(now, total, _LONG_S)
+        if total <= counts[0]:
+            return best  # nothing has come, so no window proves anything
         spread = max(self.dispersion, 1.0)
-        for window in _WINDOWS_S:
-            span, count = self._since(now, total, window)
+        high = len(times)
+        for window in reversed(_WINDOWS_S):
+            index = max(bisect_right(times, now - window, 0, high) - 1, 0)
+            span, count = now - times[index], total - counts[index]
             if span > 0 and count > 0:
                 best = max(best, (count - _SIGMAS * math.sqrt(spread * count)) / span)
         return best

@@ -34,8 +34,9 @@ def drain(
     """Follow the backlog as a fluid over the next start_s + drain_s.
 
     `rate` arrives now and goes evenly to `later_rate` until start_s; each ready pod serves `peak_rps`, pods under way join in `arriving_s` seconds from now
-    (ascending). A ready pod is kept while anything waits, one under way if anything still waits when it joins. New pods would
-    join in start_s; as many are wanted as work off in drain_s what is left then. `most`: bound of the queue.
+    (ascending). A ready pod is kept while anything waits; one under way if anything still waits when it joins, or more arrives
+    from then on than the others serve. New pods would join in start_s; as many are wanted as work off in drain_s what is left
+    then. `most`: bound of the queue.
     """
     end = start_s + drain_s
     growth = (later_rate - rate) / start_s if start_s > 0 else 0.0
@@ -52,7 +53,8 @@ def drain(
             break
         level = min(max(grown(level, at, joins), 0.0), most)
         at = joins
-        if level > 0:
+        arriving = rate + growth * min(joins, start_s)
+        if level > 0 or max(arriving, later_rate) > serving * peak_rps:
             serving += 1
             useful += 1
     # The bound refuses only until more pods serve: what is left at start_s is what can be waiting then.

@@ -13,6 +13,9 @@ _PRIOR_SPREAD = 25.0
 """How much spread of batch sizes (weight x rows squared) counts as much as the slope known before."""
 _OUTLIER = 5.0
 """A single batch that took so many times what the line says is left out: the first execution of a model is one."""
+_OLD_REVISION = 20.0
+"""Weight of what was seen of the revision before, in batches: a good guess where only a label has changed, soon outweighed
+where the model has."""
 _KEPT_STARTS = 20
 """Starts that are remembered: enough for a quantile, few enough to follow a faster image."""
 
@@ -33,6 +36,8 @@ class Capacity:
     """Last start times of pods, oldest first."""
     started: frozenset[str | int] = frozenset()
     """Pods whose start time is in `starts` already, of those that exist."""
+    revision: str = ""
+    """The revision that batches are of; empty where it isn't known."""
 
     def with_prior(self, prior: Mapping[int, float]) -> Capacity:
         """With seconds by batch size from a warm-up, where nothing is known yet."""
@@ -40,8 +45,28 @@ class Capacity:
             return self
         return self._with_more([(rows, 10, 10 * seconds) for rows, seconds in prior.items()], self.seen)
 
+    def of_revision(self, revision: str) -> Capacity:
+        """With what was seen of another revision counting for little."""
+        if not revision or revision == self.revision:
+            return self
+        if not self.revision or self.weight <= _OLD_REVISION:
+            return replace(self, revision=revision, seen=() if self.revision else self.seen)
+        keep = _OLD_REVISION / self.weight
+        return replace(
+            self,
+            weight=self.weight * keep,
+            rows=self.rows * keep,
+            rows2=self.rows2 * keep,
+            seconds=self.seconds * keep,
+            rows_seconds=self.rows_seconds * keep,
+            seen=(),
+            revision=revision,
+        )
+
     def with_batches(self, batches: Mapping[int, tuple[int, float]]) -> Capacity:
         """With the counters of `batch_stats` as they are now; a counter that fell was started anew."""
+        if len(batches) == len(self.seen) and all(batches.get(rows) == (n, took) for rows, n, took in self.seen):
+            return self
         before = {rows: (count, seconds) for rows, count, seconds in self.seen}
         more: list[tuple[int, int, float]] = []
         for rows, (count, seconds) in batches.items():
@@ -73,7 +98,16 @@ class Capacity:
             seconds = seconds * keep + weight * mean
             rows_seconds = rows_seconds * keep + weight * size * mean
         line = _fitted(total, rows, rows2, seconds, rows_seconds, self.line)
-        return Capacity(total, rows, rows2, seconds, rows_seconds, line, seen, self.starts, self.started)
+        return replace(
+            self,
+            weight=total,
+            rows=rows,
+            rows2=rows2,
+            seconds=seconds,
+            rows_seconds=rows_seconds,
+            line=line,
+            seen=seen,
+        )
 
     def with_starts(self, pods: Mapping[str | int, float]) -> Capacity:
         """With the start times (s) of the pods that have become ready, by name; each counts once."""

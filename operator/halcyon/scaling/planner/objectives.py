@@ -1,16 +1,17 @@
 """A model's spec -> the limits and objectives that the planner works to.
 
-Fields that the resource does not have yet come in as arguments, with the default that they will have. Not here: what the
-fields mean (`reading.Objectives`), and when a schedule is open (`scaling.schedule`).
+Not here: what the fields mean (`reading.Objectives`), and when a schedule is open (`scaling.schedule`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from halcyon.api import defaults
 from halcyon.api.spec import Spec
+from halcyon.api.types import duration_s
 from halcyon.scaling.planner.reading import Objectives, Window
-from halcyon.scaling.schedule import InForce
+from halcyon.scaling.schedule import InForce, Schedule
 
 UTILIZATION = 0.8
 """Share of a replica's peak rate that is planned with where no latency is asked for."""
@@ -44,10 +45,10 @@ def objectives(
 
     Args:
         spec: with `scaling`.
-        low: least replicas instead of minReplicas, which can't be 0 yet.
-        latency_s: from arrival to answer.
+        low: least replicas, instead of minReplicas.
+        latency_s: from arrival to answer, instead of targets.latency.
         utilization: share of a replica's peak rate that is planned with where there is no latency; 0 to 1.
-        idle_after_s: where `low` is 0, how long without a request until no replica is left.
+        idle_after_s: where `low` is 0, how long without a request until no replica is left; instead of idleAfter.
         drain_s: time in which a backlog is to be worked off.
         start_s: start time of a pod until one was seen.
         largest_seen: rows of the largest batch that pods have run (`largest`). It counts where the spec doesn't say
@@ -66,21 +67,30 @@ def objectives(
             "for example scaling: {minReplicas: 1, maxReplicas: 8}"
         )
     given = spec.batching.max_batch_size if spec.batching else None
+    latency = scaling.targets.latency
     return Objectives(
         low=scaling.min_replicas if low is None else low,
         high=scaling.max_replicas,
         max_batch=given or largest_seen or 1,
         instances=(spec.runtime.instances_per_gpu or 1) * max(spec.runtime.gpu.count, 1),
-        latency_s=latency_s,
+        latency_s=latency_s if latency_s is not None or latency is None else duration_s(latency),
         utilization=utilization,
         queue_depth=scaling.targets.queue_depth,
         gpu_utilization=scaling.targets.gpu_utilization,
         drain_s=drain_s,
         queue_limit=spec.traffic.queue_limit * spec.traffic.balancer_replicas,
-        idle_after_s=idle_after_s,
+        idle_after_s=defaults.idle_after_s(spec) if idle_after_s is None else idle_after_s,
         start_s=start_s,
         windows=windows,
         batch_prior=batch_prior,
+    )
+
+
+def schedules(spec: Spec) -> tuple[Schedule, ...]:
+    """The spec's schedules, as `scaling.schedule` takes them."""
+    return tuple(
+        Schedule(s.name, s.start, duration_s(s.duration), s.time_zone, low=s.min_replicas, high=s.max_replicas)
+        for s in (spec.scaling.schedules if spec.scaling else None) or ()
     )
 
 

@@ -34,39 +34,51 @@ def plan(now: float, objectives: Objectives, reading: Reading, memory: PlannerMe
     `now` and all times are seconds of one clock. The count lies within the limits of `objectives`; with signals that can't
     be believed it is the present one.
     """
-    low, high = _bounds(objectives)
+    low, high = bounds(objectives)
     current = reading.replicas
     kept = _within(current, low, high)
     memory = _learnt(objectives, reading, memory)
     line = memory.capacity.line
-    if line is None:
-        return _kept(
-            now, kept, current, memory, why="no batch was seen yet, so capacity is not known", limit="learning"
-        )
-    replica = _replica(objectives, reading, line)
+    replica = None if line is None else _replica(objectives, reading, line)
     reason = doubt(
         now,
         reading,
         memory.still,
         rate=memory.arrivals.rate(),
         dispersion=memory.arrivals.dispersion,
-        most_rps=high * replica.peak_rps,
+        most_rps=math.inf if replica is None else high * replica.peak_rps,
     )
     if reason is not None:
-        memory = replace(memory, hold=memory.hold.blind(now))
+        memory = memory.having(hold=memory.hold.blind(now), arrivals=_still_asked(now, reading, memory.arrivals))
         return _kept(now, kept, current, memory, why=f"{reason}; the last good count stays", limit="unknown")
     memory = _watched(now, objectives, reading, memory)
+    if replica is None:
+        why = "no batch was seen yet, so capacity is not known"
+        return _unlearnt(now, objectives, reading, memory, why=why)
     rate = memory.arrivals.rate()
     if rate is None:
         why = "the arrival rate is known from the second reading on"
-        return _kept(now, kept, current, memory, why=why, limit="learning")
+        return _unlearnt(now, objectives, reading, memory, why=why)
     start_s = memory.capacity.start_s(_START_SHARE, objectives.start_s)
     rising = memory.arrivals.rising(start_s + _CALM_S)
     margin = memory.margin.with_forecast(now, memory.arrivals.proven(_JUDGED_S), max(rate, rising or 0.0), start_s)
-    memory = replace(memory, margin=margin)
+    if margin is not memory.margin:
+        memory = memory.having(margin=margin)
     return _decided(
         Situation(now, objectives, reading, memory, replica, rate, rising, start_s, max(high, 1)), low, high
     )
+
+
+def _unlearnt(now: float, objectives: Objectives, reading: Reading, memory: PlannerMemory, *, why: str) -> Plan:
+    """Too little is known: the present count, but none where nobody asks, and one where somebody asks and none runs."""
+    low, high = bounds(objectives)
+    current = reading.replicas
+    if (idle := _idle(now, objectives, reading, memory.arrivals)) is not None:
+        return _kept(now, _within(0, low, high), current, memory, why=idle, limit="idle")
+    asked = current == 0 and (bool(reading.inflight) or memory.arrivals.last_at is not None)
+    if asked:
+        why = f"requests have come, and no replica runs; {why}"
+    return _kept(now, _within(1 if asked else current, low, high), current, memory, why=why, limit="learning")
 
 
 def _decided(at: Situation, low: int, high: int) -> Plan:
@@ -99,14 +111,14 @@ def _held(
 ) -> tuple[int, PlanTerm, PlannerMemory, tuple[PlanLimit, ...]]:
     """(count to hold for the load, the term that made it, memory, limits)."""
     winner = max(*terms, *back, key=lambda term: term.replicas) if len(terms) + len(back) > 1 else terms[0]
-    if (idle := _idle(at)) is not None:
+    if (idle := _idle(at.now, at.objectives, at.reading, at.memory.arrivals)) is not None:
         held = max((term.replicas for term in back), default=0)
         hold = replace(at.memory.hold, needs=((at.now, held),), held=held)
-        return held, winner, replace(at.memory, hold=hold), (PlanLimit("idle", held, idle),)
+        return held, winner, at.memory.having(hold=hold), (PlanLimit("idle", held, idle),)
     known = at.memory.spikes.bet is not None
     need = max(unless_noise(at, winner.replicas), 1)
     held, hold = at.memory.hold.with_need(at.now, need, at.start_s, foreseen=known)
-    memory = replace(at.memory, hold=hold)
+    memory = at.memory.having(hold=hold)
     if held <= max(winner.replicas, low):
         return held, winner, memory, ()
     if held == need:
@@ -119,19 +131,20 @@ def _held(
 def _drained(at: Situation, memory: PlannerMemory, term: PlanTerm | None) -> tuple[int, PlannerMemory]:
     """The count to hold for the backlog. What is done is released at once; forecasts of it are noisy and are held a while."""
     if term is None:
-        return 0, memory if not memory.drain.needs else replace(memory, drain=replace(memory.drain, needs=(), held=0))
+        return 0, memory if not memory.drain.needs else memory.having(drain=replace(memory.drain, needs=(), held=0))
     held, hold = memory.drain.with_need(at.now, term.replicas, at.objectives.drain_s, foreseen=True)
-    return held, replace(memory, drain=hold)
+    return held, memory.having(drain=hold)
 
 
-def _idle(at: Situation) -> str | None:
+def _idle(now: float, objectives: Objectives, reading: Reading, arrivals: Arrivals) -> str | None:
     """Why there is to be no replica; None where there is to be one."""
-    after, arrivals = at.objectives.idle_after_s, at.memory.arrivals
-    if at.objectives.low > 0 or after is None or at.reading.inflight:
+    after = objectives.idle_after_s
+    if objectives.low > 0 or after is None or reading.inflight:
         return None
-    if arrivals.last_at is None and at.reading.replicas == 0:
+    if arrivals.last_at is None and reading.replicas == 0:
         return "no request has come"
-    quiet = at.now - (arrivals.last_at if arrivals.last_at is not None else arrivals.times[0])
+    since = arrivals.last_at if arrivals.last_at is not None else arrivals.since
+    quiet = 0.0 if since is None else now - since
     return f"no request for {quiet:.0f} s; idleAfter is {after:.0f} s" if quiet >= after else None
 
 
@@ -140,7 +153,7 @@ def _kept(now: float, count: int, current: int, memory: PlannerMemory, *, why: s
     return Plan(count, current, (), None, (PlanLimit(limit, count, why),), now + _QUICK_S, memory)
 
 
-def _bounds(objectives: Objectives) -> tuple[int, int]:
+def bounds(objectives: Objectives) -> tuple[int, int]:
     """The limits in force; where schedules contradict each other, the highest count allowed wins."""
     low = max([objectives.low, *(w.low for w in objectives.windows if w.low is not None)])
     high = min([objectives.high, *(w.high for w in objectives.windows if w.high is not None)])
@@ -162,7 +175,7 @@ def _replica(objectives: Objectives, reading: Reading, line: ServiceLine) -> Rep
 
 def _learnt(objectives: Objectives, reading: Reading, memory: PlannerMemory) -> PlannerMemory:
     """With what the pods have shown: their service line and their start times."""
-    capacity = memory.capacity
+    capacity = memory.capacity.of_revision(reading.revision)
     if objectives.batch_prior:
         capacity = capacity.with_prior(objectives.batch_prior)
     if reading.batches:
@@ -170,7 +183,7 @@ def _learnt(objectives: Objectives, reading: Reading, memory: PlannerMemory) -> 
     capacity = capacity.with_starts(
         {pod.name: pod.ready_at - pod.created_at for pod in reading.pods if pod.ready_at is not None}
     )
-    return memory if capacity is memory.capacity else replace(memory, capacity=capacity)
+    return memory if capacity is memory.capacity else memory.having(capacity=capacity)
 
 
 def _watched(now: float, objectives: Objectives, reading: Reading, memory: PlannerMemory) -> PlannerMemory:
@@ -179,6 +192,7 @@ def _watched(now: float, objectives: Objectives, reading: Reading, memory: Plann
     block_s = min(max(objectives.latency_s or low, low), high)
     before = memory.arrivals
     arrivals = before.with_sample(reading.at or now, reading.arrived or 0.0, block_s=block_s)
+    arrivals = _still_asked(now, reading, arrivals)
     history, spikes, hold = memory.history, memory.spikes, memory.hold
     if (since := _since(before, arrivals)) is not None:
         at, seconds, requests = since
@@ -188,7 +202,17 @@ def _watched(now: float, objectives: Objectives, reading: Reading, memory: Plann
         # The first look: what runs is what somebody found right, until there is a reason.
         hold = replace(hold, needs=((now, reading.replicas),), held=reading.replicas)
     still = memory.still.with_reading(reading)
-    return replace(memory, arrivals=arrivals, history=history, spikes=spikes, hold=hold, still=still)
+    return memory.having(arrivals=arrivals, history=history, spikes=spikes, hold=hold, still=still)
+
+
+def _still_asked(now: float, reading: Reading, arrivals: Arrivals) -> Arrivals:
+    """Who is still being served, or waits, has not left: idleness begins after them.
+
+    So even where a reading can't be believed otherwise: during one long request no signal moves.
+    """
+    at = min(reading.at or now, now)
+    is_asked = (reading.inflight or 0.0) > 0 and at > (arrivals.last_at or -math.inf)
+    return arrivals.with_last(at) if is_asked else arrivals
 
 
 def _since(before: Arrivals, after: Arrivals) -> tuple[float, float, float] | None:

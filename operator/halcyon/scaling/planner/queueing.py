@@ -89,14 +89,21 @@ def replicas_within(rate: float, replica: Replica, latency_s: float, *, dispersi
     low, high = max(1, math.ceil(rate / replica.peak_rps)), most
     if low >= high:
         return most
+    sized = replica.within(latency_s)
+    each, slack_s = sized.peak_rps, sized.slack_s(latency_s)
+
+    def within(count: int) -> float:
+        peak = count * each
+        return peak * largest_load(peak, slack_s, dispersion=dispersion)
+
     # Pools gain with their size, so the answer is near the least possible one: gallop up, then bisect.
     step = 1
-    while low + step < high and rate_within(low + step, replica, latency_s, dispersion=dispersion) < rate:
+    while low + step < high and within(low + step) < rate:
         low, step = low + step, 2 * step
     high = min(low + step, high)
     while low < high:
         middle = (low + high) // 2
-        if rate_within(middle, replica, latency_s, dispersion=dispersion) < rate:
+        if within(middle) < rate:
             low = middle + 1
         else:
             high = middle

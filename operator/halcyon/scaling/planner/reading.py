@@ -44,7 +44,9 @@ class Reading:
     gpu: float | None = None
     """GPU utilisation in percent, summed over ready pods."""
     batches: Mapping[int, tuple[int, float]] | None = None
-    """Counters: (executions, seconds of computing) by rows in the batch, from Triton's `batch_stats`, all pods together."""
+    """Counters: (executions, seconds of computing) by rows in the batch, from Triton's `batch_stats`, all pods of the revision together."""
+    revision: str = ""
+    """Of the pods that `batches` are of; empty where it isn't known. With another one, capacity is learnt anew."""
     rows_per_request: float = 1.0
     """Mean rows of a request."""
     pods: tuple[PodReading, ...] = ()

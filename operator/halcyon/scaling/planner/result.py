@@ -53,6 +53,30 @@ class PlannerMemory:
     spikes: SpikeMemory = field(default_factory=SpikeMemory)
     still: Still = field(default_factory=Still)
 
+    def having(
+        self,
+        *,
+        arrivals: Arrivals | None = None,
+        capacity: Capacity | None = None,
+        hold: Hold | None = None,
+        drain: Hold | None = None,
+        margin: Margin | None = None,
+        history: History | None = None,
+        spikes: SpikeMemory | None = None,
+        still: Still | None = None,
+    ) -> PlannerMemory:
+        """The same with other parts: `dataclasses.replace`, which looks at every field by its name, takes five times as long."""
+        return PlannerMemory(
+            self.arrivals if arrivals is None else arrivals,
+            self.capacity if capacity is None else capacity,
+            self.hold if hold is None else hold,
+            self.drain if drain is None else drain,
+            self.margin if margin is None else margin,
+            self.history if history is None else history,
+            self.spikes if spikes is None else spikes,
+            self.still if still is None else still,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:

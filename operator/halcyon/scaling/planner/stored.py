@@ -135,7 +135,7 @@ def _encoded(value: Any) -> Any:
         return _by_prefix(value)
     if isinstance(value, tuple):
         return [_encoded(item) for item in value]
-    return {field.name: _encoded(getattr(value, field.name)) for field in fields(value)}
+    return {field.name: _encoded(getattr(value, field.name)) for field in fields(value) if field.init}
 
 
 def _short(value: float) -> float | str:
@@ -183,6 +183,8 @@ def _object(hint: Any, raw: Any, path: str, base: Any) -> Any:
     found = {}
     hints = _hints(hint)
     for field in fields(hint):
+        if not field.init:
+            continue  # found anew when it is asked for
         if field.name not in raw:
             continue
         value, before = raw[field.name], getattr(base, field.name, None)

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from halcyon.scaling.planner.arrivals import Arrivals
@@ -113,6 +113,7 @@ def test_a_bounded_queue_bounds_what_is_ordered() -> None:
     assert drained(backlog=170.0, rate=200.0, arriving=[], most=200.0).new == 19
 
 
+@example(backlog=0.0, rate=36.0, more=1.0, arriving=[0.0])
 @given(st.floats(0, 5000), st.floats(0, 500), st.floats(0, 5000), st.lists(st.floats(0, 80), max_size=20))
 def test_more_backlog_never_means_fewer_pods(backlog: float, rate: float, more: float, arriving: list[float]) -> None:
     less = drained(backlog=backlog, rate=rate, arriving=sorted(arriving))

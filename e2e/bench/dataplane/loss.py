@@ -1,0 +1,176 @@
+"""Parts `loss` and `single`: what is lost while a model is scaled, rolled out, evicted and its balancers and operator restarted.
+
+100,000 requests, half over HTTP keep-alive and half over gRPC channels that live as long as the load. The same load tells how
+long a pod that is ready waits for its first request, and how long one that terminates still gets new ones.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from e2e.bench.dataplane import events, sender, stage
+from e2e.bench.dataplane.events import Event, Subject
+from e2e.bench.dataplane.results import Found
+from e2e.bench.dataplane.sender import Sent, Steady
+from e2e.bench.dataplane.stage import PodTimes
+from e2e.bench.errors import BenchError
+from e2e.bench.rows import quantile
+from e2e.cluster.progress import say
+from e2e.demo.errors import DemoError
+from e2e.demo.kube import Kube
+
+_SETTLE_S = 3.0
+_REQUEST_TIMEOUT_S = 30
+STAND_INS = ("pods are real Triton on CPU with the digits model; one node",)
+
+
+@dataclass(frozen=True)
+class Window:
+    """From the begin of an event to that of the next one."""
+
+    event: str
+    from_s: float
+    until_s: float
+
+
+def run(kube: Kube, *, short: bool) -> Found:
+    """Full: 100,000 requests at 400 a second, 5 minutes. Short: 10,000 at 60, 3 minutes: the events take their time."""
+    rate, count = (60.0, 10_000) if short else (400.0, 100_000)
+    model = stage.digits("loss", replicas=2, balancers=2, requestTimeout=f"{_REQUEST_TIMEOUT_S}s")
+    with stage.served(kube, model, replicas=2) as name:
+        subject = Subject(kube, name, replicas=2, balancers=2)
+        sent, windows, times, broken = asyncio.run(_under_load(subject, events.ALL, rate, count, most_s=420))
+    first, last = waits(sent, times)
+    return Found(
+        figures={
+            "loss": lost(sent, windows, missing=[name for name, event in events.ALL.items() if event is None]),
+            "ready_to_first_request_s": quantile(first.values(), 0.99),
+            "terminating_to_last_request_s": quantile(last.values(), 0.99),
+        },
+        details={
+            **told(sent, broken),
+            "balancers": 2,
+            "pods_that_came": len(first),
+            "pods_that_went": len(last),
+            "ready_to_first_request_s_p50": quantile(first.values(), 0.5),
+            "ready_to_first_request_s": by_event(first, times.ready_s, windows),
+            "terminating_to_last_request_s_p50": quantile(last.values(), 0.5),
+            "terminating_to_last_request_s": by_event(last, times.leaving_s, windows),
+            "terminating_to_gone_s_p50": quantile(ends_s(times), 0.5),
+            "terminating_to_gone_s_p99": quantile(ends_s(times), 0.99),
+        },
+        stand_ins=STAND_INS,
+    )
+
+
+def run_single(kube: Kube, *, short: bool) -> Found:
+    """One replica, so that requests wait in the balancer for a pod's start: 2,000 requests at 20 a second, 1.5 minutes."""
+    rate, count = (10.0, 200) if short else (20.0, 2_000)
+    model = stage.digits("single", replicas=1, balancers=1, requestTimeout=f"{_REQUEST_TIMEOUT_S}s")
+    with stage.served(kube, model, replicas=1) as name:
+        subject = Subject(kube, name, replicas=1, balancers=1)
+        sent, windows, _, broken = asyncio.run(_under_load(subject, events.ONE_REPLICA, rate, count, most_s=240))
+    return Found(
+        figures={"loss_one_replica": lost(sent, windows, missing=())},
+        details={**told(sent, broken), "balancers": 1},
+        stand_ins=STAND_INS,
+    )
+
+
+async def _under_load(
+    subject: Subject, wanted: Mapping[str, Event | None], rate_rps: float, count: int, *, most_s: float
+) -> tuple[Sent, list[Window], PodTimes, dict[str, str]]:
+    load = Steady(
+        addresses=stage.addresses(subject.kube, subject.name),
+        model=subject.name,
+        rate_rps=rate_rps,
+        most_s=most_s,
+        timeout_s=_REQUEST_TIMEOUT_S + 5.0,
+    )
+    began: list[tuple[str, float]] = []
+    broken: dict[str, str] = {}
+    async with stage.pod_times(subject.kube, subject.name) as times:
+        with sender.running(load) as running:
+            began.append(("at rest", running.began_s))
+            await asyncio.sleep(_SETTLE_S)
+            for event, happen in wanted.items():
+                if happen is None:
+                    continue
+                began.append((event, time.monotonic()))
+                try:
+                    await happen(subject)
+                except (DemoError, BenchError) as error:
+                    broken[event] = str(error)
+                    say(f"bench: {event}: {error}")
+                await asyncio.sleep(_SETTLE_S)
+                say(f"bench: {event}: {time.monotonic() - began[-1][1]:.0f} s; {running.requests} requests so far")
+            began.append(("at rest after it", time.monotonic()))
+            await asyncio.to_thread(running.until, count, running.began_s + most_s)
+            sent = await asyncio.to_thread(running.stop)
+    ends = [*(at for _, at in began[1:]), sent.ended_s + 1.0]
+    return sent, [Window(event, at, end) for (event, at), end in zip(began, ends, strict=True)], times, broken
+
+
+def lost(sent: Sent, windows: Sequence[Window], *, missing: Iterable[str]) -> dict[str, object]:
+    """Requests and failures in all and by event. A failure counts where it was sent; None for an event that did not happen."""
+    told_by: dict[str, object] = {}
+    for window in windows:
+        begin, end = (int(at - sent.began_s) for at in (window.from_s, window.until_s))
+        told_by[window.event] = {
+            "requests": sum(count for second, count in sent.by_second.items() if begin <= second < end),
+            "failed": sum(window.from_s <= failure.sent_s < window.until_s for failure in sent.failures),
+            "seconds": round(window.until_s - window.from_s, 1),
+        }
+    return {
+        "requests": sent.requests,
+        "failed": len(sent.failures),
+        "by_event": told_by | dict.fromkeys(missing),
+    }
+
+
+def waits(sent: Sent, times: PodTimes) -> tuple[dict[str, float], dict[str, float]]:
+    """(ready to first answer, told to go to last request sent) of each pod that came, and went, under the load, in seconds.
+
+    Nothing is less than 0: a request that was sent before may be answered by a pod that came after. A pod that never answered is
+    not among them.
+    """
+    first = {
+        pod: round(max(sent.first_answer_s[pod] - at, 0.0), 3)
+        for pod, at in times.ready_s.items()
+        if at > sent.began_s and pod in sent.first_answer_s
+    }
+    last = {
+        pod: round(max(sent.last_sent_s[pod] - at, 0.0), 3)
+        for pod, at in times.leaving_s.items()
+        if pod in sent.last_sent_s
+    }
+    return first, last
+
+
+def by_event(
+    waited: Mapping[str, float], at_s: Mapping[str, float], windows: Sequence[Window]
+) -> dict[str, list[float]]:
+    """What pods waited, by the event in which each came or went, the longest first."""
+    found: dict[str, list[float]] = {}
+    for pod, seconds in sorted(waited.items(), key=lambda item: -item[1]):
+        event = next((w.event for w in windows if w.from_s <= at_s[pod] < w.until_s), "after the load")
+        found.setdefault(event, []).append(seconds)
+    return found
+
+
+def ends_s(times: PodTimes) -> list[float]:
+    """Seconds from being told to go until it was gone, of each pod whose end was seen."""
+    return [round(gone - times.leaving_s[pod], 1) for pod, gone in times.gone_s.items() if pod in times.leaving_s]
+
+
+def told(sent: Sent, broken: Mapping[str, str]) -> dict[str, object]:
+    """What explains a loss."""
+    return {
+        "seconds": round(sent.ended_s - sent.began_s, 1),
+        "answered": sent.answered,
+        "longest_s": round(sent.longest_s, 2),
+        "failures": dict(Counter(f"{f.protocol} {f.kind}" for f in sent.failures).most_common(8)),
+        "events_not_done": dict(broken),
+    }

@@ -1,0 +1,278 @@
+"""Part `loop`: the decision loop itself with 10,000 models in one process, its caches filled once and no API server.
+
+Real: the loop (`control.scaler`), hub, readings and planner, at the pace at which agents speak. Stand-ins: objects that never
+change, and records that are handed over in the process (no TLS, no JSON).
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from prometheus_client import CollectorRegistry
+from typing_extensions import override
+
+from e2e.bench.cost import rss_mib
+from e2e.bench.rows import Row, quantile
+from e2e.bench.stand_in import StandIn
+from e2e.cluster.progress import say
+from halcyon.api.conditions import Reason
+from halcyon.api.parse import parse
+from halcyon.api.spec import Spec
+from halcyon.control import kinds
+from halcyon.control.caches import Caches
+from halcyon.control.client import Kube
+from halcyon.control.deciding import Deciding
+from halcyon.control.decision_times import DecisionTimes
+from halcyon.control.kinds import Key, Kind
+from halcyon.control.plan import Acceptance, Actuator, Plan
+from halcyon.control.scaler import Scaler
+from halcyon.control.sensing import Sensing
+from halcyon.render import names
+from halcyon.scaling.verdict import Verdict
+from halcyon.signals.hub import Hub
+
+Object = dict[str, Any]
+MODELS = 10_000
+BUSY_SHARE = 0.10
+BUSY_RPS = 30.0
+STAND_INS = (
+    "objects come from memory, once: no API server, no reconciles",
+    "records are handed over in the process, without TLS and JSON",
+)
+_WARM_S, _FOR_S = 12.0, 40.0
+_SAMPLE_S = 0.5
+_NAMESPACE = "bench"
+_ACCEPTED = Acceptance(accepted=True, reason=Reason.ACCEPTED, message="")
+
+
+class _Stored:
+    """As much of the client as informers and the loop ask for; nothing ever changes."""
+
+    def __init__(self, objects: Mapping[Kind, list[Object]]) -> None:
+        self._objects = objects
+        self.writes = 0
+
+    async def list(self, kind: Kind, **_: object) -> tuple[list[Object], str]:
+        return self._objects.get(kind, []), "1"
+
+    async def watch(self, _kind: Kind, **_: object) -> AsyncGenerator[tuple[str, Object], None]:
+        await asyncio.Event().wait()
+        yield "BOOKMARK", {}
+
+    async def patch(self, kind: Kind, namespace: str, name: str, _body: object, **_: object) -> Object:
+        self.writes += 1
+        return next(o for o in self._objects[kind] if o["metadata"]["name"] == name and namespace)
+
+
+class _Times(DecisionTimes):
+    """The operator's own account of its decisions, and each figure by itself."""
+
+    def __init__(self, ages: Callable[[], Iterable[float]]) -> None:
+        super().__init__(ages, CollectorRegistry())
+        self.took_s: list[float] = []
+        """From one model's turn to the next, by the wall clock: reading, planning, and what follows."""
+
+    @override
+    def took(self, seconds: float) -> None:
+        super().took(seconds)
+        self.took_s.append(seconds)
+
+
+@dataclass
+class _Timed(Deciding):
+    """Takes the CPU time of each decision, and remembers when each model had its last one."""
+
+    worked_s: list[float] = field(default_factory=list)
+    """By this thread's CPU clock, from the reading to the verdict."""
+    decided_s: dict[Key, float] = field(default_factory=dict)
+
+    @override
+    def decide(self, key: Key, spec: Spec, actuator: Actuator, now: float) -> Verdict:
+        worked_s = time.thread_time()
+        made = super().decide(key, spec, actuator, now)
+        self.worked_s.append(time.thread_time() - worked_s)
+        self.decided_s[key] = time.monotonic()
+        return made
+
+
+def run(models: int = MODELS, for_s: float = _FOR_S) -> list[Row]:
+    """Measure; one row."""
+    return [asyncio.run(_run(models, for_s))]
+
+
+async def _run(models: int, for_s: float) -> Row:
+    keys = [Key(_NAMESPACE, f"m{number:05}") for number in range(models)]
+    spec = parse("m", _spec())
+    client = _Stored(_objects(keys))
+    caches = Caches(cast("Kube", client), enqueue=lambda _: None)
+    scaler: Scaler
+    hub = Hub(on_record=lambda namespace, name: scaler.heard(Key(namespace, name)))
+    scaler = Scaler(
+        client=cast("Kube", client),
+        caches=caches,
+        sensing=Sensing(caches, hub, time.monotonic, time.time),
+        spec_of=lambda _: spec,
+        enqueue=lambda _: None,
+        leads=lambda: True,
+        led=lambda: True,
+        clock=time.monotonic,
+    )
+    timed = _Timed(scaler.sensing)
+    scaler.deciding = timed
+    times = scaler.times = _Times(lambda: ())
+    feed = _Feed(hub, keys)
+    filling = asyncio.create_task(caches.run())
+    await caches.wait_synced()
+    for key in keys:
+        scaler.planned(key, Plan(_ACCEPTED, actuator=Actuator.HPA))
+    working = [asyncio.create_task(feed.run()), asyncio.create_task(scaler.run())]
+    ages: list[float] = []
+    loop_began_s = time.monotonic()
+    try:
+        await asyncio.sleep(_WARM_S)
+        times.took_s.clear()
+        timed.worked_s.clear()
+        began_s, cpu_before_s, built_before_s = time.monotonic(), time.process_time(), feed.building_s
+        while time.monotonic() < began_s + for_s:
+            await asyncio.sleep(_SAMPLE_S)
+            now = time.monotonic()
+            ages += [now - timed.decided_s.get(key, loop_began_s) for key in keys]
+            for task in working:
+                if task.done():
+                    task.result()
+        seconds = time.monotonic() - began_s
+        cores = (time.process_time() - cpu_before_s - (feed.building_s - built_before_s)) / seconds
+    finally:
+        for task in (*working, filling):
+            task.cancel()
+        await asyncio.gather(*working, filling, return_exceptions=True)
+    p50_s, p99_s = quantile(times.took_s, 0.5), quantile(times.took_s, 0.99)
+    worked_s, age_s = quantile(timed.worked_s, 0.5), quantile(ages, 0.99)
+    say(f"loop: {len(times.took_s) / seconds:.0f} decisions/s, p50 {1e6 * (p50_s or 0):.0f} us, age p99 {age_s} s")
+    return Row(
+        part="loop",
+        what=f"the loop alone with {models} models, {BUSY_SHARE:.0%} of them busy",
+        models=models,
+        actuator="HPA",
+        cpu_cores=round(cores, 3),
+        rss_mib=round(rss_mib(os.getpid()), 1),
+        decision_us_p50=None if p50_s is None else round(p50_s * 1e6, 1),
+        decision_us_p99=None if p99_s is None else round(p99_s * 1e6, 1),
+        decision_age_p99_s=None if age_s is None else round(age_s, 2),
+        stand_ins=STAND_INS,
+        figures={
+            "decision_cpu_us_p50": None if worked_s is None else round(worked_s * 1e6, 1),
+            "decisions_per_s": round(len(times.took_s) / seconds, 1),
+            "decisions": len(times.took_s),
+            "record_late_p99_s": round(quantile(feed.late_s, 0.99) or 0.0, 3),
+            "writes": client.writes,
+        },
+    )
+
+
+class _Feed:
+    """Records of one agent per model: once a second of busy ones, every 5 s of idle ones, evenly spread."""
+
+    def __init__(self, hub: Hub, keys: list[Key]) -> None:
+        self.building_s = 0.0
+        """CPU time that went into making the records: the generator's, not the loop's."""
+        self.late_s: list[float] = []
+        """By how much records came later than they were due."""
+        self._hub = hub
+        busy = int(BUSY_SHARE * len(keys))
+        models = [
+            (key, StandIn(key.namespace, key.name, rate_rps=BUSY_RPS if n < busy else 0.0))
+            for n, key in enumerate(keys)
+        ]
+        now = time.monotonic()
+        self._turns = [
+            _Turns(models[:busy], every_s=1.0, began_s=now),
+            _Turns(models[busy:], every_s=5.0, began_s=now),
+        ]
+
+    async def run(self) -> None:
+        """Speak until cancelled."""
+        while True:
+            for turns in self._turns:
+                for due_s, key, model in turns.due(time.monotonic()):
+                    began_s = time.process_time()
+                    record = model.record(time.time(), (f"{key.name}-a-0",), f"{key.name}-balancer-0")
+                    self.building_s += time.process_time() - began_s
+                    now = time.monotonic()
+                    self.late_s.append(now - due_s)
+                    self._hub.receive(record, now)
+            await asyncio.sleep(0.005)
+
+
+class _Turns:
+    """Models that take turns, each once per period."""
+
+    def __init__(self, models: list[tuple[Key, StandIn]], *, every_s: float, began_s: float) -> None:
+        self._models, self._every_s, self._began_s = models, every_s, began_s
+        self._done = 0
+
+    def due(self, now: float) -> list[tuple[float, Key, StandIn]]:
+        """(when, key, model) of those whose turn has come since the last call."""
+        if not self._models:
+            return []
+        apart_s = self._every_s / len(self._models)
+        until = int((now - self._began_s) / apart_s)
+        found = [(self._began_s + n * apart_s, *self._models[n % len(self._models)]) for n in range(self._done, until)]
+        self._done = max(until, self._done)
+        return found
+
+
+def _spec() -> Object:
+    return {
+        "model": {"source": {"configMap": {"name": "m", "items": [{"key": "config.pbtxt", "path": "config.pbtxt"}]}}},
+        "runtime": {"gpu": {"count": 0}},
+        "batching": {"maxBatchSize": 8},
+        "scaling": {"maxReplicas": 10, "targets": {"latency": "500ms"}},
+        "traffic": {"balancerReplicas": 1},
+    }
+
+
+def _objects(keys: list[Key]) -> dict[Kind, list[Object]]:
+    """A model, one server pod and one balancer pod for each key, ready for an hour."""
+    since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 3600))
+    return {
+        kinds.MODEL_DEPLOYMENT: [
+            {
+                "metadata": {"namespace": key.namespace, "name": key.name, "uid": key.name, "resourceVersion": "1"},
+                "spec": {"replicas": 1},
+            }
+            for key in keys
+        ],
+        kinds.POD: [
+            _pod(key, component, since)
+            for key in keys
+            for component in (("a", names.SERVER), ("balancer", names.BALANCER))
+        ],
+    }
+
+
+def _pod(key: Key, component: tuple[str, str], since: str) -> Object:
+    name = f"{key.name}-{component[0]}-0"
+    return {
+        "metadata": {
+            "namespace": key.namespace,
+            "name": name,
+            "uid": name,
+            "resourceVersion": "1",
+            "creationTimestamp": since,
+            "labels": {
+                names.OWNER_LABEL: key.name,
+                names.COMPONENT_LABEL: component[1],
+                names.MANAGER_LABEL: names.MANAGER,
+            },
+        },
+        "status": {
+            "phase": "Running",
+            "conditions": [
+                {"type": kind, "status": "True", "lastTransitionTime": since} for kind in ("PodScheduled", "Ready")
+            ],
+        },
+    }

@@ -1,0 +1,115 @@
+"""Load over time, what a clairvoyant would spend on it, and how many answers came too late. Pure."""
+
+import itertools
+import math
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A constant mean rate from `from_s` until the next phase begins."""
+
+    from_s: float
+    rate_rps: float
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A load: phases in their order, the first from 0, the last until `until_s`."""
+
+    phases: tuple[Phase, ...]
+    until_s: float
+
+    def rate_at(self, at_s: float) -> float:
+        """Mean rate at a time."""
+        return next((phase.rate_rps for phase in reversed(self.phases) if phase.from_s <= at_s), 0.0)
+
+    def spans(self) -> list[tuple[float, float, float]]:
+        """(from, until, rate) of each phase."""
+        ends = [*(phase.from_s for phase in self.phases[1:]), self.until_s]
+        return [(phase.from_s, end, phase.rate_rps) for phase, end in zip(self.phases, ends, strict=True)]
+
+    def arrivals(self, seed: int) -> Iterator[float]:
+        """Times of Poisson arrivals; the same for the same seed."""
+        draw = random.Random(seed)
+        for begin, end, rate in self.spans():
+            at = begin
+            while rate > 0 and (at := at + draw.expovariate(rate)) < end:
+                yield at
+
+    @property
+    def rises_s(self) -> list[float]:
+        """When the rate steps up."""
+        spans = self.spans()
+        return [new[0] for old, new in itertools.pairwise(spans) if new[2] > old[2]]
+
+
+def step(*, low_rps: float, high_rps: float, before_s: float, for_s: float, after_s: float) -> Profile:
+    """Low, high for a while, low again."""
+    return bursts(
+        low_rps=low_rps, high_rps=high_rps, before_s=before_s, for_s=for_s, apart_s=0.0, count=1, after_s=after_s
+    )
+
+
+def bursts(
+    *, low_rps: float, high_rps: float, before_s: float, for_s: float, apart_s: float, count: int, after_s: float
+) -> Profile:
+    """Low, then `count` bursts of `for_s`, from the end of one to the begin of the next `apart_s`."""
+    phases, at = [Phase(0.0, low_rps)], before_s
+    for _ in range(count):
+        phases += [Phase(at, high_rps), Phase(at + for_s, low_rps)]
+        at += for_s + apart_s
+    return Profile(tuple(phases), at - apart_s + after_s)
+
+
+def clairvoyant_pod_s(profile: Profile, *, capacity_rps: float, start_s: float, least: int = 1) -> float:
+    """Pod-seconds of whoever knows the load: ceil(rate / capacity) replicas at each moment, each begun one start earlier.
+
+    A replica is kept through a gap that is no longer than a start; else it ends with the load, and begins anew in time.
+    Starts count from the creation of a pod, and not from before the profile begins.
+    """
+    spans = [(begin, end, max(math.ceil(rate / capacity_rps), least)) for begin, end, rate in profile.spans()]
+    total = least * profile.until_s
+    for level in range(least + 1, max(need for _, _, need in spans) + 1):
+        held: list[tuple[float, float]] = []
+        for begin, end, need in spans:
+            if need < level:
+                continue
+            if held and begin - held[-1][1] <= start_s:
+                held[-1] = (held[-1][0], end)
+            else:
+                held.append((max(begin - start_s, 0.0), end))
+        total += sum(end - begin for begin, end in held)
+    return total
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of the requests of a load."""
+
+    requests: int
+    late: int
+    """Answered, but after more than the objective."""
+    failed: int
+    """Refused, out of time, or never sent."""
+
+    @property
+    def violations_pct(self) -> float:
+        """Share that was late or failed."""
+        return 100 * (self.late + self.failed) / self.requests if self.requests else math.nan
+
+
+def outcome(latencies_s: Sequence[float | None], *, slo_s: float) -> Outcome:
+    """Of latencies in seconds, None for a request that failed."""
+    failed = sum(latency is None for latency in latencies_s)
+    late = sum(latency is not None and latency > slo_s for latency in latencies_s)
+    return Outcome(len(latencies_s), late, failed)
+
+
+def integral(changes: Sequence[tuple[float, int]], *, begin_s: float, end_s: float) -> float:
+    """Count x seconds between two times, of a count told as (time, count) in order; 0 before the first."""
+    ends = [*(at for at, _ in changes[1:]), end_s]
+    held = ((max(at, begin_s), min(until, end_s), count) for (at, count), until in zip(changes, ends, strict=False))
+    return sum(count * max(until - at, 0.0) for at, until, count in held)

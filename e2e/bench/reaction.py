@@ -1,0 +1,74 @@
+"""`python -m e2e.bench.reaction [--only PART ...]`: run the parts, and write build/bench/reaction.json and its page.
+
+part     what                                                            takes about   needs root
+one      load step to /scale, one model on real Triton, ten times        5 min         yes
+fleet    the same among 200 and 1,000 models, and the operator's cost    8 min
+loop     10,000 models in the decision loop alone                        1 min
+step     a step and bursts on pods that take 20 s to load                12 min        yes
+peers    the same step with a fixed count and with an HPA on the queue   13 min        yes
+parity   the counts of HPA and Direct, 1 to 40 and back                  7 min
+"""
+
+import argparse
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from types import FrameType
+
+from e2e.bench import fleet, loop, one, page, parity, rows, step
+from e2e.bench.errors import BenchError
+from e2e.bench.plane import alone
+from e2e.bench.rows import PARTS, Row
+from e2e.cluster.errors import ClusterError
+from e2e.cluster.progress import say
+from e2e.demo.errors import DemoError
+
+_RUNS: dict[str, Callable[[], list[Row]]] = {
+    "one": one.run,
+    "fleet": fleet.run,
+    "loop": loop.run,
+    "step": step.run,
+    "peers": step.run_peers,
+    "parity": parity.run,
+}
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the parts; returns 0, 1 where one broke (the others go on), 130 where it was interrupted."""
+    parser = argparse.ArgumentParser(prog="python -m e2e.bench.reaction", description="How quickly Halcyon reacts.")
+    parser.add_argument("--only", action="append", choices=PARTS, help="this part alone; may be given more than once")
+    parser.add_argument("--beside", action="store_true", help="measure although another cluster is up")
+    parser.add_argument("--page", action="store_true", help="run nothing; write the page from the JSON")
+    options = parser.parse_args(arguments)
+    # A cluster, an operator, a load: what was started must end with us, also when we are told to stop.
+    signal.signal(signal.SIGTERM, _interrupt)
+    broken = []
+    try:
+        for part in () if options.page else options.only or PARTS:
+            began_s = time.monotonic()
+            say(f"part {part}")
+            try:
+                with alone(beside=options.beside):
+                    found = _RUNS[part]()
+            except (BenchError, ClusterError, DemoError, AssertionError) as error:
+                # AssertionError: how the operator's process tells that it did not come up.
+                broken.append(part)
+                print(f"part {part}: {error}", file=sys.stderr)
+                continue
+            rows.write(part, found)
+            say(f"part {part}: {time.monotonic() - began_s:.0f} s")
+    except KeyboardInterrupt:
+        print("stopped; parts that were done are in the file", file=sys.stderr)
+        return 130
+    page.write(rows.read())
+    say(f"{rows.FILE.name} and {page.PAGE.name}: {len(rows.read())} runs")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

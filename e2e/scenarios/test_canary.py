@@ -1,0 +1,52 @@
+"""A canary on real Triton, under load: one that fails is found by its failures and goes; a good one takes over without loss."""
+
+from typing import Any
+
+from e2e.demo import models
+from e2e.demo.coldstart import ColdStart
+from e2e.demo.kube import Kube, wait_for
+from e2e.scenarios.test_rollout import document, files, load, revision, rollout, serve, wait_phase
+
+_STEPS = [{"weight": 30, "pause": "5s"}]
+
+
+def _slot(kube: Kube, name: str, slot: str) -> set[str]:
+    """A slot's pods that are not on their way out: those of a canary before may still be."""
+    there = [p["metadata"] for p in kube.pods(name, "server") if not p["metadata"].get("deletionTimestamp")]
+    return {meta["name"] for meta in there if meta["labels"].get("serving.halcyon.dev/slot") == slot}
+
+
+def _canary(name: str, analysis: str) -> dict[str, Any]:
+    return document(name, gpus=0, strategy="Canary", canary={"steps": _STEPS, "analysis": analysis})
+
+
+def test_a_canary_that_fails_goes_by_itself_and_a_good_one_takes_over_without_loss(
+    kube: Kube,
+    digits: ColdStart,  # noqa: ARG001  # it comes first
+) -> None:
+    name = "canaried"
+    try:
+        first = serve(kube, _canary(name, "On"))
+        with load(kube, name) as reports:
+            kube.apply(files(name, factor=3, failing_below=8))
+            # Half of what it is asked fails.
+            wait_phase(kube, name, "RolledBack", target=first, limit_s=90)
+            assert rollout(kube, name)["failed"]["reason"] == "CanaryWorse"
+            assert revision(kube, name)["current"] == first
+        # Half of three in ten, for as long as it took to see it.
+        failed, answered = sum(r.failed for r in reports), sum(r.answered for r in reports)
+        assert 0 < failed < 0.2 * answered, reports
+
+        kube.apply(files(name, factor=4), _canary(name, "Off"))
+        with load(kube, name) as reports:
+            wait_for(lambda: "canary" in rollout(kube, name) and models.ready_servers(kube, name) == 2,
+                     what="the count is split", limit_s=60)  # fmt: skip
+            wait_for(lambda: bool(_slot(kube, name, "b")), what="the canary's pods", limit_s=60)
+            canaries = _slot(kube, name, "b")
+            wait_phase(kube, name, "Complete", target=first, limit_s=120)
+            wait_for(lambda: not _slot(kube, name, "a"), what="the old pods go", limit_s=60)
+            # Promotion has restarted no pod.
+            assert canaries <= _slot(kube, name, "b")
+        assert [r.failed for r in reports] == [0, 0], reports
+    finally:
+        models.delete(kube, name, wait=False)

@@ -1,0 +1,269 @@
+"""Nothing is lost: what Kubernetes and Halcyon do to a model's pods, under a load that repeats nothing.
+
+One model takes all of it under one load of both protocols; each test asks what one event has cost.
+"""
+
+import json
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+import tritonclient.grpc as grpc_client
+from tritonclient.utils import InferenceServerException
+
+from e2e.demo import models
+from e2e.demo.errors import DemoError
+from e2e.demo.kube import SYSTEM, Kube, is_ready, wait_for
+from e2e.demo.models import GRPC_PORT, HTTP_PORT
+from e2e.load.process import RunningLoad
+from e2e.load.settings import Load, Report
+from e2e.scenarios import processes
+
+NAME = "loss"
+KILLED = "server killed"
+CLIENTS = 8
+DRAIN_S = 8
+_AFTER_S = 1.5
+"""A second's sample tells of the second before it."""
+_LIMIT_S = 90
+
+
+@dataclass
+class Model:
+    """The model and what is done to it."""
+
+    kube: Kube
+    name: str
+    servers: int = 3
+
+    def names(self, component: Literal["server", "balancer"]) -> set[str]:
+        return {pod["metadata"]["name"] for pod in self.kube.pods(self.name, component)}
+
+    def whole(self, *, without: set[str] = frozenset()) -> None:  # type: ignore[assignment]  # nobody changes it
+        """Wait until all pods are there and Ready, and none of `without`."""
+
+        def is_whole() -> bool:
+            for component, count in (("server", self.servers), ("balancer", 2)):
+                pods = self.kube.pods(self.name, component)
+                names = {pod["metadata"]["name"] for pod in pods}
+                if len(pods) != count or names & without or not all(map(is_ready, pods)):
+                    return False
+            return True
+
+        wait_for(is_whole, what=f"{self.name} is whole", limit_s=_LIMIT_S)
+
+    def patch(self, spec: Mapping[str, Any]) -> None:
+        patch = json.dumps({"spec": spec})
+        self.kube("patch", "modeldeployment", self.name, "--type=merge", f"--patch={patch}")
+
+    def scale(self, count: int) -> None:
+        self.patch({"replicas": count})
+        self.servers = count
+        self.whole()
+
+    def evict(self, component: Literal["server", "balancer"]) -> None:
+        """As a node's drain does it: again while the budget forbids it."""
+        pod = min(self.names(component))
+        path = f"/api/v1/namespaces/{self.kube.namespace}/pods/{pod}/eviction"
+        eviction = json.dumps({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}})
+
+        def evicted() -> bool:
+            try:
+                self.kube("create", "--raw", path, "--filename=-", stdin=eviction)
+            except DemoError as error:
+                if "disruption budget" not in str(error):
+                    raise
+                return False
+            return True
+
+        wait_for(evicted, what=f"{pod} may be evicted", limit_s=30)
+        self.whole(without={pod})
+
+    def roll_out(self) -> None:
+        old = self.names("server")
+        self.patch({"batching": {"maxQueueDelay": "3ms"}})
+        self.whole(without=old)
+
+    def restart_balancers(self) -> None:
+        old = self.names("balancer")
+        self.kube("rollout", "restart", f"deployment/{self.name}-balancer")
+        self.whole(without=old)
+
+    def restart_operator(self) -> None:
+        self.kube("rollout", "restart", "deployment/halcyon", namespace=SYSTEM)
+        self.kube("rollout", "status", "deployment/halcyon", f"--timeout={_LIMIT_S}s", namespace=SYSTEM)
+        self.whole()
+
+    def kill(self, component: Literal["server", "balancer"], container: str, command: str) -> None:
+        """Kill a container's process with SIGKILL, and wait until another has its place."""
+        pod = self.kube.pods(self.name, component)[0]
+        before = processes.restarts(pod, container)
+        assert processes.kill(pod, lambda told: command in told) >= 1
+
+        def is_back() -> bool:
+            uid = pod["metadata"]["uid"]
+            now = next((p for p in self.kube.pods(self.name, component) if p["metadata"]["uid"] == uid), None)
+            return now is not None and is_ready(now) and processes.restarts(now, container) > before
+
+        wait_for(is_back, what=f"{container} is back", limit_s=60)
+
+
+EVENTS: dict[str, Callable[[Model], None]] = {
+    "scale down": lambda model: model.scale(2),
+    "rollout": Model.roll_out,
+    "eviction of a server": lambda model: model.evict("server"),
+    "operator restart": Model.restart_operator,
+    "agent killed": lambda model: model.kill("balancer", "agent", "halcyon agent"),
+    KILLED: lambda model: model.kill("server", "triton", "tritonserver"),
+    "balancer rollout": Model.restart_balancers,
+}
+
+
+@dataclass
+class Cost:
+    """What a load has brought while one thing happened."""
+
+    answered: int = 0
+    failures: dict[str, int] = field(default_factory=dict)
+
+    def add(self, report: Report) -> None:
+        self.answered += report.answered
+        for kind, count in report.failures.items():
+            self.failures[kind] = self.failures.get(kind, 0) + count
+
+
+@pytest.fixture(scope="module")
+def model(kube: Kube, served: Callable[..., str]) -> Model:
+    """Three servers behind two balancers; a drain that a test can wait for."""
+    document = models.variant(NAME, replicas=3, gpus=0)
+    document["spec"]["traffic"] = {"balancerReplicas": 2, "drain": f"{DRAIN_S}s"}
+    made = Model(kube, served(document, replicas=3))
+    made.whole()
+    return made
+
+
+@pytest.fixture(scope="module")
+def costs(model: Model) -> dict[str, Cost]:
+    """All events, one after the other, under one load; by event."""
+    found = {event: Cost() for event in EVENTS}
+    now = next(iter(EVENTS))
+
+    def tell(report: Report) -> None:
+        found[now].add(report)
+
+    with ExitStack() as stack:
+        for load in _loads(model):
+            stack.enter_context(RunningLoad(load, watch=tell)).began_s()
+        for event, happen in EVENTS.items():
+            now = event
+            began_s = time.monotonic()
+            happen(model)
+            time.sleep(_AFTER_S)
+            print(f"{event}: {time.monotonic() - began_s:.0f} s, {found[event]}", flush=True)
+    return found
+
+
+def _loads(model: Model) -> Iterator[Load]:
+    """Keep-alive over HTTP, and two long-lived channels of gRPC."""
+    common: dict[str, Any] = {
+        "model": model.name,
+        "clients": CLIENTS,
+        "pause_s": 0.02,
+        "duration_s": 600,
+        "channels": 2,
+    }
+    yield Load(address=model.kube.must_address(model.name, HTTP_PORT), protocol="http", **common)
+    yield Load(address=model.kube.must_address(model.name, GRPC_PORT), protocol="grpc", **common)
+
+
+@pytest.mark.parametrize("event", [event for event in EVENTS if event != KILLED])
+def test_no_request_is_lost(costs: dict[str, Cost], event: str) -> None:
+    assert costs[event].failures == {}
+    assert costs[event].answered > 100
+
+
+def test_a_killed_server_costs_at_most_what_it_was_computing(costs: dict[str, Cost]) -> None:
+    # Of two servers one; those whose answer had not begun were sent to the other.
+    assert sum(costs[KILLED].failures.values()) <= CLIENTS, costs[KILLED]
+    assert costs[KILLED].answered > 100
+
+
+class Streaming:
+    """A stream to one pod: a message is sent when the one before it was answered."""
+
+    def __init__(self, address: str, name: str) -> None:
+        self.answers: list[str] = []
+        self.sent = 0
+        self.ended: InferenceServerException | None = None
+        self.lasted_s = 0.0
+        self._address, self._name = address, name
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def join(self, limit_s: float) -> None:
+        self._thread.join(limit_s)
+
+    def _run(self) -> None:
+        came: queue.Queue[tuple[Any, InferenceServerException | None]] = queue.Queue()
+        tensor = grpc_client.InferInput("pixels", [1, 64], "FP32")
+        tensor.set_data_from_numpy(np.ones((1, 64), np.float32))
+        began_s = time.monotonic()
+        with grpc_client.InferenceServerClient(self._address) as client:
+            client.start_stream(lambda result, error: came.put((result, error)))
+            while self.ended is None and time.monotonic() - began_s < 60:
+                try:
+                    client.async_stream_infer(self._name, [tensor])
+                except InferenceServerException:
+                    # It ended between two messages; why, was told already.
+                    self.ended = came.get(timeout=30)[1]
+                    break
+                self.sent += 1
+                result, self.ended = came.get(timeout=30)
+                if result is not None:
+                    self.answers.append(bytes(result.as_numpy("WHO").flat[0]).decode())
+                time.sleep(0.02)
+            self.lasted_s = time.monotonic() - began_s
+
+
+@pytest.mark.usefixtures("costs")
+def test_a_stream_goes_on_until_the_drain_is_over_and_is_told_that_its_pod_went(model: Model) -> None:
+    stream = Streaming(model.kube.must_address(model.name, GRPC_PORT), model.name)
+    wait_for(lambda: len(stream.answers) > 5, what="the stream has answers", limit_s=10, every_s=0.05)
+    (pod,) = set(stream.answers)
+    deleted_s = time.monotonic()
+    model.kube("delete", "pod", pod, "--wait=false")
+    stream.join(30)
+    went_on_s = time.monotonic() - deleted_s
+    assert stream.ended is not None, stream.sent
+    assert "UNAVAILABLE" in str(stream.ended.status()), (stream.ended, went_on_s)
+    # Its time, and what the agent takes to notice; Triton heard of its end after that.
+    assert DRAIN_S - 0.5 <= went_on_s <= DRAIN_S + 3
+    assert set(stream.answers) == {pod}
+    assert stream.sent - len(stream.answers) in {0, 1}, "each message was answered, but for one under way at the end"
+    gone_s = wait_for(lambda: pod not in model.names("server"), what="the pod is gone", limit_s=60) + went_on_s
+    assert gone_s < DRAIN_S + 10, "no connection holds Triton's exit"
+    model.whole(without={pod})
+
+
+@pytest.mark.usefixtures("costs")
+def test_requests_wait_while_the_only_pod_is_replaced(model: Model) -> None:
+    model.scale(1)
+    with ExitStack() as stack:
+        running = [stack.enter_context(RunningLoad(load)) for load in _loads(model)]
+        for load in running:
+            load.began_s()
+        time.sleep(1)
+        model.evict("server")
+        time.sleep(1)
+        reports = [load.stop() for load in running]
+    for report in reports:
+        assert report.failed == 0, report
+        assert report.most_ms is not None
+        assert report.most_ms > 500, "somebody waited for the other pod"
+        assert len(report.who) == 2

@@ -1,0 +1,156 @@
+"""The policy Planner on real pods: a model's capacity is learnt, a step is answered before the HPA asks, zero and back."""
+
+import contextlib
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from e2e.demo import models
+from e2e.demo.kube import Kube, wait_for
+from e2e.demo.models import GRPC_PORT
+from e2e.demo.watch import Change, Watch
+from e2e.load.process import RunningLoad
+from e2e.load.settings import Load, Report
+from halcyon.cli.main import main
+
+NAME = "planned"
+CALM_RPS, STEP_RPS = 25.0, 130.0
+LATENCY_MS = 600
+
+
+@dataclass(frozen=True)
+class Story:
+    """All that happened, in its order."""
+
+    before: dict[str, Any]
+    """The model's status when capacity was known."""
+    change: Change
+    to_scale_s: float
+    scaled: dict[str, Any]
+    """Its status under the step."""
+    explained: str
+    report: Report
+    idle_s: float
+    """From the end of the load until no replica was left."""
+    wake_s: float
+    """From the first request until there was one again."""
+    woken: Report
+    """Of the requests that came while none was there, and after."""
+
+
+def document() -> dict[str, Any]:
+    """Digits with a batch of b in 80 + 6 b ms: 62 requests per second of one replica at most."""
+    made = models.variant(NAME, gpus=0)
+    spec = made["spec"]
+    spec["model"]["parameters"] = {"gpu_ms": "80", "gpu_ms_per_row": "6"}
+    spec["batching"] = {"maxBatchSize": 8, "maxQueueDelay": "2ms"}
+    spec["scaling"] = {
+        "minReplicas": 0,
+        "maxReplicas": 5,
+        "idleAfter": "15s",
+        "targets": {"latency": f"{LATENCY_MS}ms"},
+    }
+    return made
+
+
+@pytest.fixture(scope="module")
+def story(kube: Kube, served: Callable[..., str]) -> Story:
+    """Calm, a step of the load to five times as much, silence, one request; about two minutes."""
+    served(document())
+    address = kube.must_address(NAME, GRPC_PORT)
+
+    def load(rate_rps: float, duration_s: float) -> Load:
+        return Load(address=address, model=NAME, rate_rps=rate_rps, duration_s=duration_s, clients=2000, channels=8)
+
+    with Watch(kube, NAME) as watch:
+        with RunningLoad(load(CALM_RPS, 60)) as calm:
+            # The status tells of values every 10 s at most.
+            wait_for(
+                lambda: "per replica needs 1" in scaling(kube).get("why", ""), what="capacity is known", limit_s=40
+            )
+            before = scaling(kube)
+            calm.stop()
+        with RunningLoad(load(STEP_RPS, 35)) as running:
+            began_s = running.began_s()
+            wait_for(lambda: watch.first_change(since_s=began_s, up=True) is not None, what="it is raised", limit_s=30)
+            wait_for(lambda: models.ready_servers(kube, NAME) > 2, what="three are ready", limit_s=30)
+            wait_for(
+                lambda: scaling(kube).get("current") == scaling(kube).get("desired"),
+                what="the status follows",
+                limit_s=20,
+            )
+            scaled, explained = scaling(kube), explain(kube)
+            report = running.wait()
+        change = watch.first_change(since_s=began_s, up=True)
+        assert change is not None
+        idle_s = wait_for(lambda: count(kube) == 0, what="none is left", limit_s=60)
+        wait_for(lambda: not kube.pods(NAME, "server"), what="the pods are gone", limit_s=60)
+        with RunningLoad(load(2, 20)) as knocking:
+            knocked_s = knocking.began_s()
+            wait_for(lambda: watch.first_change(since_s=knocked_s, up=True) is not None, what="one comes", limit_s=20)
+            up = watch.first_change(since_s=knocked_s, up=True)
+            woken = knocking.wait()
+        assert up is not None
+    return Story(
+        before, change, change.look.at_s - began_s, scaled, explained, report, idle_s, up.look.at_s - knocked_s, woken
+    )
+
+
+def scaling(kube: Kube) -> dict[str, Any]:
+    return ((kube.model(NAME) or {}).get("status") or {}).get("scaling") or {}
+
+
+def count(kube: Kube) -> int:
+    return int((kube.model(NAME) or {})["spec"]["replicas"])
+
+
+def explain(kube: Kube) -> str:
+    """What `halcyon explain` prints."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        assert main(["explain", NAME, "-n", kube.namespace, "--kubeconfig", str(kube.kubeconfig), "--no-color"]) == 0
+    return said.getvalue()
+
+
+def test_capacity_is_learnt_from_the_batches_that_run(story: Story) -> None:
+    assert story.before["policy"] == "Planner"
+    assert story.before["actuator"] == "HPA"
+    assert "per replica needs 1" in story.before["why"]
+
+
+def test_a_step_is_answered_before_the_hpa_asks(story: Story) -> None:
+    assert story.to_scale_s < 6, story
+    assert story.change.after > story.change.before == 1
+
+
+def test_the_count_fits_the_load_and_not_the_queue(story: Story) -> None:
+    # 130 req/s at 62 at most: 3 at least; 5 is what the maximum allows.
+    assert 3 <= story.scaled["desired"] <= 4, story.scaled
+    assert "req/s" in story.scaled["why"]
+
+
+def test_explain_tells_it_to_a_person(story: Story) -> None:
+    assert NAME in story.explained
+    assert "requestRate" in story.explained
+    assert "1 -> " in story.explained
+
+
+def test_most_requests_of_the_step_are_answered(story: Story) -> None:
+    sent = story.report.answered + story.report.failed
+    assert sent > 3000
+    assert story.report.failed < 0.2 * sent, story.report
+
+
+def test_nobody_asks_and_none_is_left_somebody_asks_and_one_comes(story: Story) -> None:
+    assert 10 < story.idle_s < 40
+    assert story.wake_s < 5
+
+
+def test_who_asks_while_none_is_there_waits_and_is_answered(story: Story) -> None:
+    assert story.woken.failed == 0, story.woken
+    assert story.woken.answered > 20
+    assert story.woken.most_ms is not None
+    assert story.woken.most_ms > 1000

@@ -1,0 +1,125 @@
+"""TLS, API keys and the access log on real pods: the kubelet hands over Secrets, and what lacks is told by the status."""
+
+import base64
+import contextlib
+import http.client
+import json
+import ssl
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from e2e.demo import models
+from e2e.demo.coldstart import ColdStart
+from e2e.demo.kube import Kube, wait_for
+from e2e.demo.models import HTTP_PORT
+from halcyon.metricsapi.certificates import Certificates, renewed
+
+NAME, CERTIFICATE, KEYS = "guarded", "guarded-tls", "guarded-keys"
+HOST = "guarded.example"
+KEY = "0123456789abcdef0123456789abcdef"
+HANDED_OVER_S = 120
+"""The kubelet looks at Secrets once a minute or so."""
+
+
+def document() -> dict[str, Any]:
+    made = models.variant(NAME, gpus=0)
+    made["spec"]["traffic"] |= {
+        "tls": {"secretName": CERTIFICATE},
+        "apiKeys": {"secretName": KEYS},
+        "accessLog": "All",
+    }
+    return made
+
+
+def secret(name: str, **data: str) -> dict[str, Any]:
+    encoded = {key.replace("_", "."): base64.b64encode(text.encode()).decode() for key, text in data.items()}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": encoded}
+
+
+def put(kube: Kube, made: Certificates) -> None:
+    kube.apply(secret(CERTIFICATE, tls_crt=made.serving.cert_pem, tls_key=made.serving.key_pem))
+
+
+class _Named(http.client.HTTPSConnection):
+    """To an address, whose certificate is for `HOST`."""
+
+    def connect(self) -> None:
+        http.client.HTTPConnection.connect(self)
+        self.sock = self._context.wrap_socket(self.sock, server_hostname=HOST)  # type: ignore[attr-defined]  # a private name
+
+
+def asked(kube: Kube, path: str, *, trusting: Certificates, key: str = KEY) -> int:
+    """Status of the answer.
+
+    Raises:
+        OSError: it can't be reached, or shows another certificate.
+    """
+    host, _, port = kube.must_address(NAME, HTTP_PORT).rpartition(":")
+    context = ssl.create_default_context(cadata=trusting.bundle_pem)
+    with contextlib.closing(_Named(host, int(port), context=context, timeout=10)) as connection:
+        connection.request("GET", path, headers={"Authorization": f"Bearer {key}"} if key else {})
+        return connection.getresponse().status
+
+
+def serves(kube: Kube, made: Certificates) -> bool:
+    try:
+        return asked(kube, "/v2/health/ready", trusting=made) == 200
+    except OSError:
+        return False
+
+
+def trouble(kube: Kube) -> str:
+    found = kube.condition(NAME, "BalancerReady") or {}
+    return str(found.get("message")) if found.get("reason") == "BalancerTrouble" else ""
+
+
+@pytest.fixture(scope="module")
+def certificates() -> tuple[Certificates, Certificates]:
+    """Two that have nothing in common."""
+    first, second = (renewed(None, (HOST,), datetime.now(UTC)) for _ in range(2))
+    return first, second
+
+
+def test_secrets_that_lack_are_told_and_what_comes_is_served(
+    kube: Kube,
+    digits: ColdStart,  # noqa: ARG001  # it comes first
+    certificates: tuple[Certificates, Certificates],
+    served: Callable[..., str],
+) -> None:
+    first, second = certificates
+    kube.apply(document())
+    lacks = f"Secret {CERTIFICATE}: there is no tls.crt"
+    wait_for(
+        lambda: lacks in trouble(kube) and f"Secret {KEYS}: there is no API key" in trouble(kube),
+        what=lacks,
+        limit_s=60,
+    )
+    assert (kube.condition(NAME, "Ready") or {})["status"] == "False"
+    # Not stuck before its start, where only an Event of the pod would say why.
+    wait_for(
+        lambda: [pod["status"]["phase"] for pod in kube.pods(NAME, "balancer")] == ["Running"],
+        what="it runs",
+        limit_s=30,
+    )
+
+    put(kube, first)
+    kube.apply(secret(KEYS, alice=KEY))
+    served(document())
+    wait_for(lambda: serves(kube, first), what="the first certificate is served", limit_s=HANDED_OVER_S)
+    wait_for(
+        lambda: (kube.condition(NAME, "BalancerReady") or {})["reason"] == "BalancerReady",
+        what="no trouble",
+        limit_s=30,
+    )
+    assert asked(kube, "/v2/health/ready", trusting=first, key="") == 401
+    assert asked(kube, "/v2/health/ready", trusting=first, key=KEY[1:]) == 401
+
+    put(kube, second)
+    wait_for(lambda: serves(kube, second), what="the second certificate is served", limit_s=HANDED_OVER_S)
+    log = kube("logs", f"deploy/{NAME}-balancer", "-c", "haproxy")
+    lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
+    assert {(line["status"], line["client"]) for line in lines} >= {(200, "alice"), (401, None)}
+    assert KEY not in log

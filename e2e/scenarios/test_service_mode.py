@@ -1,0 +1,107 @@
+"""Models without balancers, on real pods: channels find pods that come later, nobody notices one that goes, the planner still knows.
+
+The operator reads these pods itself; in the other scenarios agents do.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from e2e.demo import models
+from e2e.demo.kube import Kube, wait_for
+from e2e.demo.models import GRPC_PORT
+from e2e.load.process import RunningLoad
+from e2e.load.settings import Load, Report
+
+NAME = "plain"
+DRAIN_S = 9
+AGE_S = 6
+"""Of a channel, which follows the drain."""
+CALM_RPS, STEP_RPS = 25.0, 130.0
+
+
+@dataclass(frozen=True)
+class Story:
+    """All that happened, in its order."""
+
+    calm: dict[str, Any]
+    """The status's part of scaling, when capacity was known."""
+    step: Report
+    """Of two channels, while pods came."""
+    evicted: str
+    after: Report
+    """Of two channels, while that pod went."""
+
+
+def document() -> dict[str, Any]:
+    """Digits with a batch of b in 80 + 6 b ms: 62 requests per second of one replica at most."""
+    made = models.variant(NAME, gpus=0)
+    spec = made["spec"]
+    spec["model"]["parameters"] = {"gpu_ms": "80", "gpu_ms_per_row": "6"}
+    spec["batching"] = {"maxBatchSize": 8, "maxQueueDelay": "2ms"}
+    spec["scaling"] = {"minReplicas": 1, "maxReplicas": 3, "targets": {"latency": "600ms"}}
+    spec["traffic"] = {"balancer": "Service", "drain": f"{DRAIN_S}s"}
+    return made
+
+
+@pytest.fixture(scope="module")
+def story(kube: Kube, served: Callable[..., str]) -> Story:
+    """Calm, a step of the load, an eviction under it; about a minute and a half."""
+    served(document())
+    address = kube.must_address(NAME, GRPC_PORT)
+
+    def scaling() -> dict[str, Any]:
+        return (kube.model(NAME) or {}).get("status", {}).get("scaling") or {}
+
+    def load(rate_rps: float) -> Load:
+        return Load(address=address, model=NAME, rate_rps=rate_rps, duration_s=120, clients=2000, channels=2)
+
+    with RunningLoad(load(CALM_RPS)) as running:
+        # The status tells of values every 10 s at most.
+        wait_for(lambda: is_calm(scaling()), what="capacity and rate are known", limit_s=60)
+        calm = scaling()
+        running.stop()
+    with RunningLoad(load(STEP_RPS)) as running:
+        wait_for(lambda: models.ready_servers(kube, NAME) == 3, what="three are ready", limit_s=60)
+        wait_for(lambda: running.done or len(pods_asked(kube)) == 3, what="all are asked", limit_s=3 * AGE_S)
+        step = running.stop()
+    with RunningLoad(load(STEP_RPS / 2)) as running:
+        running.began_s()
+        evicted = min(pods_asked(kube))
+        kube("delete", "pod", evicted, "--wait=false")
+        wait_for(lambda: evicted not in names(kube), what=f"{evicted} is gone", limit_s=60)
+        after = running.stop()
+    return Story(calm, step, evicted, after)
+
+
+def is_calm(scaling: dict[str, Any]) -> bool:
+    told = {signal["name"]: float(signal.get("value", "0")) for signal in scaling.get("signals", ())}
+    return (
+        "per replica needs 1" in scaling.get("why", "") and CALM_RPS / 2 < told.get("requestRate", 0.0) < 2 * CALM_RPS
+    )
+
+
+def names(kube: Kube) -> set[str]:
+    return {pod["metadata"]["name"] for pod in kube.pods(NAME, "server")}
+
+
+def pods_asked(kube: Kube) -> set[str]:
+    """Pods that have answered anything."""
+    return {pod for pod, (requests, _) in models.triton_counts(kube, NAME).items() if requests}
+
+
+def test_the_planner_knows_what_comes_though_no_agent_tells(story: Story) -> None:
+    assert {signal["source"] for signal in story.calm["signals"] if signal["name"] != "gpuUtilization"} == {"scrape"}
+
+
+def test_two_channels_find_the_pods_that_came_later(story: Story) -> None:
+    assert story.step.failures == {}
+    assert len(story.step.who) >= 2, story.step
+
+
+def test_a_pod_that_goes_costs_no_request_of_a_channel(story: Story) -> None:
+    assert story.after.failures == {}
+    assert story.after.answered > 100
+    assert len(story.after.who) >= 2

@@ -1,0 +1,75 @@
+"""`spec.traffic.balancer`: the way that requests take to the servers, and what the rest of a spec can't ask for on it."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+from halcyon.api.types import Rule
+
+Mode = Literal["HAProxy", "Service", "Gateway"]
+
+DIRECT: Final = ("Service", "Gateway")
+"""Modes without balancers of our own: clients meet the servers."""
+
+RULES: Final = (
+    Rule(
+        cel="self.traffic.balancer == 'HAProxy' || !has(self.scaling) || self.scaling.minReplicas > 0",
+        check=lambda m: m.traffic.balancer == "HAProxy" or m.scaling is None or m.scaling.min_replicas > 0,
+        message="spec.scaling.minReplicas is {scaling.minReplicas} and spec.traffic.balancer is {traffic.balancer}: without a "
+        "balancer nobody holds the requests that wake a model; write minReplicas: 1 or balancer: HAProxy",
+    ),
+    Rule(
+        cel="self.traffic.balancer != 'Service' || self.rollout.strategy != 'Canary'",
+        check=lambda m: m.traffic.balancer != "Service" or m.rollout.strategy != "Canary",
+        message="spec.rollout.strategy is {rollout.strategy} and spec.traffic.balancer is {traffic.balancer}: a Service gives no "
+        "revision a share of the requests; write strategy: Auto or balancer: HAProxy",
+    ),
+    Rule(
+        cel="self.traffic.balancer == 'HAProxy' || !has(self.traffic.stickiness)",
+        check=lambda m: m.traffic.balancer == "HAProxy" or m.traffic.stickiness is None,
+        message="spec.traffic.stickiness is set and spec.traffic.balancer is {traffic.balancer}: only a balancer reads headers; write "
+        "balancer: HAProxy or remove stickiness",
+    ),
+    Rule(
+        cel="self.traffic.balancer != 'Gateway' || has(self.traffic.gateway)",
+        check=lambda m: m.traffic.balancer != "Gateway" or m.traffic.gateway is not None,
+        message="spec.traffic.balancer is {traffic.balancer} and spec.traffic.gateway is not set: name the Gateway, for example "
+        "gateway: {{name: edge, namespace: infra}}",
+    ),
+    Rule(
+        cel="self.traffic.balancer != 'Service' || !has(self.traffic.gateway)",
+        check=lambda m: m.traffic.balancer != "Service" or m.traffic.gateway is None,
+        message="spec.traffic.gateway is set and spec.traffic.balancer is {traffic.balancer}; write balancer: Gateway, or HAProxy to keep "
+        "balancers behind the Gateway",
+    ),
+)
+"""Of the whole spec."""
+
+
+def is_direct(spec: Any) -> bool:  # a Spec; that module imports this one
+    """Whether clients reach the servers without a balancer of ours between them."""
+    return spec.traffic.balancer in DIRECT
+
+
+_IN_FORCE: Final = {
+    "Service": {"balancer", "drain", "service"},
+    "Gateway": {"balancer", "drain", "service", "gateway", "request_timeout"},
+}
+"""What of spec.traffic has an effect without a balancer."""
+
+
+def ignored(traffic: Any) -> list[str]:  # a Traffic; that module imports this one
+    """Fields of spec.traffic that are set and do nothing in its mode, a sentence each."""
+    kept = _IN_FORCE.get(traffic.balancer)
+    if kept is None:
+        return []
+    fields = type(traffic).model_fields
+    named = [
+        fields[name].alias or name
+        for name in fields
+        if name not in kept and getattr(traffic, name) != fields[name].get_default(call_default_factory=True)
+    ]
+    return [
+        f"spec.traffic.{name}: there is no balancer to follow it while balancer is {traffic.balancer}; balancer: HAProxy has one"
+        for name in named
+    ]

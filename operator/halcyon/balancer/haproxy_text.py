@@ -1,0 +1,83 @@
+"""Lines of haproxy.cfg from constants and checked values: the only way there is to write one. Pure.
+
+A template is a constant of this package; `$name` in it stands for a value, and a value is a number, a name, an address or a
+path, each checked. There is no way to hand over free text, so nothing that a user chose can be syntax.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+_PATH = re.compile(r"/[A-Za-z0-9_./-]{0,90}")
+_PLACE = re.compile(r"\$([a-z_]+)")
+_MAX_NUMBER = 2**31 - 1
+
+
+class ConfigError(ValueError):
+    """A value that can't stand in haproxy.cfg."""
+
+
+class Writer:
+    """Collects lines; `$name` in a template stands for a checked value."""
+
+    def __init__(self) -> None:
+        """Starts with no line."""
+        self._lines: list[str] = []
+
+    def section(self, template: str, **values: int | str) -> None:
+        """Begin a section.
+
+        Raises:
+            ConfigError: where a value can't stand there; it names the value and a good example. So do the others.
+        """
+        self._lines += ["", self._fill(template, values)]
+
+    def add(self, template: str, **values: int | str) -> None:
+        """One line of the section."""
+        self._lines.append("  " + self._fill(template, values))
+
+    def text(self) -> str:
+        """All lines so far."""
+        return "\n".join(self._lines).lstrip("\n") + "\n"
+
+    @staticmethod
+    def _fill(template: str, values: Mapping[str, int | str]) -> str:
+        return _PLACE.sub(lambda place: _checked(place[1], values[place[1]]), template)
+
+
+def _checked(field: str, value: int | str) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ConfigError(f"{field} is {value!r}; a number or a name is needed")
+    if isinstance(value, int):
+        if not 0 <= value <= _MAX_NUMBER:
+            raise ConfigError(f"{field} is {value}; it must be from 0 to {_MAX_NUMBER}, for example 60000")
+        return str(value)
+    if field == "address":
+        return _address(value)
+    if field in {"file", "ca_file"}:
+        return _match(_PATH, field, value, "/run/halcyon/haproxy.sock")
+    name = _match(_NAME, field, value, "digits-v2")
+    # In regular expressions a dot would stand for any character.
+    return name.replace(".", "[.]") if field == "model_re" else name
+
+
+def _match(pattern: re.Pattern[str], field: str, value: str, example: str) -> str:
+    if not pattern.fullmatch(value):
+        raise ConfigError(f"{field} is {value!r}; it must match {pattern.pattern}, for example {example}")
+    return value
+
+
+def _address(value: str) -> str:
+    try:
+        address = ipaddress.ip_address(value)
+    except ValueError as error:
+        raise ConfigError(f"address is {value!r}; it must be an IP address, for example 10.0.0.7") from error
+    if address.version == 6 and address.scope_id is not None:
+        raise ConfigError(f"address is {value!r}; an address with a zone can't be a server's")
+    return f"[{address}]" if address.version == 6 else str(address)

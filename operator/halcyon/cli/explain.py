@@ -1,0 +1,42 @@
+"""`halcyon explain NAME`: why a ModelDeployment has as many replicas as it has, from what the operator has written of it.
+
+One object is read, nothing is changed. Not here: what is told of it (`reporting`), and how that looks (`text`).
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import click
+
+from halcyon.cli.cluster import Cluster, Place
+from halcyon.cli.options import Output, clustered, emit, formatted, named
+from halcyon.cli.reporting import report
+from halcyon.cli.text import WIDEST, text
+
+_EPILOG = """\
+\b
+examples:
+  halcyon explain resnet50
+  halcyon explain resnet50 -n team -o json
+
+What is told here is in the status too: kubectl get mdep resnet50 -o yaml. What it means: docs/concepts/scaling.md.
+
+exit status: 0, or 2 where there is nothing to explain: no such name, no access, no cluster.
+"""
+
+
+@click.command("explain", epilog=_EPILOG)
+@named()
+@clustered
+@formatted("table", "json", "yaml")
+def main(name: str, place: Place, output: Output) -> int:
+    """Why a ModelDeployment has as many replicas as it has: what was decided, by what, and what became of it."""
+    resource = Cluster(place).model(name)
+    now = datetime.now(UTC)
+    told = report(resource, now)
+    if output.is_data:
+        output.data(told.to_dict())
+    else:
+        emit(text(told, now, width=min(output.width, WIDEST), color=output.color))
+    return 0

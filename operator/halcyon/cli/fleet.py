@@ -1,0 +1,152 @@
+"""ModelDeployments, as the API server has them -> one row each: what `get` and `top` list. Pure.
+
+What isn't known is None or `-`, never 0. Not here: how a table looks (`drawing`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic.alias_generators import to_camel
+
+from halcyon.api import notes
+from halcyon.cli import lenient
+from halcyon.cli.text import ago
+
+Json = Mapping[str, Any]
+SortKey = Literal["queue", "gpu", "cost", "name"]
+NONE = "-"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One model."""
+
+    namespace: str
+    name: str
+    ready: str
+    """Of the condition: True, False or Unknown."""
+    reason: str
+    replicas: str
+    """Ready and wanted pods."""
+    max_replicas: int | None
+    queue: str
+    """Waiting requests, and beside them the target where there is one."""
+    gpu: str
+    """Percent, the mean of the ready pods."""
+    batch: str
+    url: str
+    created: datetime | None
+    image: str
+    policy: str
+    actuator: str
+    scaled: datetime | None
+    """When the count asked for changed last."""
+    waiting: float | None
+    utilization: float | None
+    gpus: int
+    """GPUs of the pods that exist."""
+    note: str
+    """The reason that a person gave for a count or a pause."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
+        found = {to_camel(name): value for name, value in vars(self).items()}
+        return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in found.items()}
+
+
+def row(model: Json) -> Row:
+    """The row of a model."""
+    meta, spec, status = (lenient.mapping(model.get(part)) for part in ("metadata", "spec", "status"))
+    summary, scaling = lenient.mapping(status.get("summary")), lenient.mapping(status.get("scaling"))
+    conditions = {str(c.get("type")): c for c in lenient.mappings(status.get("conditions"))}
+    gpu = lenient.mapping(lenient.mapping(spec.get("runtime")).get("gpu"))
+    per_pod = lenient.count(gpu.get("count", 1)) or 0
+    signals = {str(s.get("name")): s for s in lenient.mappings(scaling.get("signals"))}
+    decisions = lenient.mappings(scaling.get("decisions"))
+    queue, use = (lenient.text(summary.get(name)) or NONE for name in ("queue", "gpu"))
+    return Row(
+        namespace=str(meta.get("namespace")),
+        name=str(meta.get("name")),
+        ready=str(conditions.get("Ready", {}).get("status") or "Unknown"),
+        reason=lenient.text(summary.get("state")) or NONE,
+        replicas=lenient.text(summary.get("ready")) or f"?/{spec.get('replicas', 1)}",
+        max_replicas=lenient.count(lenient.mapping(spec.get("scaling")).get("maxReplicas")),
+        queue=queue,
+        gpu=use.removesuffix("%"),
+        batch=lenient.text(summary.get("batch")) or NONE,
+        url=lenient.text(lenient.mapping(status.get("endpoints")).get("http")) or NONE,
+        created=lenient.time(meta.get("creationTimestamp")),
+        image=lenient.text(status.get("runtimeImage")) or NONE,
+        policy=lenient.text(scaling.get("policy")) or NONE,
+        actuator=lenient.text(scaling.get("actuator")) or NONE,
+        scaled=lenient.time(decisions[0].get("time")) if decisions else None,
+        waiting=_number(lenient.mapping(signals.get("queueDepth")).get("value"), queue.partition("/")[0]),
+        utilization=_number(use.removesuffix("%")),
+        gpus=per_pod * (lenient.count(lenient.mapping(status.get("replicas")).get("total")) or 0),
+        note=notes.reason({"annotations": lenient.mapping(meta.get("annotations"))}),
+    )
+
+
+def _number(*texts: object) -> float | None:
+    """The first of them that is a number."""
+    for text in texts:
+        try:
+            return float(str(text))
+        except ValueError:
+            continue
+    return None
+
+
+def listed(rows: Sequence[Row], now: datetime, *, wide: bool, everywhere: bool) -> tuple[list[str], list[list[str]]]:
+    """Head and cells of the list: the columns of `kubectl get mdep`."""
+    head = ["NAME", "READY", "REASON", "REPLICAS", "MAX", "QUEUE", "GPU%", "BATCH", "URL", "AGE"]
+    head += ["IMAGE", "POLICY", "ACTUATOR", "SCALED"] if wide else []
+    cells = []
+    for one in rows:
+        most = NONE if one.max_replicas is None else str(one.max_replicas)
+        line = [one.name, one.ready, one.reason, one.replicas, most, one.queue, one.gpu, one.batch, one.url]
+        line.append(ago(one.created, now))
+        cells.append(line + ([one.image, one.policy, one.actuator, ago(one.scaled, now)] if wide else []))
+    if everywhere:
+        return ["NAMESPACE", *head], [[one.namespace, *line] for one, line in zip(rows, cells, strict=True)]
+    return head, cells
+
+
+def ordered(rows: Sequence[Row], by: SortKey) -> list[Row]:
+    """The most first; what isn't known last; equals by namespace and name."""
+
+    def key(one: Row) -> tuple[float, str, str]:
+        amount = {"queue": one.waiting, "gpu": one.utilization, "cost": float(one.gpus), "name": 0.0}[by]
+        return (1.0 if amount is None else -amount, one.namespace, one.name)
+
+    return sorted(rows, key=key)
+
+
+def topped(
+    rows: Sequence[Row], *, price: float | None, wide: bool, everywhere: bool
+) -> tuple[list[str], list[list[str]]]:
+    """Head and cells of `top`, with a line for all of them together. `price` is that of a GPU for an hour."""
+    head = ["NAME", "REPLICAS", "MAX", "QUEUE", "GPU%", "GPUS"] + (["COST/H"] if price is not None else [])
+    head += (["BATCH", "POLICY", "SCALED BY"] if wide else []) + ["REASON"]
+    cells = []
+    for one in rows:
+        most = NONE if one.max_replicas is None else str(one.max_replicas)
+        line = [one.name, one.replicas, most, one.queue, one.gpu, str(one.gpus)]
+        line += [f"{one.gpus * price:.2f}"] if price is not None else []
+        line += [one.batch, one.policy, one.actuator] if wide else []
+        cells.append([*line, one.reason + (f": {one.note}" if one.note else "")])
+    waiting = [one.waiting for one in rows if one.waiting is not None]
+    total = [f"{len(rows)} models", "", "", f"{sum(waiting):.0f}" if waiting else NONE, ""]
+    gpus = sum(one.gpus for one in rows)
+    total += [str(gpus)] + ([f"{gpus * price:.2f}"] if price is not None else [])
+    total += [""] * (len(head) - len(total))
+    if len(rows) > 1:
+        cells.append(total)
+    if everywhere:
+        spaces = [*(one.namespace for one in rows), ""]
+        return ["NAMESPACE", *head], [[space, *line] for space, line in zip(spaces, cells, strict=False)]
+    return head, cells

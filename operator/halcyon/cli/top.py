@@ -1,0 +1,55 @@
+"""`halcyon top`: models by what they have to do and what they cost. Not here: what is told of one (`fleet`)."""
+
+from __future__ import annotations
+
+import click
+
+from halcyon.cli import fleet
+from halcyon.cli.cluster import Cluster, Place
+from halcyon.cli.fleet import SortKey
+from halcyon.cli.options import Output, clustered, emit, formatted
+
+_EPILOG = """\
+\b
+examples:
+  halcyon top
+  halcyon top -A --sort gpu
+  halcyon top -A --sort cost --gpu-price 2.50
+
+QUEUE is the number of requests that wait and, where there is a target, how many the ready servers are to have. GPUS are those of the pods that
+exist, busy or not. What isn't known is -, and ? where a signal is missing.
+
+exit status: 0, or 2 where nothing can be had: no access, no cluster.
+"""
+
+
+@click.command("top", epilog=_EPILOG)
+@click.option(
+    "--sort",
+    "by",
+    type=click.Choice(["queue", "gpu", "cost", "name"]),
+    default="queue",
+    help="The most first: waiting requests (where it is left out), mean GPU utilisation, GPUs held; or by name.",
+)
+@click.option(
+    "--gpu-price",
+    "price",
+    type=click.FloatRange(min=0),
+    metavar="PRICE",
+    help="Of one GPU for an hour, in your currency: shows the column COST/H.",
+)
+@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Those of all namespaces.")
+@clustered
+@formatted("table", "wide", "json", "yaml")
+def main(by: SortKey, price: float | None, everywhere: bool, place: Place, output: Output) -> int:  # fmt: skip
+    """Show models with their replicas, queue, GPU utilisation and the GPUs that they hold."""
+    rows = fleet.ordered([fleet.row(model) for model in Cluster(place).models(everywhere=everywhere)], by)
+    if output.is_data:
+        costs = {} if price is None else {one: one.gpus * price for one in rows}
+        output.data([one.to_dict() | ({"costPerHour": costs[one]} if costs else {}) for one in rows])
+        return 0
+    from halcyon.cli import drawing  # noqa: PLC0415  # rich: a quarter of a second that wrong usage needn't wait for
+
+    head, cells = fleet.topped(rows, price=price, wide=output.form == "wide", everywhere=everywhere)
+    emit(drawing.lines(drawing.table_page(head, cells), width=output.width, color=output.color))
+    return 0

@@ -1,0 +1,99 @@
+"""What the surroundings of a model allow, whatever its signals ask for: its namespace's quotas, the site's GPU budget.
+
+Not here: how quotas are read (`quotas`), how the budget is shared (`site_budget`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+
+from halcyon.api.spec import Spec
+from halcyon.control import pods, quotas
+from halcyon.control.caches import QUOTA_WORD, Caches
+from halcyon.control.found import servers
+from halcyon.control.kinds import Key
+from halcyon.control.site_budget import SiteBudget
+from halcyon.scaling.verdict import Ceiling, Verdict, limited
+
+SETTLED_S = 2.0
+"""Pods that have just come may not be counted yet in what is known of the quotas: until then there is no room for more."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What the quotas have allowed a model."""
+
+    present: int
+    """Pods that it has,"""
+    since: float
+    """and since when so many; monotonic, in seconds."""
+    told: quotas.Room
+
+
+@dataclass
+class Ceilings:
+    """Limits decisions by them."""
+
+    caches: Caches
+    spec_of: Callable[[Key], Spec | None]
+    """The spec in force."""
+    clock: Callable[[], float]
+    """Monotonic, in seconds."""
+    budget: SiteBudget | None = None
+    """None: the site has none."""
+
+    _rooms: dict[Key, _Known] = field(default_factory=dict)
+
+    def over(self, key: Key, spec: Spec, made: Verdict) -> Verdict:
+        """The decision within what is allowed."""
+        is_active = spec.scaling is not None and spec.scaling.mode == "Active"
+        wanted = made.desired if made.desired is not None and is_active else made.current
+        found = [self._budgeted(key, spec, wanted, made.current)]
+        if made.desired is not None and made.desired > made.current:
+            found.append(self._room(key, made.current))
+        return limited(made, (ceiling for ceiling in found if ceiling is not None))
+
+    def forget(self, key: Key) -> None:
+        """The model is gone."""
+        self._rooms.pop(key, None)
+        if self.budget is not None:
+            self.budget.forget(key)
+
+    def share(self, decided: AbstractSet[Key]) -> Iterable[Key]:
+        """Share the budget anew; gives the models that may have more. Those that aren't `decided` for hold what they have."""
+        if self.budget is None:
+            return ()
+        there = set(self.caches.resources.keys())
+        for key in self.budget.known() - there:
+            self.budget.forget(key)
+        for key in there:
+            if key not in decided and (spec := self.spec_of(key)) is not None:
+                count = self.caches.replicas(key)
+                self.budget.ask(key, wanted=count, current=count, gpus=spec.runtime.gpu.count)
+        return self.budget.share()
+
+    def _budgeted(self, key: Key, spec: Spec, wanted: int, current: int) -> Ceiling | None:
+        if self.budget is None:
+            return None
+        priority = max((pods.priority(pod) for pod in self.caches.pods.find(key.namespace, key.name)), default=0)
+        return self.budget.ask(key, wanted=wanted, current=current, gpus=spec.runtime.gpu.count, priority=priority)
+
+    def _room(self, key: Key, current: int) -> Ceiling | None:
+        """What the quotas allow to grow to; what is in force already isn't taken back for them."""
+        there = self.caches.quotas.find(key.namespace, QUOTA_WORD)
+        deployment = servers(self.caches, key) if there else None
+        if deployment is None:
+            return None
+        present = sum(pods.is_live(pod) for pod in self.caches.pods.find(key.namespace, key.name))
+        room = quotas.room(there, deployment["spec"]["template"]["spec"], present=present)
+        if room is None:
+            return None
+        now = self.clock()
+        known = self._rooms.get(key)
+        since = -math.inf if known is None else known.since if known.present == present else now
+        told = room if known is None or now - since >= SETTLED_S else known.told
+        self._rooms[key] = _Known(present, since, told)
+        return Ceiling("quota", max(told.pods, current), told.say())

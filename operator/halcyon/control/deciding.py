@@ -1,0 +1,265 @@
+"""One model's decision, by its policy, with what is remembered from one to the next.
+
+    policy     actuator   batches seen   decided by
+    Planner    any        yes            the planner
+    Planner    any        no             the HPA's rules: what one replica can do is not known yet
+    Rules      Direct     -              the HPA's rules
+    Rules      HPA        -              nobody here: the HPA itself
+
+A planner that knows less than a day of its model's past asks the site's Prometheus for it, where there is one; it decides without
+waiting.
+
+Not here: when to decide and what becomes of it (`scaler`), how (`scaling.planner`, `scaling.direct`).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass, field, replace
+
+from halcyon.api import defaults
+from halcyon.api.spec import Spec, mode
+from halcyon.control.histories import Histories
+from halcyon.control.kinds import Key
+from halcyon.control.memories import Saved
+from halcyon.control.plan import Actuator
+from halcyon.control.sensing import Sensing
+from halcyon.scaling import direct, verdict
+from halcyon.scaling.observations import Missing
+from halcyon.scaling.pace import Memory
+from halcyon.scaling.planner.objectives import largest, objectives, schedules, windows
+from halcyon.scaling.planner.planner import bounds, plan
+from halcyon.scaling.planner.reading import Objectives, Reading
+from halcyon.scaling.planner.result import Plan, PlannerMemory
+from halcyon.scaling.planner.shifted import shifted
+from halcyon.scaling.schedule import InForce, in_force
+from halcyon.scaling.season import DAY, History
+from halcyon.scaling.verdict import Signal, Verdict
+from halcyon.signals.epoch import Epoch
+
+log = logging.getLogger(__name__)
+
+SCRAPE = "scrape"
+"""Source of signals that the operator has read from the servers itself, where there are no agents."""
+
+
+@dataclass(frozen=True)
+class _Ruled:
+    """The last decision by the HPA's rules: they are asked at the HPA's pace."""
+
+    at: float
+    """Monotonic."""
+    verdict: Verdict
+    written: Memory
+    unwritten: Memory
+
+    def is_good(self, now: float, current: int) -> bool:
+        """Whether it still stands: it is not old, knew all it needed, and nobody else has written the count."""
+        if now - self.at >= direct.SYNC_S or self.verdict.unknown:
+            return False
+        return current in {self.verdict.current, self.verdict.desired}
+
+
+@dataclass(frozen=True, slots=True)
+class _Aimed:
+    """The objectives of a model, and what they were made of."""
+
+    spec: Spec
+    opened: InForce | None
+    batches: Mapping[int, tuple[int, float]] | None
+    largest: int | None
+    aims: Objectives
+
+
+@dataclass
+class Deciding:
+    """Decides, and remembers."""
+
+    sensing: Sensing
+    kept: MutableMapping[Key, Saved] = field(default_factory=dict)
+    """What an earlier process has learnt, of models that were not planned for here yet."""
+    histories: Histories | None = None
+    """None where the site has no Prometheus."""
+
+    _planner: dict[Key, PlannerMemory] = field(default_factory=dict)
+    _ruled: dict[Key, _Ruled] = field(default_factory=dict)
+    _windows: dict[Key, tuple[Spec, InForce]] = field(default_factory=dict)
+    _aims: dict[Key, _Aimed] = field(default_factory=dict)
+    _epoch: Epoch = field(init=False)
+    """What the planner's memories have their times by."""
+
+    def __post_init__(self) -> None:
+        """Nothing is remembered yet."""
+        self._epoch = self.sensing.epoch
+
+    def decide(self, key: Key, spec: Spec, actuator: Actuator, now: float) -> Verdict:
+        """The decision for a model that has `scaling`; `now` is monotonic."""
+        made = self._decided(key, spec, actuator, now)
+        if not mode.is_direct(spec):
+            return made
+        told = (replace(s, source=SCRAPE) if s.source == Signal("").source else s for s in made.signals)
+        return replace(made, signals=tuple(told))
+
+    def _decided(self, key: Key, spec: Spec, actuator: Actuator, now: float) -> Verdict:
+        if defaults.policy(spec) == "Planner":
+            return self._planned(key, spec, now)
+        self._planner.pop(key, None)
+        if actuator is Actuator.DIRECT:
+            return self._by_rules(key, spec, now)
+        current = self.sensing.caches.replicas(key)
+        signals = self.sensing.signals(key, spec)
+        unknown = "; ".join(f"{signal.name}: {signal.missing}" for signal in signals if signal.missing)
+        heard = self.sensing.is_heard(key)
+        return Verdict(
+            self.sensing.epoch.at(now), "Rules", current, None, signals=signals, unknown=unknown, heard=heard
+        )
+
+    def not_written(self, key: Key) -> None:
+        """The last decision could not be written: the rules forget that they have made it."""
+        if (ruled := self._ruled.get(key)) is not None:
+            self._ruled[key] = replace(ruled, at=-math.inf, written=ruled.unwritten)
+
+    def memory(self, key: Key) -> PlannerMemory | None:
+        """What the planner remembers."""
+        return self._planner.get(key)
+
+    def history(self, key: Key) -> History | None:
+        """The model's past as the planner knows it; None where nobody plans for it."""
+        memory = self._planner.get(key)
+        return None if memory is None else memory.history
+
+    def learn(self, key: Key, history: History) -> None:
+        """A model's past, in place of that which the planner knows; whatever else it has learnt stays."""
+        self._planner[key] = replace(self._planner[key], history=history)
+
+    def forget(self, key: Key) -> None:
+        """The model is gone, or nobody decides for it any more."""
+        for held in (self._planner, self._ruled, self._windows, self._aims, self.kept):
+            held.pop(key, None)
+        if self.histories is not None:
+            self.histories.forget(key)
+
+    def _planned(self, key: Key, spec: Spec, now: float) -> Verdict:
+        self._follow_clock()
+        at = self.sensing.epoch.at(now)
+        sensed = self.sensing.for_planner(key, spec)
+        if sensed is None:
+            current = self.sensing.caches.replicas(key)
+            why = "no balancer's agent has spoken yet"
+            said = f"{_replicas(current)}: {why}; the count stays"
+            return Verdict(at, "Planner", current, current, said, ("unknown",), unknown=why, heard=False)
+        gathered, read = sensed.gathered, sensed.gathered.reading
+        aims = self._aimed(key, spec, self._open(key, spec, at), read.batches)
+        planned = plan(at, aims, read, self._remembered(key))
+        self._planner[key] = planned.memory
+        if planned.memory.capacity.line is None and read.replicas > 0 and _is_learning(planned):
+            made = self._by_rules(key, spec, now, bounds(aims))
+            if made.desired is not None:
+                # The planner takes over from what they have decided: a hand-over moves nothing.
+                hold = replace(planned.memory.hold, needs=((at, made.desired),), held=made.desired)
+                self._planner[key] = replace(planned.memory, hold=hold)
+            return replace(made, look_again_at=planned.look_again_at)
+        self._ruled.pop(key, None)
+        rate = _rate_signal(read, planned)
+        made = verdict.of_plan(planned, at=at, signals=(rate, *sensed.signals))
+        if made.unknown and gathered.unknown:
+            made = replace(made, unknown="; ".join(gathered.unknown))
+        return made
+
+    def _remembered(self, key: Key) -> PlannerMemory:
+        """From the decision before, else as an earlier process has kept it of this very model, else nothing."""
+        if (memory := self._planner.get(key)) is not None:
+            return memory
+        memory = self._restored(key)
+        if self.histories is not None and len(memory.history.bins) < DAY:
+            self.histories.want(key)
+        return memory
+
+    def _restored(self, key: Key) -> PlannerMemory:
+        saved = self.kept.pop(key, None)
+        if saved is None or saved.uid != self.sensing.uid(key):
+            return PlannerMemory()
+        restored = saved.restored()
+        for problem in restored.problems:
+            log.warning("a part of the planner's memory begins anew", extra={"key": str(key), "why": problem})
+        return restored.memory
+
+    def _by_rules(self, key: Key, spec: Spec, now: float, limits: tuple[int, int] | None = None) -> Verdict:
+        """By the HPA's rules, within `limits` (those of the spec where none are given)."""
+        current = self.sensing.caches.replicas(key)
+        ruled = self._ruled.get(key)
+        if spec.scaling is None:
+            raise ValueError(f"{key} has no spec.scaling, so nothing is decided")
+        low, high = limits or (spec.scaling.min_replicas, spec.scaling.max_replicas)
+        if ruled is not None and ruled.is_good(now, current) and low <= (ruled.verdict.desired or 0) <= high:
+            return ruled.verdict
+        read, observation = self.sensing.by_rules(key, spec)
+        policy = defaults.policy(spec)
+        at = self.sensing.epoch.at(now)
+        signals = self.sensing.signals(key, spec)
+        if isinstance(read, Missing):
+            said = f"{_replicas(current)}: {read.reason}; the count stays"
+            heard, why = observation is not None, read.reason
+            return Verdict(at, policy, current, current, said, ("unknown",), signals=signals, unknown=why, heard=heard)
+        planned = policy == "Planner"
+        decision = direct.desired(
+            now,
+            current,
+            read,
+            defaults.targets(spec),
+            # Where they stand in for the planner, the pace is not the user's, and who is idle is not theirs to say.
+            None if planned else spec.scaling.behavior,
+            low=max(low, 1) if planned else low,
+            high=high,
+            memory=Memory() if ruled is None else ruled.written,
+        )
+        made = verdict.of_rules(decision.count, decision.reasons, decision.say(), at=at, policy=policy, signals=signals)
+        self._ruled[key] = _Ruled(now, made, decision.memory, decision.unwritten)
+        return made
+
+    def _open(self, key: Key, spec: Spec, at: float) -> InForce | None:
+        if spec.scaling is None or not spec.scaling.schedules:
+            return None
+        held = self._windows.get(key)
+        if held is None or held[0] is not spec or not held[1].holds(at):
+            held = self._windows[key] = (spec, in_force(schedules(spec), at))
+        return held[1]
+
+    def _aimed(
+        self, key: Key, spec: Spec, opened: InForce | None, batches: Mapping[int, tuple[int, float]] | None
+    ) -> Objectives:
+        """The objectives in force; they are the same as long as what they are made of is."""
+        held = self._aims.get(key)
+        if held is not None and held.spec is spec and held.opened is opened and held.batches is batches:
+            return held.aims
+        seen = largest(batches)
+        if held is not None and held.spec is spec and held.opened is opened and held.largest == seen:
+            aims = held.aims
+        else:
+            aims = objectives(spec, largest_seen=seen, windows=windows(opened) if opened else ())
+        self._aims[key] = _Aimed(spec, opened, batches, seen, aims)
+        return aims
+
+    def _follow_clock(self) -> None:
+        """Where the wall clock was set, what is remembered moves with it: a step of time is no silence and no flood."""
+        if self._epoch != self.sensing.epoch:
+            by_s = self.sensing.epoch.offset_s - self._epoch.offset_s
+            self._planner = {key: shifted(memory, by_s) for key, memory in self._planner.items()}
+            self._epoch = self.sensing.epoch
+
+
+def _replicas(count: int) -> str:
+    return "1 replica" if count == 1 else f"{count} replicas"
+
+
+def _is_learning(planned: Plan) -> bool:
+    return any(limit.name == "learning" for limit in planned.limits)
+
+
+def _rate_signal(read: Reading, planned: Plan) -> Signal:
+    rate = planned.memory.arrivals.rate()
+    if rate is None:
+        return Signal("requestRate", missing="it is known from the second reading on")
+    return Signal("requestRate", value=rate, at=read.at)

@@ -1,0 +1,28 @@
+"""What is looked for in the caches by more than one: a model's balancers, and its servers."""
+
+from __future__ import annotations
+
+from halcyon.control import kinds, pods
+from halcyon.control.caches import Caches
+from halcyon.control.client import Object
+from halcyon.control.kinds import Key
+from halcyon.render import names
+
+
+def balancers(caches: Caches, key: Key) -> list[Object]:
+    """A model's balancer pods, also those on their way out."""
+    return caches.pods.find(key.namespace, f"balancer/{key.name}")
+
+
+def ready_balancers(caches: Caches, key: Key) -> frozenset[str]:
+    """Names of a model's balancer pods that are ready."""
+    return frozenset(pod["metadata"]["name"] for pod in balancers(caches, key) if pods.is_ready(pod))
+
+
+def servers(caches: Caches, key: Key) -> Object | None:
+    """The Deployment of a model's servers; while a canary is under way, of the slot with more pods. None before the first."""
+    slots = (
+        caches.children[kinds.DEPLOYMENT].get(Key(key.namespace, names.server(key.name, slot)))
+        for slot in (names.SLOT_A, names.SLOT_B)
+    )
+    return max(filter(None, slots), key=lambda found: int(found["spec"].get("replicas") or 0), default=None)

@@ -1,0 +1,20 @@
+"""Which objects are a ModelDeployment's own. Pure."""
+
+from __future__ import annotations
+
+from halcyon.control.client import Object
+from halcyon.control.kinds import Kind
+from halcyon.control.view import View
+
+
+def is_ours(view: View, obj: Object) -> bool:
+    """Whether the object's controller is this very ModelDeployment, not an earlier one of its name."""
+    return any(
+        o.get("controller") and o.get("uid") == view.meta["uid"] for o in obj["metadata"].get("ownerReferences") or ()
+    )
+
+
+def own(view: View, kind: Kind, name: str) -> Object | None:
+    """The child of this name, unless it is somebody else's."""
+    child = view.children.get((kind, name))
+    return child if child is not None and is_ours(view, child) else None

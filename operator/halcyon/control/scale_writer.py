@@ -1,0 +1,99 @@
+"""Writes /scale: what is ours to write, when the status has told it, and only where the count is still the one that was seen.
+
+mode        actuator   the count rises               falls              to 0
+Active      HPA        /scale at once (fast path)    by the HPA alone   /scale
+Active      Direct     /scale                        /scale             /scale
+Recommend   any        -                             -                  -
+Paused      any        -                             -                  -
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from halcyon.api.spec import Spec
+from halcyon.control import errors, kinds
+from halcyon.control.caches import Caches
+from halcyon.control.client import Kube
+from halcyon.control.kinds import Key
+from halcyon.control.plan import Actuator
+from halcyon.control.scaled import Scaled
+
+log = logging.getLogger(__name__)
+
+PUBLISHED_WITHIN_S = 1.0
+_LOOK_S = 0.02
+
+
+@dataclass
+class ScaleWriter:
+    """Writes one model's count at a time."""
+
+    client: Kube
+    caches: Caches
+    spec_of: Callable[[Key], Spec | None]
+    leads: Callable[[], bool]
+    clock: Callable[[], float]
+    """Monotonic, in seconds."""
+    wrote: Callable[[Scaled, int], None]
+    """Told of a count that was written."""
+    failed: Callable[[Scaled], None]
+    """Told that a count could not be written."""
+    again: Callable[[Scaled], None]
+    """Told that only part of what is wanted was written."""
+
+    def wanted(self, model: Scaled) -> int | None:
+        """The count that is ours to write now; None where there is none."""
+        spec, made = self.spec_of(model.key), model.verdict
+        if spec is None or spec.scaling is None or spec.scaling.mode != "Active" or model.rival:
+            return None
+        if made is None or made.desired is None or made.unknown or model.actuator is Actuator.NONE or not self.leads():
+            return None
+        wanted, current = made.desired, self.caches.replicas(model.key)
+        by_us = model.actuator is Actuator.DIRECT or wanted > current or wanted == 0
+        return wanted if by_us and wanted != current else None
+
+    def begin(self, model: Scaled) -> None:
+        """Write what is wanted, unless that is under way."""
+        model.writing = asyncio.create_task(self._write(model), name=f"scale {model.key}")
+        model.writing.add_done_callback(lambda _: setattr(model, "writing", None))
+
+    async def _write(self, model: Scaled) -> None:
+        """Write, once the standby can know of it: an HPA that asks it must not hear the count before."""
+        await self._published(model)
+        key = model.key
+        resource, wanted = self.caches.resources.get(key), self.wanted(model)
+        if resource is None or wanted is None or model.verdict is None:
+            return
+        current, told, why = self.caches.replicas(key), self.caches.desired_told(key), model.verdict.why
+        is_part = told is not None and current < told < wanted
+        if told is not None and is_part:
+            wanted = told  # what is decided since has its own turn, once it is told too
+        body = {
+            "metadata": {"resourceVersion": resource["metadata"]["resourceVersion"]},
+            "spec": {"replicas": wanted},
+        }
+        try:
+            after = await self.client.patch(kinds.MODEL_DEPLOYMENT, key.namespace, key.name, body, subresource="scale")
+        except (errors.ApiError, errors.Unreachable) as error:
+            # Changed meanwhile, or out of reach: decided anew in a moment, from what is then.
+            log.warning("cannot scale", extra={"key": str(key), "error": str(error)})
+            self.failed(model)
+            return
+        self.caches.wrote(key, kinds.MODEL_DEPLOYMENT, after)
+        self.wrote(model, wanted)
+        if is_part:
+            self.again(model)
+        log.info("scaled", extra={"key": str(key), "replicas": wanted, "before": current, "why": why})
+
+    async def _published(self, model: Scaled) -> None:
+        """Until our own cache has the count to be written in the status; not longer than a moment."""
+        until = self.clock() + PUBLISHED_WITHIN_S
+        while self.clock() < until:
+            wanted = self.wanted(model)
+            if wanted is None or self.caches.desired_told(model.key) == wanted:
+                return
+            await asyncio.sleep(_LOOK_S)

@@ -1,0 +1,61 @@
+"""What the scaler keeps of one model from one decision to the next."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import deque
+from dataclasses import dataclass, field
+
+from halcyon.control.kinds import Key
+from halcyon.control.plan import Actuator
+from halcyon.scaling import verdict
+from halcyon.scaling.verdict import Change, Verdict
+
+
+@dataclass(slots=True)
+class Shown:
+    """What the status was told last. Times are monotonic, in seconds."""
+
+    at: float
+    verdict: Verdict
+    rival: str
+
+
+@dataclass(slots=True)
+class Scaled:
+    """One model that is decided for. Times are monotonic, in seconds."""
+
+    key: Key
+    due: float
+    """When it is looked at again at the latest."""
+    actuator: Actuator = Actuator.NONE
+    """What writes its count; NONE until a reconcile has told it."""
+    heard: bool = False
+    """Whether an agent has spoken since the last decision."""
+    tried: float = -math.inf
+    """When it was decided for last, or was to be and couldn't."""
+    decided: float = -math.inf
+    """When the verdict was made."""
+    verdict: Verdict | None = None
+    rival: str = ""
+    """Who else writes the count, in a sentence."""
+    shown: Shown | None = None
+    changes: deque[Change] = field(default_factory=lambda: deque(maxlen=verdict.KEPT))
+    """The newest first."""
+    writing: asyncio.Task[None] | None = None
+
+    def is_news(self, made: Verdict, rival: str, now: float, every_s: float) -> bool:
+        """Whether the status has to be told: at once where counts change, else where a value has moved, and not too often."""
+        told = self.shown
+        if told is None:
+            return True
+        before = told.verdict
+        if (made.current, made.desired, bool(made.unknown), rival) != (
+            before.current,
+            before.desired,
+            bool(before.unknown),
+            told.rival,
+        ):
+            return True
+        return now - told.at >= every_s and verdict.is_news(before, made)

@@ -1,0 +1,133 @@
+"""The way that requests take to a model's servers: its objects, and how one way becomes the other. Pure.
+
+spec.traffic.balancer   a balancer is available   the Service led to   it leads to
+HAProxy                 yes                       -                    the balancers
+HAProxy                 no                        the servers          the servers, until one is
+HAProxy                 no                        else                 the balancers
+else                    -                         -                    the servers
+
+Balancers that aren't wanted any more go once the Service leads elsewhere. What their agents need in order to drain (who they are,
+and what they may read) goes with the last of them.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from halcyon.api.plan import BalancerPlan
+from halcyon.api.spec import Spec, mode
+from halcyon.control import kinds
+from halcyon.control.kinds import Kind, kind_of
+from halcyon.control.owned import own
+from halcyon.control.rollout import Rollout
+from halcyon.control.trail import Trail
+from halcyon.control.view import View
+from halcyon.render import balancer, direct, names, routes
+from halcyon.render.names import SLOT_A, SLOT_B, Slot
+from halcyon.render.objects import Object
+
+
+def needed(name: str) -> list[tuple[Kind, str]]:
+    """Kind and name of every object that a way may need."""
+    of_routes = [(kind, name) for kind in kinds.ROUTES]
+    every = [(kinds.SERVICE, name), (kinds.CONFIG_MAP, names.balancer(name)), *_of_balancers(name), *_of_direct(name)]
+    return every + of_routes
+
+
+def _of_balancers(name: str) -> list[tuple[Kind, str]]:
+    beside = names.balancer(name)
+    return [(kinds.DEPLOYMENT, beside), (kinds.PDB, beside), *((kind, beside) for kind in _OF_AGENTS)]
+
+
+_OF_AGENTS = (kinds.ROLE_BINDING, kinds.ROLE, kinds.SERVICE_ACCOUNT)
+
+
+def _of_direct(name: str) -> list[tuple[Kind, str]]:
+    return [(kinds.SERVICE, names.headless(name)), *_of_gateway(name)]
+
+
+def _of_gateway(name: str) -> list[tuple[Kind, str]]:
+    return [(kinds.SERVICE, names.route_service(name, slot)) for slot in (SLOT_A, SLOT_B)]
+
+
+def first(view: View, spec: Spec) -> list[Object]:
+    """What others refer to.
+
+    The API server takes a RoleBinding only where its Role exists, and pods only where their ServiceAccount does.
+    """
+    if mode.is_direct(spec):
+        return []
+    return [balancer.service_account(view.subject), balancer.role(view.subject)]
+
+
+def then(view: View, spec: Spec, rolled: Rollout) -> list[Object]:
+    """The rest."""
+    subject = view.subject
+    accepted = json.dumps(spec.model_copy(update={"replicas": 1}).to_dict(), sort_keys=True, separators=(",", ":"))
+    # Also without balancers: both replicas of the operator read the spec in force from it.
+    objects = [balancer.config_map(subject, _balanced(view, spec, rolled), accepted)]
+    objects += _routes(view, spec, rolled)
+    if mode.is_direct(spec):
+        return [*objects, direct.service(subject, spec), direct.headless(subject, spec)]
+    return [
+        *objects,
+        balancer.role_binding(subject),
+        balancer.deployment(subject, spec, view.site),
+        direct.service(subject, spec) if _stays_direct(view) else balancer.service(subject, spec),
+        balancer.disruption_budget(subject),
+    ]
+
+
+def surplus(view: View, spec: Spec, rolled: Rollout) -> list[tuple[Kind, str]]:
+    """What is ours and of another way, and may go now."""
+    name = view.key.name
+    wanted = {(kind_of(o), o["metadata"]["name"]) for o in _routes(view, spec, rolled)}
+    gone = [(kind, name) for kind in kinds.ROUTES] if view.gateway_api else []
+    if not mode.is_direct(spec):
+        gone += [] if _stays_direct(view) else _of_direct(name)
+    else:
+        kept = _OF_AGENTS if view.balancers or own(view, kinds.DEPLOYMENT, names.balancer(name)) else ()
+        gone += [(kind, n) for kind, n in _of_balancers(name) if kind not in kept]
+        gone += _of_gateway(name)
+    return [where for where in gone if where not in wanted and own(view, *where)]
+
+
+def _routes(view: View, spec: Spec, rolled: Rollout) -> list[Object]:
+    """Routes by a Gateway, and what they lead to; none where the cluster doesn't know them."""
+    gateway, subject = spec.traffic.gateway, view.subject
+    if gateway is None or not view.gateway_api:
+        return []
+    shares = [(placed.slot, placed.weight) for placed in rolled.slots]
+    made = [routes.http_route(subject, spec, gateway, shares, model=rolled.model)]
+    if gateway.grpc is not None:
+        made.append(routes.grpc_route(subject, spec, gateway, gateway.grpc, shares))
+    if mode.is_direct(spec):
+        made += [routes.slot_service(subject, spec, slot) for slot, _ in shares]
+    return made
+
+
+def lingers(view: View, spec: Spec) -> bool:
+    """Whether pods of a way that isn't wanted any more are there: nobody tells a reconcile when they are gone."""
+    return mode.is_direct(spec) and view.balancers > 0
+
+
+def _stays_direct(view: View) -> bool:
+    service = own(view, kinds.SERVICE, view.key.name)
+    selected: dict[str, Any] = (service or {}).get("spec", {}).get("selector") or {}
+    deployment = own(view, kinds.DEPLOYMENT, names.balancer(view.key.name)) or {}
+    available = (deployment.get("status") or {}).get("availableReplicas")
+    return selected.get(names.COMPONENT_LABEL) == names.SERVER and not available
+
+
+def _balanced(view: View, spec: Spec, rolled: Rollout) -> BalancerPlan:
+    """The balancers' plan; a slot has a share of its own only where there are two."""
+    whole = balancer.plan(view.subject, spec, view.site, tuple(placed.slot for placed in rolled.slots))
+    weights = {placed.slot: placed.weight for placed in rolled.slots}
+    return replace(
+        whole,
+        model=rolled.model,
+        sequences=any(Trail.of(r).sequences for r in (rolled.asked, rolled.target)),
+        slots=tuple(replace(s, weight=weights[Slot(s.name)]) for s in whole.slots),
+    )

@@ -1,0 +1,36 @@
+"""A memory by a clock that was set: every time in it moves along, so that a step of the clock is no silence and no flood."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from halcyon.scaling.planner.hold import Hold
+from halcyon.scaling.planner.result import PlannerMemory
+
+
+def shifted(memory: PlannerMemory, by_s: float) -> PlannerMemory:
+    """The memory as a clock that is ahead by so much would have it. Seasons and spikes look after themselves."""
+
+    def at(time: float | None) -> float | None:
+        return None if time is None else time + by_s
+
+    def moved(hold: Hold) -> Hold:
+        needs = tuple((time + by_s, count) for time, count in hold.needs)
+        return replace(hold, needs=needs, lowered_at=at(hold.lowered_at), eased_at=at(hold.eased_at))
+
+    seen = memory.arrivals
+    return replace(
+        memory,
+        arrivals=replace(
+            seen,
+            times=tuple(time + by_s for time in seen.times),
+            coarse_times=tuple(time + by_s for time in seen.coarse_times),
+            block_at=at(seen.block_at),
+            last_at=at(seen.last_at),
+            since=at(seen.since),
+        ),
+        hold=moved(memory.hold),
+        drain=moved(memory.drain),
+        margin=replace(memory.margin, due=tuple((time + by_s, rate) for time, rate in memory.margin.due)),
+        still=replace(memory.still, since=memory.still.since + by_s),
+    )

@@ -1,0 +1,195 @@
+"""What was decided for one model, for everybody who tells of it: status, events, metrics, `explain`, the dashboard.
+
+One record whichever policy decided. Times are seconds since the epoch. Not here: how it is decided (`planner`, `direct`), how
+it is written down (`control.scaling_status`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Literal
+
+from halcyon.scaling.decision import Reasons
+from halcyon.scaling.planner.result import Plan
+
+PolicyName = Literal["Planner", "Rules"]
+CeilingName = Literal["quota", "budget"]
+"""quota: a ResourceQuota of the namespace. budget: the site's GPU budget."""
+KEPT = 10
+"""Changes of the count that are remembered."""
+_MOVED = 0.2
+"""A value is news when it has moved by this share,"""
+_SLIGHT = {"requestRate": 0.2, "queueDepth": 2.0, "gpuUtilization": 5.0}
+"""and by more than so much."""
+RULES_SAY_UNTIL = "what one replica can do is not known yet, so queue depth and GPU utilisation decide"
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """One signal, as it was when it was decided."""
+
+    name: str
+    """requestRate (requests per second), queueDepth (requests that wait) or gpuUtilization (percent, summed over pods)."""
+    value: float | None = None
+    """Of the whole model; None while it is missing."""
+    target: float | None = None
+    """Of one replica; None where there is no objective for it."""
+    proposal: int | None = None
+    """The count that it asks for; None where it asks for none."""
+    at: float | None = None
+    """When the value was seen."""
+    source: str = "agents"
+    missing: str = ""
+    """Why there is no value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one part of the decision asks for."""
+
+    name: str
+    replicas: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One decision."""
+
+    at: float
+    policy: PolicyName
+    current: int
+    desired: int | None
+    """None where somebody else decides: an HPA, by the policy Rules."""
+    why: str = ""
+    """One sentence with numbers."""
+    limited_by: tuple[str, ...] = ()
+    """What changed or kept the count after the signals had spoken; see `planner.result.LimitName` and `decision.LimitKind`."""
+    parts: tuple[Part, ...] = ()
+    signals: tuple[Signal, ...] = ()
+    unknown: str = ""
+    """Why the count holds, where signals are missing or can't be believed; empty where they can."""
+    heard: bool = True
+    """Whether any agent has ever spoken for the model."""
+    look_again_at: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """What the model's surroundings allow, whatever its signals ask for."""
+
+    name: CeilingName
+    replicas: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of the desired count."""
+
+    at: float
+    before: int
+    after: int
+    why: str
+
+
+def of_plan(plan: Plan, *, at: float, signals: tuple[Signal, ...]) -> Verdict:
+    """The planner's decision."""
+    unknown = next((limit.why for limit in plan.limits if limit.name == "unknown"), "")
+    by = {term.name: term.replicas for term in plan.terms}
+    asked = {"requestRate": by.get("rate"), "queueDepth": by.get("backlog", by.get("queueDepth"))}
+    asked["gpuUtilization"] = by.get("gpuUtilization")
+    return Verdict(
+        at=at,
+        policy="Planner",
+        current=plan.current,
+        desired=plan.count,
+        why=plan.say(),
+        limited_by=tuple(limit.name for limit in plan.limits),
+        parts=tuple(Part(term.name, term.replicas, term.why) for term in plan.terms),
+        signals=tuple(_asking(signal, asked.get(signal.name)) for signal in signals),
+        unknown=unknown,
+        look_again_at=plan.look_again_at,
+    )
+
+
+def _asking(signal: Signal, proposal: int | None) -> Signal:
+    return Signal(signal.name, signal.value, signal.target, proposal, signal.at, signal.source, signal.missing)
+
+
+def of_rules(
+    count: int, reasons: Reasons, say: str, *, at: float, policy: PolicyName, signals: tuple[Signal, ...]
+) -> Verdict:
+    """A decision by the HPA's own rules: of the policy Rules, or of Planner until it has learnt what a replica can do."""
+    asked = {term.name: term.proposal for term in reasons.terms}
+    # A signal that is missing holds the count only where the others would lower it, or there are none.
+    holds = any(limit.kind == "unknown" for limit in reasons.limits)
+    missing = "; ".join(term.say() for term in reasons.terms if term.proposal is None) if holds else ""
+    return Verdict(
+        at=at,
+        policy=policy,
+        current=reasons.current,
+        desired=count,
+        why=say if policy == "Rules" else f"{say}; {RULES_SAY_UNTIL}",
+        limited_by=tuple(limit.kind for limit in reasons.limits),
+        parts=tuple(Part(t.name, t.proposal, t.say()) for t in reasons.terms if t.proposal is not None),
+        signals=tuple(_asking(signal, asked.get(signal.name)) for signal in signals),
+        unknown=missing,
+    )
+
+
+def limited(verdict: Verdict, ceilings: Iterable[Ceiling]) -> Verdict:
+    """The decision within the lowest of the ceilings; the same where none is below it, or somebody else decides."""
+    lowest = min(ceilings, key=lambda ceiling: ceiling.replicas, default=None)
+    if lowest is None or verdict.desired is None or verdict.desired <= lowest.replicas:
+        return verdict
+    return replace(
+        verdict,
+        desired=lowest.replicas,
+        why=f"{_counted(lowest.replicas)}, where {_counted(verdict.desired)} are wanted: {lowest.why}. {verdict.why}",
+        limited_by=(*verdict.limited_by, lowest.name),
+    )
+
+
+def _counted(count: int) -> str:
+    return f"{count} replica{'' if count == 1 else 's'}"
+
+
+def is_news(shown: Verdict | None, now: Verdict) -> bool:
+    """Whether a reader who has seen `shown` learns something: counts, limits, what is missing, or a value that has moved."""
+    if shown is None or _shape(shown) != _shape(now):
+        return True
+    return any(_has_moved(a, b) for a, b in zip(shown.signals, now.signals, strict=True))
+
+
+def _shape(verdict: Verdict) -> tuple[object, ...]:
+    # Not the parts: what each asks for moves by one with every breath of the load.
+    signals = tuple((s.name, s.target, s.source, s.value is None) for s in verdict.signals)
+    return verdict.policy, verdict.current, verdict.desired, verdict.limited_by, bool(verdict.unknown), signals
+
+
+def _has_moved(before: Signal, now: Signal) -> bool:
+    return has_moved(before.value, now.value, slight=_SLIGHT.get(now.name, 0.0))
+
+
+def has_moved(before: float | None, now: float | None, *, slight: float = 0.1) -> bool:
+    """Whether a value says something new to who has seen `before`."""
+    if before is None or now is None:
+        return before is not now
+    moved = abs(now - before)
+    return moved > slight and moved > _MOVED * max(abs(before), abs(now))
+
+
+def changes_from(decisions: object) -> list[Change]:
+    """The changes as the status has them, the newest first; what can't be read is left out."""
+    found = []
+    for entry in decisions if isinstance(decisions, list) else ():
+        try:
+            at = datetime.fromisoformat(entry["time"]).timestamp()
+            found.append(Change(at, int(entry["before"]), int(entry["after"]), str(entry["why"])))
+        except (KeyError, TypeError, ValueError):
+            continue
+    return found

@@ -1,0 +1,214 @@
+"""One real HAProxy 3.0 with its pilot or its agent, and ways to ask it. Pods are stand-ins (tests/unit/balancer/stand_ins.py)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+import grpc  # type: ignore[import-untyped]  # grpcio has no types
+import grpc.aio  # type: ignore[import-untyped]  # same
+
+from halcyon.api.plan import BalancerPlan, Collector, Slot
+from halcyon.balancer.pilot import Pilot
+from halcyon.balancer.slots import Endpoint
+from tests.integration.waiting import PATIENCE
+from tests.unit.balancer import real_haproxy
+from tests.unit.balancer.stand_in_api import CONFIG_MAPS, StandIn, certificate
+from tests.unit.balancer.stand_ins import SERVICE, Pod
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+
+    from halcyon.balancer.secret_files import Secrets
+    from tests.unit.balancer.real_haproxy import Haproxy
+
+PLAN = BalancerPlan(
+    namespace="default",
+    name="m",
+    model="m",
+    slots=(Slot("a", "m-server-a", 100, 8),),
+    max_connections=4,
+    queue_limit=20,
+    request_timeout_ms=5000,
+    drain_ms=3000,
+)
+TIMEOUT = aiohttp.ClientTimeout(total=15 * PATIENCE)
+_addresses = (f"127.{b}.{c}.{d}" for b in range(77, 250) for c in range(1, 250) for d in range(1, 250))
+
+
+@dataclass
+class Balanced:
+    """One HAProxy with its pilot and what stands behind it."""
+
+    haproxy: Haproxy
+    pilot: Pilot
+    pods: list[Pod]
+
+    def pod(self, **options: Any) -> Pod:
+        ports = self.haproxy.ports
+        return Pod(next(_addresses), ports.server_http, ports.server_grpc, **options)
+
+    async def start(self, count: int = 1, **options: Any) -> list[Pod]:
+        made = [await self.pod(**options).start() for _ in range(count)]
+        self.pods += made
+        return made
+
+    async def turn(self, pods: Iterable[Pod] | None = None, **options: Any) -> None:
+        await self.pilot.turn(tuple(endpoint(pod) for pod in (self.pods if pods is None else pods)), **options)
+
+    async def begin(self, plan: BalancerPlan = PLAN) -> None:
+        self.pilot.accept(plan)
+        await self.turn()
+        await asyncio.to_thread(self.haproxy.start)
+        await self.turn()
+        await self.turn()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.haproxy.ports.http}"
+
+    @property
+    def channel(self) -> grpc.aio.Channel:
+        """Without the client's own retries: what is retried, HAProxy retries."""
+        return self.connect(retries=False)
+
+    def connect(self, *, retries: bool) -> grpc.aio.Channel:
+        return grpc.aio.insecure_channel(f"127.0.0.1:{self.haproxy.ports.grpc}", options=_options(retries=retries))
+
+    def threaded_channel(self, *, retries: bool = False) -> grpc.Channel:
+        """For streams: where one ends while its client writes, grpc.aio forgets the status and says INTERNAL."""
+        return grpc.insecure_channel(f"127.0.0.1:{self.haproxy.ports.grpc}", options=_options(retries=retries))
+
+    async def counters(self) -> tuple[int, int, int]:
+        reading = await self.haproxy.runtime.read()
+        return reading.requests, reading.refused, reading.errors
+
+
+def _options(*, retries: bool) -> list[tuple[str, int]]:
+    return [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_retries", int(retries))]
+
+
+def endpoint(pod: Pod, slot: str = "a", **changes: Any) -> Endpoint:
+    made = Endpoint(slot, "pod-" + pod.address.replace(".", "-"), pod.address, serving=True, terminating=False)
+    return replace(made, **changes)
+
+
+@contextlib.asynccontextmanager
+async def one() -> AsyncIterator[Balanced]:
+    """Not begun yet."""
+    with real_haproxy.haproxy() as haproxy:
+        made = Balanced(haproxy, Pilot(haproxy.runtime, haproxy.config, haproxy.listen), [])
+        yield made
+        await asyncio.gather(*(pod.stop() for pod in made.pods))
+
+
+async def until(true: Callable[[], Awaitable[bool]], limit_s: float = 5.0) -> float:
+    began = time.monotonic()
+    while not await true():
+        assert time.monotonic() - began < limit_s * PATIENCE, "it did not come true in time"
+        await asyncio.sleep(0.02)
+    return time.monotonic() - began
+
+
+async def raw(port: int, request: bytes) -> tuple[int, dict[str, str], bytes]:
+    """Send bytes as they are; status, headers and body of the answer."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(request)
+        head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5 * PATIENCE)).decode()
+        lines = head.split("\r\n")
+        headers = dict(line.lower().split(": ", 1) for line in lines[1:] if line)
+        length = 0 if request.startswith(b"HEAD ") else int(headers.get("content-length", "0"))
+        body = await asyncio.wait_for(reader.readexactly(length), 5 * PATIENCE)
+        return int(lines[0].split(" ")[1]), headers, body
+    finally:
+        writer.close()
+
+
+async def ask(port: int, method: str, target: str) -> tuple[int, dict[str, str], bytes]:
+    request = f"{method} {target} HTTP/1.1\r\nHost: x\r\nUser-Agent: t\r\nContent-Length: 0\r\n\r\n"
+    return await raw(port, request.encode("latin-1"))
+
+
+async def infer(channel: grpc.aio.Channel, method: str = "ModelInfer", within_s: float = 10) -> bytes:
+    path = method if method.startswith("/") else SERVICE + method
+    return bytes(await channel.unary_unary(path)(b"x", timeout=within_s))
+
+
+async def is_(true: Callable[[], bool]) -> bool:
+    return true()
+
+
+@dataclass
+class Process:
+    """The agent as it runs in a pod: a process of its own, with TLS and tokens."""
+
+    api: StandIn
+    collectors: list[StandIn]
+    process: asyncio.subprocess.Process
+    port: int
+
+    def memory_kib(self, field: str = "VmRSS") -> int:
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return next(int(line.split()[1]) for line in status.splitlines() if line.startswith(field + ":"))
+
+    async def probe(self, path: str) -> tuple[int, bytes]:
+        try:
+            status, _, body = await ask(self.port, "GET", path)
+        except (OSError, asyncio.IncompleteReadError):
+            return 0, b""
+        return status, body
+
+    async def is_(self, path: str, status: int) -> bool:
+        return (await self.probe(path))[0] == status
+
+
+@contextlib.asynccontextmanager
+async def agent(
+    balanced: Balanced,
+    tmp_path: Path,
+    *,
+    metrics_port: int,
+    plan: BalancerPlan = PLAN,
+    stop_within_s: float = 30.0,
+    secured_by: Secrets | None = None,
+) -> AsyncIterator[Process]:
+    secrets = tmp_path / "secrets"
+    (secrets / "kubernetes.io/serviceaccount").mkdir(parents=True)
+    (secrets / "halcyon").mkdir()
+    tls, api_ca = certificate(tmp_path, name="kubernetes")
+    (secrets / "kubernetes.io/serviceaccount/token").write_text("api-token\n")
+    (secrets / "kubernetes.io/serviceaccount/ca.crt").write_text(api_ca)
+    (secrets / "halcyon/token").write_text("collector-token\n")
+    api = await StandIn().start(tls=tls)
+    tls, collector_ca = certificate(tmp_path, name="halcyon.halcyon-system.svc")
+    collector = await StandIn().start(tls=tls)
+    plan = replace(plan, collector=Collector("127.0.0.1", collector.port, "halcyon.halcyon-system.svc", collector_ca))
+    api.put(CONFIG_MAPS, "m-balancer", {"data": {"plan.json": plan.to_json()}})
+    [port] = real_haproxy.free_ports(1)
+    ports = balanced.haproxy.ports
+    code = (
+        "from pathlib import Path; from halcyon.balancer.settings import Settings; "
+        "from halcyon.balancer.haproxy_config import Ports; from halcyon.balancer.main import run_agent; "
+        "from halcyon.balancer.secret_files import Secrets; "
+        f"raise SystemExit(run_agent(Settings('default', 'm-balancer', 'm-balancer-x', Path({str(balanced.haproxy.directory)!r}), "
+        f"{port}, {ports!r}, {metrics_port}, Path({str(secrets)!r}), '127.0.0.1', {stop_within_s}, {secured_by!r})))"
+    )
+    env = {**os.environ, "KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(api.port)}
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, env=env)
+    made = Process(api, [collector], process, port)
+    try:
+        yield made
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+        await api.stop()
+        await collector.stop()

@@ -1,0 +1,182 @@
+"""The real Prometheus for tests: Debian's, unpacked into the cache (nothing is installed, no service starts), and small web servers around it."""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import subprocess
+import tempfile
+import threading
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from email.message import Message
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import yaml
+from typing_extensions import override
+
+from e2e.apt import AptError
+from tests.integration.operator_process import free_port
+from tests.integration.waiting import until
+
+_CONFIG = {"global": {"scrape_interval": "1s"}}
+
+
+def programs() -> Path:
+    """The directory with `prometheus` and `promtool`; fetched on first use (20 MB)."""
+    cache = Path(os.environ.get("HALCYON_CACHE") or Path.home() / ".cache" / "halcyon")
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / "prometheus.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        version = _candidate()
+        tree = cache / f"prometheus-{version}"
+        if not tree.exists():
+            with tempfile.TemporaryDirectory(dir=cache, prefix="prometheus.part-") as made:
+                _unpack(Path(made))
+                (Path(made) / "tree").rename(tree)
+    return tree / "usr" / "bin"
+
+
+def _candidate() -> str:
+    """The version that apt would fetch; where it knows none, after a look at what there is now."""
+    for _ in range(2):
+        shown = subprocess.run(
+            ["apt-cache", "show", "--no-all-versions", "prometheus"], capture_output=True, text=True, check=False
+        )
+        for line in shown.stdout.splitlines():
+            if line.startswith("Version: "):
+                return line.removeprefix("Version: ").strip()
+        subprocess.run(["apt-get", "update", "-qq"], check=True, stdin=subprocess.DEVNULL)
+    raise AptError("missing: prometheus, and apt knows no such package; on Debian: apt-get download prometheus")
+
+
+def _unpack(directory: Path) -> None:
+    download = ["apt-get", "download", "-qq", "-o", "APT::Sandbox::User=root", "prometheus"]
+    if subprocess.run(download, cwd=directory, check=False, stdin=subprocess.DEVNULL).returncode:
+        # The index is older than the archive.
+        subprocess.run(["apt-get", "update", "-qq"], check=True, stdin=subprocess.DEVNULL)
+        subprocess.run(download, cwd=directory, check=True, stdin=subprocess.DEVNULL)
+    [package] = directory.glob("prometheus_*.deb")
+    subprocess.run(["dpkg-deb", "-x", package.name, "tree"], cwd=directory, check=True)
+
+
+Answer = Callable[[str, Message], tuple[int, str]]
+"""Path and headers to status and body."""
+
+
+@contextlib.contextmanager
+def served(answer: Answer) -> Iterator[str]:
+    """A web server on loopback, in a thread; gives HOST:PORT."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, text = answer(self.path, self.headers)
+            self.send_response(status)
+            # For Prometheus: without it, a page of metrics is read as another format by version 3.
+            self.send_header("Content-Type", "text/plain; version=0.0.4")
+            self.send_header("Content-Length", str(len(text.encode())))
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        @override
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield f"127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@dataclass
+class TokenGate:
+    """What an authenticating proxy does: whoever has the token gets through to the Prometheus behind."""
+
+    behind: str
+    token: str
+
+    def __call__(self, path: str, headers: Message) -> tuple[int, str]:
+        if headers.get("Authorization") != f"Bearer {self.token}":
+            return 401, "who are you?\n"
+        with urllib.request.urlopen(f"http://{self.behind}{path}", timeout=5) as answer:
+            return 200, answer.read().decode()
+
+
+class Prometheus:
+    """One process, which can be killed and started again at the same address with the same data."""
+
+    def __init__(self, directory: Path, scrape_configs: Sequence[object], *, web: object = None) -> None:
+        self.directory, self._web = directory, web
+        self.address = f"127.0.0.1:{free_port()}"
+        self.data = directory / "data"
+        (directory / "prometheus.yml").write_text(yaml.safe_dump({**_CONFIG, "scrape_configs": scrape_configs}))
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def backfill(self, open_metrics: str) -> None:
+        """Put samples of the past into its data, before it starts."""
+        (self.directory / "past").write_text(open_metrics)
+        command = [
+            str(programs() / "promtool"),
+            "tsdb",
+            "create-blocks-from",
+            "openmetrics",
+            "--max-block-duration=720h",
+        ]
+        subprocess.run(
+            [*command, "--quiet", "past", str(self.data)], cwd=self.directory, check=True, capture_output=True
+        )
+
+    def start(self) -> None:
+        """Until it is ready."""
+        command = [
+            # A test run that is killed must not leave it behind.
+            *("setpriv", "--pdeathsig=KILL", str(programs() / "prometheus"), f"--web.listen-address={self.address}"),
+            *(f"--config.file={self.directory}/prometheus.yml", f"--storage.tsdb.path={self.data}"),
+            "--storage.tsdb.retention.time=60d",
+        ]
+        if self._web is not None:
+            (self.directory / "web.yml").write_text(yaml.safe_dump(self._web))
+            command.append(f"--web.config.file={self.directory}/web.yml")
+        with (self.directory / "log").open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        until(self._ready, bool, what="Prometheus is ready", limit_s=20, context=self.said)
+
+    def _ready(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, self.said()
+        if self._web is not None:
+            return "Server is ready" in self.said()
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"http://{self.address}/-/ready", timeout=1):
+            return True
+        return False
+
+    def said(self) -> str:
+        return (self.directory / "log").read_text()[-3000:]
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
+@contextlib.contextmanager
+def prometheus(scrape_configs: Sequence[object], *, past: str = "", web: object = None) -> Iterator[Prometheus]:
+    """A running one, in a directory of its own that goes with it."""
+    directory = Path(tempfile.mkdtemp(prefix="halcyon-prometheus-"))
+    made = Prometheus(directory, scrape_configs, web=web)
+    try:
+        if past:
+            made.backfill(past)
+        made.start()
+        yield made
+    finally:
+        made.kill()
+        shutil.rmtree(directory)

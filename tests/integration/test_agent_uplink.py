@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from halcyon.api.plan import Collector
+from halcyon.api.record import BalancerSample, PodSample, Record
+from halcyon.balancer.uplink import Pace, Uplink
+from tests.integration.waiting import PATIENCE
+from tests.unit.balancer.stand_in_api import StandIn, certificate
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+NAME = "halcyon.halcyon-system.svc"
+FAST = Pace(least_s=0.2, most_s=1.0, first_pause_s=0.02, longest_pause_s=0.1)
+RECORD = Record("default", "m", "m-balancer-x", 1.0, BalancerSample(0, 0, 0, 0, 0), (PodSample("p", "ready", 1.0),))
+
+
+def with_requests(count: int, at: float = 1.0) -> Record:
+    return replace(RECORD, at=at, balancer=BalancerSample(0, 0, count, 0, 0))
+
+
+async def until(true: Callable[[], bool], limit_s: float = 5) -> None:
+    async with asyncio.timeout(limit_s * PATIENCE):
+        while not true():  # noqa: ASYNC110 - what it waits for is in another process's hands
+            await asyncio.sleep(0.005)
+
+
+@pytest.fixture
+async def both(tmp_path: Path) -> AsyncIterator[tuple[Uplink, list[StandIn], Path]]:
+    """Two operator replicas on two addresses and one port."""
+    tls, pem = certificate(tmp_path, name=NAME)
+    token = tmp_path / "token"
+    token.write_text("one\n")
+    first = await StandIn().start(tls=tls, host="127.0.0.1")
+    second = StandIn()
+    collector = Collector("halcyon-agents", first.port, NAME, pem)
+    addresses = ["127.0.0.1", "127.0.0.2"]
+
+    async def resolve(_host: str, _port: int) -> list[str]:
+        return addresses
+
+    uplink = Uplink(collector, token, pace=FAST, resolve=resolve)
+    task = asyncio.ensure_future(uplink.run())
+    yield uplink, [first, second], token
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await first.stop()
+
+
+async def test_a_change_is_sent_no_change_is_repeated_rarely_and_times_alone_are_no_change(
+    both: tuple[Uplink, list[StandIn], Path],
+) -> None:
+    uplink, [first, _], _ = both
+    uplink.offer(RECORD)
+    await until(lambda: len(first.records) == 1)
+    for at in range(2, 30):
+        uplink.offer(replace(RECORD, at=float(at), pods=(PodSample("p", "ready", float(at)),)))
+        await asyncio.sleep(0.01)
+    assert len(first.records) == 1
+    await until(lambda: len(first.records) == 2)
+    times = [at for at, _ in first.records]
+    assert 0.9 < times[1] - times[0] < 1.5
+    assert first.records[1][1].at == 29.0, "the newest, not the first that differed"
+
+
+async def test_changes_are_sent_at_a_bounded_rate_and_the_newest_wins(
+    both: tuple[Uplink, list[StandIn], Path],
+) -> None:
+    uplink, [first, _], _ = both
+    for count in range(1, 100):
+        uplink.offer(with_requests(count))
+        await asyncio.sleep(0.01)
+    await until(lambda: bool(first.records) and first.records[-1][1] == with_requests(99))
+    times = [at for at, _ in first.records]
+    # Sent at least 0.2 s apart; arrivals vary a little.
+    assert (times[-1] - times[0]) / (len(times) - 1) > 0.18
+
+
+async def test_what_is_urgent_does_not_wait(both: tuple[Uplink, list[StandIn], Path]) -> None:
+    uplink, [first, _], _ = both
+    uplink.offer(RECORD)
+    await until(lambda: len(first.records) == 1)
+    uplink.offer(with_requests(1), urgent=True)
+    await until(lambda: len(first.records) == 2, 0.15)
+
+
+async def test_a_replica_that_is_away_disturbs_nobody_and_hears_the_newest_when_it_is_back(
+    both: tuple[Uplink, list[StandIn], Path],
+) -> None:
+    uplink, [first, _], token = both
+    uplink.offer(RECORD)
+    await until(lambda: len(first.records) == 1)
+    assert uplink.connected == 1, "the other address refuses"
+    token.write_text("two\n")
+    for ws in list(first.sockets):
+        await ws.close()
+    uplink.offer(with_requests(5))
+    await until(lambda: len(first.tokens) == 2)
+    await until(lambda: first.records[-1][1] == with_requests(5))
+    assert first.tokens == ["Bearer one", "Bearer two"]
+
+
+async def test_a_collector_with_another_name_or_authority_hears_nothing(tmp_path: Path) -> None:
+    tls, pem = certificate(tmp_path, name="impostor")
+    _, other_pem = certificate(tmp_path, name=NAME)
+    impostor = await StandIn().start(tls=tls)
+    (tmp_path / "token").write_text("secret")
+
+    async def resolve(_host: str, _port: int) -> list[str]:
+        return ["127.0.0.1"]
+
+    for ca in (pem, other_pem):
+        uplink = Uplink(Collector("x", impostor.port, NAME, ca), tmp_path / "token", pace=FAST, resolve=resolve)
+        uplink.offer(RECORD)
+        task = asyncio.ensure_future(uplink.run())
+        await asyncio.sleep(0.3)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert impostor.tokens == []
+    await impostor.stop()

@@ -1,0 +1,139 @@
+"""API keys at the real HAProxy 3.0: who may come, what a change of the Secret makes of it, and where a key is never found."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from halcyon.balancer.pilot import Pilot
+from halcyon.balancer.secret_files import Files, Secrets
+from tests.integration.balanced import PLAN, Balanced, one, raw
+from tests.unit.balancer.stand_ins import SERVICE, Pod
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+ALICE, BOB = "alice-0123456789abcdef", "B0b~!$%^&*()_+{}|:<>?"
+PATH = "/v2/models/m/infer"
+NEEDED = "an API key is needed: Authorization: Bearer KEY, or x-api-key: KEY"
+
+
+class Hearing(Pod):
+    """A pod that keeps the headers that it is sent."""
+
+    heard: tuple[str, ...] = ()
+
+    async def _answer(self, method: str, target: str, request: str, fields: dict[str, str]) -> tuple[int, str]:
+        self.heard += tuple(fields)
+        return await super()._answer(method, target, request, fields)
+
+
+@pytest.fixture
+async def balanced() -> AsyncIterator[Balanced]:
+    async with one() as made:
+        plain = made.pod()
+        made.pods.append(await Hearing(plain.address, plain.http_port, plain.grpc_port).start())
+        yield made
+
+
+def put(folder: Path, **keys: str) -> None:
+    """As the kubelet does: a folder for each state, and a link to that of the moment."""
+    folder.mkdir(exist_ok=True)
+    made = folder / f"..{len(list(folder.iterdir()))}"
+    made.mkdir()
+    for name, key in keys.items():
+        (made / name).write_text(key)
+    link = folder / "..new"
+    link.symlink_to(made.name)
+    link.replace(folder / "..data")
+
+
+async def begin(balanced: Balanced, mounted: Path) -> None:
+    haproxy = balanced.haproxy
+    files = Files(Secrets(keys="digits-keys"), mounted=mounted, config=haproxy.config)
+    balanced.pilot = Pilot(haproxy.runtime, haproxy.config, haproxy.listen, files=files)
+    await balanced.begin(replace(PLAN, access_log="All"))
+
+
+async def by_http(balanced: Balanced, *headers: str, path: str = PATH) -> int:
+    head = "".join(f"{header}\r\n" for header in ("Host: x", "User-Agent: t", "Content-Length: 0", *headers))
+    status, told, body = await raw(balanced.haproxy.ports.http, f"POST {path} HTTP/1.1\r\n{head}\r\n".encode("latin-1"))
+    if status == 401:
+        assert (told["www-authenticate"], json.loads(body)["error"]) == ("bearer", NEEDED)
+    return status
+
+
+async def by_grpc(balanced: Balanced, *metadata: tuple[str, str]) -> str:
+    async with balanced.channel as channel:
+        call = channel.unary_unary(SERVICE + "ModelInfer")(b"x", timeout=10, metadata=metadata)
+        code = (await call.code()).name
+        assert code == "OK" or (await call.details()) == NEEDED
+        return str(code)
+
+
+async def test_who_shows_a_key_may_come_and_the_pod_is_not_shown_it(balanced: Balanced, tmp_path: Path) -> None:
+    put(tmp_path / "keys", alice=ALICE + "\n", bob=BOB)
+    await begin(balanced, tmp_path)
+    assert balanced.pilot.trouble == ""
+    for header in (f"Authorization: Bearer {ALICE}", f"authorization: bearer {BOB}", f"X-Api-Key: {BOB}"):
+        assert await by_http(balanced, header) == 200
+    assert await by_grpc(balanced, ("authorization", f"Bearer {ALICE}")) == "OK"
+    assert await by_grpc(balanced, ("x-api-key", BOB)) == "OK"
+    for header in (
+        "A: b",
+        "X-Api-Key: alice",
+        f"X-Api-Key: {ALICE}x",
+        f"Authorization: Basic {ALICE}",
+        "Authorization: Bearer",
+        "X-Api-Key:",
+    ):
+        assert await by_http(balanced, header) == 401
+    # What there is isn't told either.
+    assert await by_http(balanced, path="/none") == 401
+    assert await by_grpc(balanced) == await by_grpc(balanced, ("x-api-key", ALICE[:-1])) == "UNAUTHENTICATED"
+    [pod] = balanced.pods
+    assert isinstance(pod, Hearing)
+    assert (pod.http_count, pod.grpc_count) == (3, 2)
+    assert not {"authorization", "x-api-key"} & set(pod.heard)
+    said = balanced.haproxy.said()
+    clients = [json.loads(line)["client"] for line in said.splitlines() if line.startswith("{")]
+    assert {name: clients.count(name) for name in ("alice", "bob")} == {"alice": 2, "bob": 3}
+    for file in balanced.haproxy.directory.resolve().iterdir():
+        if file.is_file():
+            assert ALICE.encode() not in file.read_bytes()
+            assert BOB.encode() not in file.read_bytes()
+    assert (await balanced.haproxy.runtime.read()).refused == 0
+
+
+async def test_a_key_that_is_taken_away_ends_and_without_any_nobody_may_come(
+    balanced: Balanced, tmp_path: Path
+) -> None:
+    folder = tmp_path / "keys"
+    alice, bob = f"X-Api-Key: {ALICE}", f"X-Api-Key: {BOB}"
+    await begin(balanced, tmp_path)
+    assert balanced.pilot.trouble == "Secret digits-keys: there is no API key, so no request is taken"
+    assert [await by_http(balanced, alice), await by_http(balanced, "X-Api-Key:")] == [401, 401]
+    for keys, who in (
+        ({"alice": ALICE}, [200, 401]),
+        ({"bob": BOB}, [401, 200]),
+        ({"alice": ALICE, "bob": BOB}, [200, 200]),
+    ):
+        put(folder, **keys)
+        await balanced.turn()
+        await balanced.turn()
+        assert [await by_http(balanced, alice), await by_http(balanced, bob)] == who
+    put(folder, alice=ALICE, bob="too short", carol="a b" * 9)
+    await balanced.turn()
+    await balanced.turn()
+    wrong = "is no key of 16 to 512 visible ASCII characters"
+    assert balanced.pilot.trouble == f"Secret digits-keys: bob {wrong}; carol {wrong}"
+    assert [await by_http(balanced, alice), await by_http(balanced, "X-Api-Key: too short")] == [200, 401]
+    put(folder)
+    await balanced.turn()
+    await balanced.turn()
+    assert await by_http(balanced, alice) == 401
+    assert balanced.haproxy.worker_exits() == 0

@@ -1,0 +1,243 @@
+"""The policy Planner: what agents stream becomes a decision, /scale, the status, and the metric that an HPA reads.
+
+The agent is imitated: a WebSocket client with a token of the balancer's ServiceAccount, and a Triton that computes a batch of b
+in 80 + 6 b ms. API server, TokenReview, TLS and the operator are real; the pods that it speaks of are KWOK's.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, Self
+
+import aiohttp
+import pytest
+
+from halcyon.api.record import AUDIENCE, BalancerSample, BatchStats, PodSample, Record
+from halcyon.control import kinds
+from tests.integration.operator_process import Operator
+from tests.integration.operator_space import Space
+from tests.integration.test_operator_direct import Agent, servers
+from tests.integration.test_operator_election import token
+from tests.integration.waiting import PATIENCE, always, until
+
+BATCH = 8
+FULL_S = 0.128
+BEAT_S = 0.25
+DIRECT = {"maxReplicas": 9, "actuator": "Direct", "targets": {"latency": "500ms"}}
+
+
+@pytest.fixture(scope="module")
+def operator(operator: Operator) -> Operator:
+    operator.wait_ready()
+    return operator
+
+
+class Load:
+    """Requests at a rate, and the records that an agent would send of them, until it is closed."""
+
+    def __init__(self, operator: Operator, space: Space) -> None:
+        self._space, self._agent = space, Agent(operator, space, token(space, "m-balancer", AUDIENCE))
+        self._requests = 0.0
+        self.rate = 0.0
+        self.waiting = 0
+
+    async def __aenter__(self) -> Self:
+        stream = await self._agent.__aenter__()
+        self._sending = asyncio.ensure_future(self._send(stream))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._sending.cancel()
+        await asyncio.gather(self._sending, return_exceptions=True)
+        await self._agent.__aexit__()
+
+    async def _send(self, stream: aiohttp.ClientWebSocketResponse) -> None:
+        last = time.monotonic()
+        while True:
+            await stream.send_str(await asyncio.to_thread(self._record))
+            await asyncio.sleep(BEAT_S)
+            # By the time that passed: on a busy machine a beat takes longer, and the rate is to be what was asked for.
+            now = time.monotonic()
+            self._requests += self.rate * (now - last)
+            last = now
+
+    def _record(self) -> str:
+        now, done = time.time(), int(self._requests)
+        pods = servers(self._space)
+        ran = done // BATCH // max(len(pods), 1)
+        single = (1, 1, 86_000)
+        sizes = (single, (BATCH, ran, int(ran * FULL_S * 1e6))) if ran else (single,)
+        stats = BatchStats(now, sizes) if done else None
+        samples = tuple(
+            PodSample(pod, "ready", now, pending=0, succeeded=done, failed=0, rows=done, executions=ran, batches=stats)
+            for pod in pods
+        )
+        balancer = BalancerSample(self.waiting, self.waiting, done, refused=0, errors=0)
+        return Record(self._space.namespace, "m", self._balancer(), now, balancer, samples).to_json()
+
+    def _balancer(self) -> str:
+        names = [p["metadata"]["name"] for p in self._space.every(kinds.POD)]
+        return next(str(name) for name in names if name.startswith("m-balancer-"))
+
+
+async def reached(read: Callable[[], Any], good: Callable[[Any], bool], *, what: str, limit_s: float = 25.0) -> Any:
+    """`until`, while the load goes on beside it."""
+    return await asyncio.to_thread(until, read, good, what=what, limit_s=limit_s)
+
+
+def scaling_of(space: Space) -> dict[str, Any]:
+    found: dict[str, Any] = space.status().get("scaling") or {}
+    return found
+
+
+def count(space: Space) -> int:
+    replicas: int = space.must(kinds.MODEL_DEPLOYMENT, "m")["spec"]["replicas"]
+    return replicas
+
+
+async def test_a_load_is_planned_for_and_the_status_and_an_event_say_why(operator: Operator, space: Space) -> None:
+    space.serve(scaling=DIRECT, traffic={"balancerReplicas": 1})
+    async with Load(operator, space) as load:
+        load.rate = 20
+        await reached(
+            lambda: scaling_of(space).get("why"), lambda why: "per replica" in str(why), what="capacity is known"
+        )
+        assert count(space) == 1
+        load.rate = 200
+        # 8 in 128 ms: 62.5 req/s of each, and less within the latency.
+        await reached(lambda: count(space), lambda n: 4 <= n <= 6, what="the load is planned for")
+        await reached(lambda: scaling_of(space).get("desired"), lambda n: n == count(space), what="the status says so")
+        scaling = scaling_of(space)
+        assert (scaling["policy"], scaling["actuator"], scaling["mode"]) == ("Planner", "Direct", "Active")
+        assert "req/s and" in scaling["why"]
+        assert {part["name"] for part in scaling["parts"]} >= {"rate"}
+        rate = next(s for s in scaling["signals"] if s["name"] == "requestRate")
+        assert rate["proposal"] >= 4
+        newest = scaling["decisions"][0]
+        assert newest["after"] == scaling["desired"] > newest["before"]
+        raised = await reached(
+            lambda: [e for e in space.events() if e["reason"] == "ScaledUp"], bool, what="an event tells of it"
+        )
+        assert raised[0]["note"].startswith("from 1 to ")
+    held = count(space)
+    message = await asyncio.to_thread(space.wait_condition, "ScalingActive", "False", "MetricsMissing", limit_s=30)
+    assert "The count holds" in message
+    always(lambda: count(space), lambda n: n == held, what="the count holds in silence", for_s=2)
+
+
+async def test_recommend_says_what_it_would_do_and_leaves_the_count_to_people(operator: Operator, space: Space) -> None:
+    space.serve(scaling=DIRECT | {"mode": "Recommend"}, traffic={"balancerReplicas": 1})
+    async with Load(operator, space) as load:
+        load.rate = 200
+        await reached(lambda: scaling_of(space).get("desired", 0), lambda n: n >= 4, what="more is recommended")
+        assert count(space) == 1
+        space.scale(2)
+        message = await asyncio.to_thread(space.wait_condition, "ScalingActive", "False", "Recommending")
+        assert message.startswith("spec.scaling.mode is Recommend: the count stays")
+        await asyncio.to_thread(always, lambda: count(space), lambda n: n == 2, what="a person's count stands", for_s=3)
+
+
+async def test_nobody_asks_and_none_is_left_somebody_asks_and_one_comes(operator: Operator, space: Space) -> None:
+    idle = {"minReplicas": 0, "maxReplicas": 3, "idleAfter": "10s", "actuator": "Direct"}
+    space.serve(scaling=idle, traffic={"balancerReplicas": 1})
+    async with Load(operator, space) as load:
+        await reached(lambda: count(space), lambda n: n == 0, what="none is left")
+        message = await asyncio.to_thread(space.wait_condition, "Ready", "True", "ScaledToZero")
+        assert "0 replicas" in message
+        load.waiting = 1
+        began = time.monotonic()
+        await reached(lambda: count(space), lambda n: n == 1, what="one comes")
+        assert time.monotonic() - began < 5 * PATIENCE
+        assert "requests have come, and no replica runs" in (await said(space))
+
+
+async def said(space: Space) -> str:
+    """The newest decision's sentence."""
+    decisions = await reached(
+        lambda: scaling_of(space).get("decisions") or [], lambda d: d and d[0]["after"] == 1, what="it is told"
+    )
+    return str(decisions[0]["why"])
+
+
+async def test_a_schedule_raises_the_least_count_while_it_is_open(operator: Operator, space: Space) -> None:
+    always_open = {"name": "all-day", "start": "* * * * *", "duration": "1h", "minReplicas": 3}
+    space.serve(scaling=DIRECT | {"schedules": [always_open]}, traffic={"balancerReplicas": 1})
+    async with Load(operator, space) as load:
+        load.rate = 10
+        await reached(lambda: count(space), lambda n: n == 3, what="the schedule holds")
+        await reached(
+            lambda: scaling_of(space).get("limitedBy"), lambda names: "min" in (names or ()), what="it says so"
+        )
+
+
+async def test_a_writer_that_comes_again_and_again_is_named_and_left_alone(operator: Operator, space: Space) -> None:
+    space.serve(scaling=DIRECT, traffic={"balancerReplicas": 1})
+    async with Load(operator, space) as load:
+        load.rate = 20
+        await reached(
+            lambda: scaling_of(space).get("why"), lambda why: "per replica" in str(why), what="capacity is known"
+        )
+        for wanted in (7, 8, 9):
+            answer = space.api.call(
+                "PATCH",
+                kinds.MODEL_DEPLOYMENT.path(space.namespace, "m", "scale") + "?fieldManager=gitops",
+                {"spec": {"replicas": wanted}},
+                content_type="application/merge-patch+json",
+            )
+            assert answer.status == 200, answer
+            await asyncio.sleep(2)
+        message = await asyncio.to_thread(space.wait_condition, "AutoscalerConflict", "True", "ForeignWriter")
+        assert message.startswith("somebody else has set spec.replicas 3 times within 5 min, to ")
+        now = count(space)
+        await asyncio.to_thread(always, lambda: count(space), lambda n: n == now, what="Halcyon steps back", for_s=3)
+
+
+async def test_an_hpa_follows_the_planner_and_the_fast_path_does_not_wait_for_it(
+    operator: Operator, space: Space
+) -> None:
+    space.serve(scaling=DIRECT | {"actuator": "HPA"}, traffic={"balancerReplicas": 1})
+    hpa = space.must(kinds.HPA, "m")["spec"]
+    assert hpa["behavior"]["scaleUp"]["tolerance"] == "0"
+    assert [m["external"]["metric"]["name"] for m in hpa["metrics"]] == ["desiredReplicas"]
+    async with Load(operator, space) as load:
+        load.rate = 20
+        await reached(
+            lambda: scaling_of(space).get("why"), lambda why: "per replica" in str(why), what="capacity is known"
+        )
+        load.rate = 200
+        # No APIService leads to this operator, so no HPA gets a value here: it was the fast path.
+        await reached(lambda: count(space), lambda n: n >= 4, what="the fast path writes at once")
+
+
+async def test_a_full_quota_limits_the_count_instead_of_pods_that_are_never_made(
+    operator: Operator, space: Space
+) -> None:
+    space.serve(scaling=DIRECT, traffic={"balancerReplicas": 1})
+    async with Load(operator, space) as load:
+        load.rate = 20
+        await reached(
+            lambda: scaling_of(space).get("why"), lambda why: "per replica" in str(why), what="capacity is known"
+        )
+        # One server and one balancer are there; two more fit.
+        space.apply(
+            {
+                "apiVersion": "v1",
+                "kind": "ResourceQuota",
+                "metadata": {"name": "team", "namespace": space.namespace},
+                "spec": {"hard": {"pods": "4"}},
+            }
+        )
+        await reached(
+            lambda: (space.get(kinds.RESOURCE_QUOTA, "team") or {}).get("status", {}).get("used"),
+            lambda used: (used or {}).get("pods") == "2",
+            what="the quota counts",
+        )
+        load.rate = 300
+        await reached(lambda: count(space), lambda n: n == 3, what="as many as there is room for")
+        await reached(
+            lambda: scaling_of(space).get("limitedBy") or [], lambda names: "quota" in names, what="it is said"
+        )
+        assert "ResourceQuota team allows 3: pods is " in scaling_of(space)["why"]
+        assert count(space) == 3
+        space.merge(kinds.RESOURCE_QUOTA, "team", {"spec": {"hard": {"pods": "20"}}})
+        await reached(lambda: count(space), lambda n: n >= 5, what="the room is used")

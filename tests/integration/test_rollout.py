@@ -1,0 +1,431 @@
+"""Rollouts against a real API server, Deployment controller and scheduler: what gives way to what, and what comes back.
+
+Pods are KWOK's: they load nothing. One that can't be loaded is a pod that stays Pending, with the fetcher's verdict written into
+its status by the test. What Triton itself says, and requests that must not fail, are the scenarios'.
+"""
+
+import contextlib
+import copy
+import io
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from e2e.cluster.kubectl import Kubectl
+from e2e.cluster.kwok import HOLD
+from halcyon.cli.main import main
+from halcyon.control import kinds
+from tests.integration.operator_process import Operator
+from tests.integration.operator_space import MERGE, Object, Space, deployment
+from tests.integration.waiting import always, until
+
+REVISION = "serving.halcyon.dev/revision"
+NOTE = "serving.halcyon.dev/rollout"
+POOL = "halcyon.dev/pool"
+_NODES = "/api/v1/nodes"
+
+
+class Pool:
+    """A node of a test's own, with so many GPUs, and ModelDeployments on it."""
+
+    def __init__(self, space: Space, gpus: int) -> None:
+        self.space, self.name = space, f"gpus-{space.namespace}"
+        room = {"cpu": "64", "memory": "512Gi", "pods": "100", "nvidia.com/gpu": str(gpus)}
+        labels = {POOL: space.namespace, HOLD: "", "type": "kwok", "kubernetes.io/hostname": self.name}
+        node = {"metadata": {"name": self.name, "labels": labels}, "status": {"capacity": room, "allocatable": room}}
+        space.api.create(_NODES, {"apiVersion": "v1", "kind": "Node", **node})
+
+    def resize(self, gpus: int) -> None:
+        room = {"nvidia.com/gpu": str(gpus)}
+        body = {"status": {"capacity": room, "allocatable": room}}
+        assert self.space.api.call("PATCH", f"{_NODES}/{self.name}/status", body, content_type=MERGE).status == 200
+
+    def model(self, size: int, *, replicas: int = 2, gpus: int = 1, held: bool = False, **rollout: Any) -> Object:
+        """A ModelDeployment on this node; another `size` is another revision, and a held one never gets ready."""
+        selector = {POOL: self.space.namespace, **({HOLD: ""} if held else {})}
+        runtime = {"gpu": {"count": gpus}, "placement": {"nodeSelector": selector}, "startupTimeout": "10s"}
+        spec: dict[str, Any] = {
+            "runtime": runtime,
+            "batching": {"maxBatchSize": size},
+            "traffic": {"drain": "1s"},
+            "rollout": rollout,
+        }
+        return deployment(replicas=replicas, **spec)
+
+
+@pytest.fixture
+def pool(space: Space) -> Iterator[Pool]:
+    made = Pool(space, 2)
+    yield made
+    space.api.call("DELETE", f"{_NODES}/{made.name}")
+
+
+def servers(space: Space) -> list[Object]:
+    found = [p for p in space.every(kinds.POD) if p["metadata"]["name"].startswith("m-a-")]
+    return [p for p in found if not p["metadata"].get("deletionTimestamp")]
+
+
+def ready(space: Space) -> int:
+    conditions = [{c["type"]: c["status"] for c in p["status"].get("conditions") or ()} for p in servers(space)]
+    return sum(c.get("Ready") == "True" for c in conditions)
+
+
+def applied(space: Space) -> str:
+    """Name of the revision that the servers' Deployment is of."""
+    template = space.must(kinds.DEPLOYMENT, "m-a")["spec"]["template"]
+    return f"m-{template['metadata']['labels'][REVISION]}"
+
+
+def rollout(space: Space) -> Object:
+    told: Object = space.status().get("rollout") or {}
+    return told
+
+
+def start(space: Space, model: Object) -> str:
+    """Have the first revision served; its name."""
+    space.serve(**model["spec"])
+    return applied(space)
+
+
+def change(space: Space, model: Object) -> str:
+    """Ask for another revision; its name, once the controller has planned it."""
+    before = space.status()["revision"]["target"]
+    space.apply(model)
+    look = lambda: space.status()["revision"]["target"]  # noqa: E731  # said twice
+    return str(until(look, lambda t: t != before, what="the change is planned"))
+
+
+def refuse(space: Space, revision: str, text: str) -> None:
+    """Have the fetcher of a held pod say that the model's configuration is broken."""
+    look = lambda: [p for p in servers(space) if f"m-{p['metadata']['labels'][REVISION]}" == revision]  # noqa: E731
+    for pod in until(look, bool, what=f"a pod of {revision}"):
+        ended = {
+            "exitCode": 1,
+            "reason": "Error",
+            "message": json.dumps({"reason": "ModelConfigInvalid", "message": text}),
+        }
+        status = {"name": "fetch", "image": "x", "imageID": "", "ready": False, "restartCount": 1}
+        body = {"status": {"initContainerStatuses": [{**status, "state": {"terminated": ended}}]}}
+        space.merge(kinds.POD, pod["metadata"]["name"], body, subresource="status")
+
+
+@contextmanager
+def fewest(space: Space) -> Iterator[list[int]]:
+    """The numbers of ready servers that were seen meanwhile."""
+    seen: list[int] = []
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(0.03):
+            seen.append(ready(space))
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    try:
+        yield seen
+    finally:
+        over.set()
+        watcher.join()
+
+
+def told(space: Space, reason: str) -> list[str]:
+    return [e["note"] for e in space.events() if e["reason"] == reason]
+
+
+def test_auto_replaces_where_there_is_no_room_to_surge_and_says_so(space: Space, pool: Pool) -> None:
+    start(space, pool.model(1, surgeWait="2s"))
+    assert rollout(space)["strategy"] == "Surge"
+    with fewest(space) as seen:
+        second = change(space, pool.model(2, surgeWait="2s"))
+        until(lambda: rollout(space), lambda r: r["strategy"] == "Replace", what="it replaces")
+        assert "needs 1 more nvidia.com/gpu" in rollout(space)["strategyReason"]
+        message = space.wait_condition("Reconciling", "True", "Progressing")
+        assert "no room to surge for 2s: pod m-a-" in message
+        space.wait_settled(limit_s=30)
+    assert min(seen) == 1
+    assert applied(space) == second
+    assert rollout(space)["history"][0] == {**rollout(space)["history"][0], "revision": second, "result": "Served"}
+    assert len(told(space, "ReplacingPods")) == 1
+    assert rollout(space)["strategy"] == "Surge"
+
+
+def test_a_quota_is_room_too(space: Space, pool: Pool) -> None:
+    pool.resize(8)
+    quota = {"metadata": {"name": "gpus"}, "spec": {"hard": {"requests.nvidia.com/gpu": "2"}}}
+    space.api.create(f"/api/v1/namespaces/{space.namespace}/resourcequotas", quota)
+    start(space, pool.model(1, surgeWait="2s"))
+    with fewest(space) as seen:
+        second = change(space, pool.model(2, surgeWait="2s"))
+        reason = until(lambda: rollout(space).get("strategyReason"), bool, what="it replaces", limit_s=25)
+        assert "exceeded quota" in str(reason)
+        space.wait_settled(limit_s=30)
+    assert min(seen) == 1
+    assert applied(space) == second
+
+
+def test_surge_never_goes_below_says_that_it_is_blocked_and_goes_on_by_itself(space: Space, pool: Pool) -> None:
+    start(space, pool.model(1))
+    with fewest(space) as seen:
+        second = change(space, pool.model(2, strategy="Surge", surgeWait="1s"))
+        message = space.wait_condition("Reconciling", "True", "RolloutBlocked")
+        assert "needs 1 more nvidia.com/gpu" in message
+        assert "strategy: Replace" in message
+        assert space.condition("Ready")[0] == "True"
+        assert len(told(space, "RolloutBlocked")) == 1
+        pool.resize(3)
+        space.wait_settled(limit_s=30)
+    assert min(seen) == 2
+    assert applied(space) == second
+
+
+def test_the_count_is_followed_while_a_rollout_is_blocked(space: Space, pool: Pool) -> None:
+    start(space, pool.model(1))
+    second = change(space, pool.model(2, strategy="Surge", surgeWait="1s"))
+    space.wait_condition("Reconciling", "True", "RolloutBlocked")
+    space.scale(1)
+    space.wait_settled(limit_s=30)
+    assert applied(space) == second
+    assert len(servers(space)) == 1
+
+
+def test_more_pods_than_room_do_not_keep_replace_from_going_on(space: Space, pool: Pool) -> None:
+    start(space, pool.model(1))
+    space.scale(3)
+    until(lambda: space.status()["replicas"]["unschedulable"], lambda n: n == 1, what="the third finds no room")
+    grace_s, wait_s = servers(space)[0]["spec"]["terminationGracePeriodSeconds"], 1
+    began = time.monotonic()
+    until(lambda: time.monotonic() - began, lambda s: s > grace_s + wait_s + 1, what="it is for good", limit_s=60)
+    with fewest(space) as seen:
+        change(space, pool.model(2, replicas=3, strategy="Replace", surgeWait=f"{wait_s}s"))
+        until(lambda: space.status()["replicas"], lambda r: r["updated"] == 3 and r["ready"] == 2, what="all are new")
+    assert min(seen) == 1
+
+
+def test_a_replaced_revision_that_cannot_load_comes_back_after_one_pod(space: Space, pool: Pool) -> None:
+    first = start(space, pool.model(1, strategy="Replace"))
+    with fewest(space) as seen:
+        bad = change(space, pool.model(2, strategy="Replace", held=True))
+        refuse(space, bad, "line 3: expected a number")
+        message = space.wait_condition("Stalled", "True", "RolledBack")
+        assert "line 3: expected a number" in message
+        assert "spec.model.revision" in message
+        until(lambda: ready(space), lambda n: n == 2, what="both old pods are back")
+    assert min(seen) == 1
+    assert applied(space) == first
+    until(lambda: rollout(space)["phase"], lambda p: p == "RolledBack", what="it is all over")
+    assert rollout(space)["failed"]["revision"] == bad
+    assert rollout(space)["failed"]["reason"] == "ModelConfigInvalid"
+    assert space.condition("Ready")[0] == "True"
+    assert space.status()["revision"] == {"current": first, "target": bad}
+    # The spec is the user's.
+    assert space.must(kinds.MODEL_DEPLOYMENT, "m")["spec"]["batching"]["maxBatchSize"] == 2
+
+
+def test_what_failed_is_not_tried_again_until_the_spec_changes(space: Space, pool: Pool, operator: Operator) -> None:
+    first = start(space, pool.model(1, strategy="Replace"))
+    bad = change(space, pool.model(2, strategy="Replace", held=True))
+    refuse(space, bad, "no")
+    until(lambda: rollout(space).get("phase"), lambda p: p == "RolledBack", what="it was gone back")
+    # Not by a restart, nor by a count, nor by the same spec, nor with the status lost.
+    operator.stop()
+    space.merge(kinds.MODEL_DEPLOYMENT, "m", {"status": None}, subresource="status")
+    operator.start()
+    until(
+        lambda: rollout(space).get("phase"), lambda p: p == "RolledBack", what="it is known after a restart", limit_s=30
+    )
+    space.scale(1)
+    space.apply(pool.model(2, replicas=1, strategy="Replace", held=True))
+    always(lambda: applied(space), lambda r: r == first, what="the failed one is left alone", for_s=2)
+    # A new one is tried, and then the failed one again, since it is asked for anew.
+    third = change(space, pool.model(3, replicas=1, strategy="Replace"))
+    space.wait_settled(limit_s=30)
+    assert applied(space) == third
+    space.apply(pool.model(2, replicas=1, strategy="Replace", held=True))
+    until(lambda: applied(space), lambda r: r == bad, what="it is tried again")
+    results = {h["revision"]: h["result"] for h in rollout(space)["history"]}
+    assert (results[first], results[third]) == ("Served", "Served")
+
+
+def test_stay_keeps_trying_what_failed(space: Space, pool: Pool) -> None:
+    start(space, pool.model(1))
+    bad = change(space, pool.model(2, strategy="Replace", onFailure="Stay", held=True))
+    refuse(space, bad, "no")
+    message = space.wait_condition("Stalled", "True", "ModelConfigInvalid")
+    assert "spec.rollout.onFailure is Stay" in message
+    always(lambda: applied(space), lambda r: r == bad, what="it stays", for_s=1)
+    assert ready(space) == 1
+    # Rollback is what the field says from now on.
+    space.apply(pool.model(2, strategy="Replace", held=True))
+    space.wait_condition("Stalled", "True", "RolledBack")
+    until(lambda: ready(space), lambda n: n == 2, what="the old ones are back")
+
+
+def test_room_that_one_pod_can_not_make_is_given_back(space: Space, pool: Pool) -> None:
+    first = start(space, pool.model(1, surgeWait="1s"))
+    with fewest(space) as seen:
+        change(space, pool.model(1, gpus=2, surgeWait="1s"))
+        message = space.wait_condition("Stalled", "True", "RolledBack", limit_s=40)
+        until(lambda: ready(space), lambda n: n == 2, what="both old pods are back")
+    assert "needs 2 more nvidia.com/gpu" in message
+    assert min(seen) == 1
+    assert applied(space) == first
+
+
+def test_an_earlier_version_s_records_restart_no_pod_and_are_known_as_good(
+    space: Space, pool: Pool, operator: Operator
+) -> None:
+    first = start(space, pool.model(1))
+    pods = {p["metadata"]["uid"] for p in servers(space)}
+    operator.stop()
+    space.merge(kinds.CONTROLLER_REVISION, first, {"metadata": {"annotations": None}})
+    operator.start()
+    look = lambda: (space.must(kinds.CONTROLLER_REVISION, first)["metadata"].get("annotations") or {}).get(NOTE, "")  # noqa: E731
+    until(look, lambda note: "served" in note, what="it is known as good", limit_s=30)
+    assert {p["metadata"]["uid"] for p in servers(space)} == pods
+    assert space.settled()
+
+
+def test_past_the_deadline_the_last_good_one_comes_back_though_the_operator_was_killed(
+    space: Space, pool: Pool, operator: Operator
+) -> None:
+    first = start(space, pool.model(1))
+    pool.resize(3)
+    with fewest(space) as seen:
+        bad = change(space, pool.model(2, held=True))
+        refuse(space, bad, "line 3: expected a number")
+        # Before the deadline: the reason is told, and all old pods serve.
+        assert "line 3" in space.wait_condition("Stalled", "True", "ModelConfigInvalid")
+        assert applied(space) == bad
+        assert operator.process is not None
+        operator.process.kill()
+        operator.process.wait()
+        operator.start()
+        message = space.wait_condition("Stalled", "True", "RolledBack", limit_s=100)
+        until(lambda: applied(space), lambda r: r == first, what="the old template is back")
+        until(lambda: len(servers(space)), lambda n: n == 2, what="the failed pod is gone")
+    assert "line 3: expected a number" in message
+    assert min(seen) == 2
+    events = told(space, "RolledBack")
+    assert len(events) == 1
+
+
+def test_a_spec_that_names_no_rollout_is_auto(space: Space) -> None:
+    model = copy.deepcopy(deployment())
+    space.serve()
+    assert "rollout" not in model["spec"]
+    assert space.must(kinds.MODEL_DEPLOYMENT, "m")["spec"]["rollout"] == {
+        "strategy": "Auto", "surgeWait": "1m", "onFailure": "Rollback"
+    }  # fmt: skip
+
+
+STEPS = [{"weight": 25, "pause": "1s"}, {"weight": 50, "pause": "1s"}]
+
+
+def weights(space: Space) -> dict[str, int]:
+    """Shares of the requests by slot, as the balancers are told."""
+    plan = json.loads(space.must(kinds.CONFIG_MAP, "m-balancer")["data"]["plan.json"])
+    return {slot["name"]: slot["weight"] for slot in plan["slots"]}
+
+
+def pods_of(space: Space, slot: str) -> set[str]:
+    """Ready pods of a slot."""
+    found = [p for p in space.every(kinds.POD) if p["metadata"]["name"].startswith(f"m-{slot}-")]
+    conditions = {
+        p["metadata"]["name"]: {c["type"]: c["status"] for c in p["status"].get("conditions") or ()} for p in found
+    }
+    return {name for name, said in conditions.items() if said.get("Ready") == "True"}
+
+
+def of_slot(space: Space, slot: str) -> set[tuple[str, str]]:
+    """Objects that only this slot needs."""
+    return {(k, n) for k, n in space.children() if n in {f"m-{slot}", f"m-server-{slot}"}}
+
+
+def said(kubectl: Kubectl, space: Space, word: str) -> tuple[int, str]:
+    """Exit status and output of `halcyon promote m` or `abort m`."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+        status = main([word, "m", "-n", space.namespace, "--kubeconfig", str(kubectl.kubeconfig)])
+    return status, out.getvalue()
+
+
+def test_a_canary_takes_its_share_and_promotion_restarts_no_pod_of_it(
+    space: Space, pool: Pool, kubectl: Kubectl
+) -> None:
+    pool.resize(5)
+    canary: dict[str, Any] = {"strategy": "Canary", "canary": {"steps": STEPS, "analysis": "On"}}
+    space.serve(**pool.model(1, replicas=4, **canary)["spec"])
+    first = applied(space)
+    bad = change(space, pool.model(2, replicas=4, **canary))
+    until(lambda: weights(space), lambda w: w == {"a": 75, "b": 25}, what="the canary has its share")
+    until(
+        lambda: (len(pods_of(space, "a")), len(pods_of(space, "b"))), lambda n: n == (3, 1), what="the count is split"
+    )
+    assert applied(space) == first
+    # Without evidence it stays at its step, and says so.
+    until(lambda: rollout(space).get("message", ""), lambda m: "waits for evidence" in m, what="it waits")
+    assert rollout(space)["canary"] == {"step": 1, "weight": 25, "pods": 1}
+    assert space.status()["replicas"] == {"total": 4, "ready": 4, "updated": 1, "unschedulable": 0}
+    canaries = pods_of(space, "b")
+    # A word that was said before is taken back by the next one.
+    space.merge(kinds.MODEL_DEPLOYMENT, "m", {"metadata": {"annotations": {"serving.halcyon.dev/abort": "another"}}})
+    status, told = said(kubectl, space, "promote")
+    assert (status, told.split(". ")[0]) == (
+        0,
+        f"revision {bad} of m, at step 1 with 25 % of the requests: it gets all requests once a pod of it is ready",
+    )
+    until(lambda: of_slot(space, "a"), lambda left: not left, what="the old slot is gone", limit_s=40)
+    assert weights(space) == {"b": 100}
+    until(lambda: pods_of(space, "b"), lambda there: len(there) == 4, what="the new one has the count")
+    assert canaries <= pods_of(space, "b")
+    assert space.status()["revision"] == {"current": bad, "target": bad}
+    space.wait_condition("Ready", "True", "Ready")
+    assert not space.condition("Reconciling")[0]
+    told = "halcyon promote: no canary of m is under way: its rollout is Complete\n"
+    assert said(kubectl, space, "promote") == (2, told)
+
+
+def test_a_canary_goes_by_time_alone_where_analysis_is_off_and_the_next_uses_the_free_slot(
+    space: Space, pool: Pool
+) -> None:
+    pool.resize(5)
+    canary: dict[str, Any] = {"strategy": "Canary", "canary": {"steps": STEPS, "analysis": "Off"}}
+    space.serve(**pool.model(1, replicas=4, **canary)["spec"])
+    second = change(space, pool.model(2, replicas=4, **canary))
+    until(lambda: space.status()["revision"].get("current"), lambda r: r == second, what="it is served", limit_s=40)
+    until(lambda: of_slot(space, "a"), lambda left: not left, what="the old slot is gone", limit_s=40)
+    third = change(space, pool.model(3, replicas=4, **canary))
+    until(lambda: space.status()["revision"].get("current"), lambda r: r == third, what="so is the next", limit_s=40)
+    until(lambda: of_slot(space, "b"), lambda left: not left, what="slot b is free again", limit_s=40)
+    assert weights(space) == {"a": 100}
+    assert [h["result"] for h in rollout(space)["history"]] == ["Served"] * 3
+
+
+def test_an_aborted_canary_leaves_nothing_and_is_not_tried_again(
+    space: Space, pool: Pool, operator: Operator, kubectl: Kubectl
+) -> None:
+    pool.resize(5)
+    canary: dict[str, Any] = {"strategy": "Canary", "canary": {"steps": STEPS, "analysis": "On"}}
+    space.serve(**pool.model(1, replicas=4, **canary)["spec"])
+    first = applied(space)
+    bad = change(space, pool.model(2, replicas=4, **canary))
+    until(lambda: len(pods_of(space, "b")), lambda n: n == 1, what="the canary is ready")
+    space.scale(3)
+    until(lambda: len(pods_of(space, "a") | pods_of(space, "b")), lambda n: n == 3, what="the count is followed")
+    status, told = said(kubectl, space, "abort")
+    assert (status, told.split(",")[0]) == (0, f"revision {bad} of m")
+    message = space.wait_condition("Stalled", "True", "RolledBack")
+    assert "CanaryAborted: aborted by annotation" in message
+    until(lambda: of_slot(space, "b"), lambda left: not left, what="its slot is gone")
+    until(lambda: len(pods_of(space, "a")), lambda n: n == 3, what="all pods are of the old one")
+    operator.stop()
+    operator.start()
+    operator.wait_leading()
+    space.merge(kinds.MODEL_DEPLOYMENT, "m", {"metadata": {"annotations": {"serving.halcyon.dev/abort": None}}})
+    always(lambda: of_slot(space, "b"), lambda left: not left, what="it stays away", for_s=2)
+    assert applied(space) == first

@@ -1,0 +1,37 @@
+"""What the benchmark applies is what the API takes: found out here, and not when a cluster is up."""
+
+from typing import Any
+
+import pytest
+
+from e2e.bench import pods, step
+from e2e.bench.plane import model
+from halcyon.api.parse import parse
+from halcyon.api.types import duration_s
+
+DOCUMENTS = {
+    "fleet": model("m", most=10, targets={"latency": "500ms"}),
+    "parity": model("m", most=40, actuator="Direct"),
+    "one": pods.model("m", start_s=0.5, scaling={"maxReplicas": 4, "targets": {"latency": "500ms"}}),
+    **{scaler.name: scaler.model("m") for scaler in (step.HALCYON, *step.PEERS)},
+}
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_a_document_of_the_benchmark_is_valid(name: str) -> None:
+    document: dict[str, Any] = DOCUMENTS[name]
+    spec = parse("m", document["spec"])
+    assert spec.batching is not None
+    assert spec.batching.max_batch_size == pods.LAW.max_batch
+
+
+def test_only_the_fixed_count_has_no_scaling() -> None:
+    specs = {scaler.name: parse("m", scaler.model("m")["spec"]) for scaler in (step.HALCYON, *step.PEERS)}
+    assert [name for name, spec in specs.items() if spec.scaling is None] == ["static 4"]
+    assert all(duration_s(spec.traffic.request_timeout) == step.DEADLINE_S for spec in specs.values())
+
+
+def test_the_models_files_say_the_names_that_the_load_uses() -> None:
+    files = pods.files()["data"]
+    assert 'name: "x"' in files["config.pbtxt"]
+    compile(files["model.py"], "model.py", "exec")

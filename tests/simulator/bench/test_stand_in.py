@@ -1,0 +1,84 @@
+"""The stand-in of a model: what it tells adds up, and the planner reads its law out of it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from e2e.bench.stand_in import Law, StandIn
+from halcyon.api.record import Record
+from halcyon.scaling.planner.capacity import Capacity
+from halcyon.signals.vetting import vet
+
+EPOCH = 1_763_700_000.0
+
+
+def played(rate_rps: float, pods: list[str], *, seconds: int = 60) -> tuple[StandIn, Record]:
+    model = StandIn("ns", "m")
+    model.set_rate(EPOCH, rate_rps, pods)
+    record = model.record(EPOCH, pods, "m-balancer-0")
+    for second in range(1, seconds + 1):
+        record = model.record(EPOCH + second, pods, "m-balancer-0")
+    return model, record
+
+
+@given(rate_rps=st.floats(0, 400), count=st.integers(1, 12))
+def test_what_arrived_was_served_or_waits_and_no_pod_does_more_than_it_can(rate_rps: float, count: int) -> None:
+    pods = [f"p{n}" for n in range(count)]
+    _, record = played(rate_rps, pods)
+    assert record.balancer is not None
+    served = sum(pod.succeeded or 0 for pod in record.pods)
+    waiting = record.balancer.queued + sum(pod.pending or 0 for pod in record.pods)
+    # Whole numbers are told of each pod: less than one is lost in each, twice.
+    assert record.balancer.requests == pytest.approx(60 * rate_rps, abs=1)
+    assert served + waiting == pytest.approx(60 * rate_rps, abs=2 * count + 2)
+    assert all((pod.succeeded or 0) <= 60 * Law().peak_rps + 1 for pod in record.pods)
+    assert (waiting > 2 * count + 2) <= (rate_rps > 0.99 * count * Law().peak_rps)
+
+
+@given(rate_rps=st.floats(0, 400), count=st.integers(0, 12))
+def test_a_record_is_one_that_the_operator_takes_without_complaint(rate_rps: float, count: int) -> None:
+    _, record = played(rate_rps, [f"p{n}" for n in range(count)], seconds=10)
+    vetted = vet(Record.from_json(record.to_json()))
+    assert vetted.record == record
+    assert vetted.absurd == 0
+
+
+@given(rate_rps=st.floats(0, 200))
+def test_the_service_line_can_be_read_from_its_batches(rate_rps: float) -> None:
+    _, record = played(rate_rps, ["p0"])
+    batches = record.pods[0].batches
+    assert batches is not None
+    line = Capacity().with_batches({rows: (count, us / 1e6) for rows, count, us in batches.sizes}).line
+    assert line is not None
+    assert line.t0_s == pytest.approx(0.080, rel=0.02)
+    assert line.row_s == pytest.approx(0.006, rel=0.05)
+
+
+def test_counters_never_fall_while_the_same_pods_serve() -> None:
+    model = StandIn("ns", "m", rate_rps=50)
+    before = model.record(EPOCH, ["a"], "x")
+    for second, pods in enumerate((["a"], ["a", "b"], ["a", "b"], ["a"]), start=1):
+        model.rate_rps = 50.0 * second
+        after = model.record(EPOCH + second, pods, "x")
+        was = {pod.name: pod for pod in before.pods}
+        for pod in after.pods:
+            old = was.get(pod.name)
+            assert old is None or (pod.rows or 0) >= (old.rows or 0)
+            assert old is None or (pod.executions or 0) >= (old.executions or 0)
+        before = after
+
+
+def test_without_a_pod_everything_waits_in_the_balancer() -> None:
+    _, record = played(10, [], seconds=3)
+    assert record.balancer is not None
+    assert record.balancer.queued == 30
+    assert record.pods == ()
+
+
+@pytest.mark.parametrize(("rate_rps", "batch"), [(0.0, 1.0), (5.0, 1.0), (35.0, 3.544), (62.5, 8.0), (300.0, 8.0)])
+def test_the_mean_batch_is_what_arrives_during_one(rate_rps: float, batch: float) -> None:
+    law = Law()
+    found = law.batch_at(rate_rps)
+    assert found == pytest.approx(batch, rel=1e-3)
+    if 1 < found < law.max_batch:
+        assert found == pytest.approx(rate_rps * (law.t0_s + law.a_s * found))

@@ -1,0 +1,127 @@
+"""The agent's page of metrics, read by Prometheus' own parser; and its reference."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+
+from halcyon.balancer import latency
+from halcyon.balancer.exposition import METRICS, View, page
+from halcyon.balancer.haproxy_config import LineKey
+from halcyon.balancer.latency import BOUNDS_MS, Latency
+from halcyon.balancer.runtime_socket import Reading
+from halcyon.balancer.slots import Endpoint, Observed
+
+PAGE = Path(__file__).parents[3] / "docs/reference/agent-metrics.md"
+READING = Reading(
+    4711,
+    "halcyon-0123",
+    lines={
+        LineKey("a", 1): Observed("10.0.0.1", "ready", 7),
+        LineKey("a", 2): Observed("10.0.0.9", "maint", 0),
+    },
+    queued=3,
+    requests=100,
+    latency=latency.read({6: 90, 7: 4000, 8: 60, 9: 30, 22: 5}),
+)
+ENDPOINTS = (
+    Endpoint("a", "pod-1", "10.0.0.1", serving=True, terminating=False),
+    Endpoint("a", "pod-2", "10.0.0.2", serving=False, terminating=True),
+)
+PROCESS = {metric.name: 1.5 for metric in METRICS if metric.name.startswith("process_")}
+
+
+def view(reading: Reading | None = READING, endpoints: tuple[Endpoint, ...] | None = ENDPOINTS) -> View:
+    return View(
+        reading=reading,
+        endpoints=endpoints,
+        sightings={},
+        maintenance=frozenset(),
+        unplaced=0,
+        reloads=2,
+        plan_errors=0,
+        in_trouble=False,
+        uplinks=1,
+        process=PROCESS,
+    )
+
+
+def samples(text: str) -> dict[tuple[str, tuple[str, ...]], float]:
+    return {
+        (sample.name, tuple(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_every_metric_of_the_list_is_on_the_page_with_its_kind_and_meaning_and_no_other_is() -> None:
+    found = {family.name: family for family in text_string_to_metric_families(page(view()))}
+    # The parser takes `_total` off, as OpenMetrics has it.
+    assert list(found) == [metric.name.removesuffix("_total") for metric in METRICS]
+    for metric in METRICS:
+        family = found[metric.name.removesuffix("_total")]
+        assert (family.type, family.documentation) == (metric.kind, metric.meaning)
+        for sample in family.samples:
+            assert set(sample.labels) - {"le"} == set(metric.labels)
+
+
+def test_counters_end_in_total_and_nothing_else_does() -> None:
+    assert all((metric.kind == "counter") == metric.name.endswith("_total") for metric in METRICS)
+
+
+def test_what_haproxy_does_not_tell_has_no_sample() -> None:
+    found = samples(page(view(reading=None, endpoints=None)))
+    assert found["halcyon_agent_haproxy_up", ()] == 0
+    assert found["halcyon_agent_endpoints_known", ()] == 0
+    assert not [name for name, _ in found if name.startswith(("halcyon_agent_requests", "halcyon_agent_held"))]
+
+
+def test_each_pod_has_its_state_and_what_it_works_on() -> None:
+    found = samples(page(view()))
+    assert found["halcyon_agent_pod_inflight", ("pod-1", "a")] == 7
+    assert found["halcyon_agent_pod_inflight", ("pod-2", "a")] == 0
+    states = [labels for name, labels in found if name == "halcyon_agent_pod_state"]
+    assert states == [("pod-1", "a", "ready"), ("pod-2", "a", "draining")]
+
+
+def test_a_histogram_has_cumulative_buckets_of_both_slots() -> None:
+    found = samples(page(view()))
+    assert found["halcyon_agent_answer_duration_seconds_bucket", ("a", "0.001")] == 30
+    assert found["halcyon_agent_answer_duration_seconds_bucket", ("a", "0.002")] == 60
+    assert found["halcyon_agent_answer_duration_seconds_bucket", ("a", "+Inf")] == 90
+    assert found["halcyon_agent_answer_duration_seconds_sum", ("a",)] == 4.0
+    assert found["halcyon_agent_answer_duration_seconds_count", ("b",)] == 5
+
+
+@given(st.integers(0, 2**32 - 1), st.lists(st.integers(0, 2**32 - 1), min_size=len(BOUNDS_MS), max_size=len(BOUNDS_MS)))
+def test_buckets_rise_whatever_moment_the_counters_were_read_at(answered: int, slower: list[int]) -> None:
+    buckets = Latency(answered, 0, tuple(slower)).buckets
+    assert all(low <= high for (_, low), (_, high) in pairwise(buckets))
+    assert all(0 <= count <= answered for _, count in buckets)
+
+
+@given(st.text())
+def test_a_label_can_hold_any_text(text: str) -> None:
+    endpoint = Endpoint("a", text, "10.0.0.1", serving=True, terminating=False)
+    families = text_string_to_metric_families(page(view(endpoints=(endpoint,))))
+    told = [s.labels["pod"] for family in families if family.name.endswith("pod_inflight") for s in family.samples]
+    assert told == [text]
+
+
+def test_bounds_rise_and_the_counters_fit_haproxys_row() -> None:
+    assert all(low < high for low, high in pairwise(BOUNDS_MS))
+    assert latency.COUNTERS <= 100
+
+
+def test_the_reference_has_every_metric_and_no_other() -> None:
+    rows = [
+        f"| `{metric.name}` | {metric.kind} | {', '.join(f'`{label}`' for label in metric.labels)} | {metric.meaning} |"
+        for metric in METRICS
+    ]
+    assert [line.replace("|  |", "| |") for line in rows] == [
+        line for line in PAGE.read_text().splitlines() if line.startswith(("| `halcyon_", "| `process_"))
+    ]

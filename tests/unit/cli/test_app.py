@@ -1,0 +1,150 @@
+"""The frame of the commands: help, errors, completion, the reference page, and the plug-in's manifest."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+
+from halcyon.cli.app import COMMANDS, group
+from halcyon.cli.completing import kubectl
+from halcyon.cli.main import main
+from halcyon.cli.pages import page
+from tests.unit.cli.stand_in_api import serving
+from tests.unit.cli.test_explain import Desk
+from tests.unit.cli.test_report import compared
+
+ROOT = Path(__file__).parents[3]
+NAMES = [name for entries in COMMANDS.values() for name in entries]
+
+
+def examples() -> Iterator[tuple[str, list[str]]]:
+    """(command, arguments) of every example in a help text."""
+    context = click.Context(group)
+    for name in NAMES:
+        command = group.get_command(context, name)
+        for line in ((command.epilog if command else None) or "").splitlines():
+            _, found, rest = (
+                line.partition(f"  halcyon {name} ")
+                if line.startswith("  halcyon")
+                else line.partition(f"| halcyon {name} ")
+            )
+            if found:
+                yield name, shlex.split(rest.partition(" > ")[0])
+
+
+def test_the_reference_page_is_what_the_commands_say() -> None:
+    compared(ROOT / "docs/reference/cli.md", page().rstrip() + "\n")
+
+
+def test_every_example_in_a_help_text_is_right_usage() -> None:
+    found = list(examples())
+    context = click.Context(group)
+    for name, arguments in found:
+        command = group.get_command(context, name)
+        assert command is not None
+        command.make_context(name, arguments, parent=context)
+
+    assert {name for name, _ in found} == set(NAMES) - {"simulate"}
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "simulate"])
+def test_every_command_has_help_that_names_its_exit_statuses(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([name, "--help"]) == 0
+    told = capsys.readouterr().out
+
+    assert "exit status" in told or name == "completion"
+
+
+def test_without_a_command_the_help_names_every_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    told = capsys.readouterr()
+
+    assert all(f"  {name} " in told.out + told.err for name in NAMES)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["gett"],
+        ["get", "x", "-A"],
+        ["get", "-w"],
+        ["get", "x", "-w", "-o", "json"],
+        ["top", "--sort", "age"],
+        ["infer", "m"],
+        ["scale", "m", "many"],
+    ],
+)
+def test_wrong_usage_is_status_2_and_says_so_on_stderr(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_completion_is_printed_for_a_shell(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+    assert "_HALCYON_COMPLETE" in capsys.readouterr().out
+
+
+def test_kubectl_completes_commands_options_and_names_of_models(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving() as api:
+        desk = Desk(tmp_path, capsys, api)
+        desk.holds("digits", "bert", "digits-large")
+        config = ["--kubeconfig", str(desk.kubeconfig)]
+
+        assert completed(capsys, "ex") == ["explain", ":4"]
+        assert completed(capsys, "lint", "--st") == ["--strict", ":4"]
+        assert completed(capsys, "explain", *config, "dig") == ["digits", "digits-large", ":4"]
+        assert completed(capsys, "lint", "-f", "") == [":0"]
+        assert completed(capsys, "explain", *config, "-n", "elsewhere", "") == [":4"]
+
+
+def completed(capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
+    """What kubectl is told, without the help beside."""
+    assert kubectl(list(words)) == 0
+    return [line.partition("\t")[0] for line in capsys.readouterr().out.splitlines()]
+
+
+def test_the_context_that_is_named_counts_and_another_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving() as api:
+        desk = Desk(tmp_path, capsys, api)
+        desk.holds("digits")
+
+        assert desk.run("digits", "--context", "x")[0] == 0
+        assert "has no context y; it has x, for example --context x" in desk.wrong("digits", "--context", "y")
+
+
+def test_a_package_of_the_extra_that_lacks_is_named_with_what_brings_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "halcyon.cli.get", None)
+    with pytest.raises(ModuleNotFoundError):
+        main(["get"])
+
+    def lacking(*_: object, **__: object) -> None:
+        raise ModuleNotFoundError("No module named 'rich'", name="rich.table")
+
+    monkeypatch.setattr(group, "main", lacking)
+    assert main(["get"]) == 2
+    assert "the package rich.table is needed for this: pip install 'halcyon-operator[cli]'" in capsys.readouterr().err
+
+
+def test_the_manifest_for_krew_names_the_program_of_the_wheel() -> None:
+    plugin = yaml.safe_load((ROOT / "manifests/krew/halcyon.yaml").read_text())
+    scripts = (ROOT / "pyproject.toml").read_text()
+
+    assert {platform["bin"] for platform in plugin["spec"]["platforms"]} == {"kubectl-halcyon"}
+    assert '\nkubectl-halcyon = "halcyon.cli.main:main"\n' in scripts

@@ -1,0 +1,225 @@
+"""`halcyon infer`: files become tensors that the model takes, and a request's time is told by phase."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from typing_extensions import override
+
+from halcyon.cli.asking import Refused, ask
+from halcyon.cli.errors import ClusterError, InputError
+from halcyon.cli.tensors import Array, File, Wanted, tensors
+from halcyon.cli.wire import NoAnswer, Wire
+
+PIXELS = Wanted("pixels", "FP32", (-1, 64))
+PICTURE = Wanted("image", "FP32", (-1, 3, 2, 4))
+TEXT = Wanted("text", "BYTES", (-1, 1))
+
+
+def npy(array: Array, path: str = "x.npy", name: str | None = None) -> File:
+    out = io.BytesIO()
+    np.save(out, array)
+    return File(path, out.getvalue(), name)
+
+
+def as_json(value: Any, name: str | None = None) -> File:
+    return File("x.json", json.dumps(value).encode(), name)
+
+
+def picture(size: tuple[int, int] = (8, 8), color: str = "red") -> File:
+    out = io.BytesIO()
+    Image.new("RGB", size, color).save(out, "PNG")
+    return File("x.PNG", out.getvalue())
+
+
+def test_a_row_becomes_a_batch_of_one_and_of_the_type_that_is_wanted() -> None:
+    found = tensors([npy(np.arange(64))], [PIXELS])["pixels"]
+
+    assert (found.shape, found.dtype) == ((1, 64), np.float32)
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        as_json([[1] * 64, [2] * 64]),
+        as_json({"pixels": [[1] * 64, [2] * 64]}),
+        as_json({"inputs": [{"name": "pixels", "shape": [2, 64], "datatype": "FP32", "data": [1] * 64 + [2] * 64}]}),
+    ],
+)
+def test_json_in_each_of_its_forms_is_the_same(file: File) -> None:
+    assert tensors([file], [PIXELS])["pixels"].sum(axis=1).tolist() == [64, 128]
+
+
+def test_an_archive_gives_each_input_its_array() -> None:
+    out = io.BytesIO()
+    np.savez(out, a=np.zeros((1, 2)), b=np.ones((1, 3)))
+    found = tensors([File("x.npz", out.getvalue())], [Wanted("a", "FP32", (-1, 2)), Wanted("b", "INT64", (-1, 3))])
+
+    assert found["b"].dtype == np.int64
+    assert found["b"].tolist() == [[1, 1, 1]]
+
+
+def test_texts_become_bytes() -> None:
+    assert tensors([as_json(["grüße"])], [TEXT])["text"].tolist() == [["grüße".encode()]]
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind", "scale", "red"),
+    [
+        ((-1, 3, 2, 4), "FP32", None, [1.0, 0.0, 0.0]),
+        ((-1, 2, 4, 3), "FP32", None, [1.0, 0.0, 0.0]),
+        ((3, 2, 4), "UINT8", None, [255, 0, 0]),
+        ((-1, 3, 2, 4), "FP32", 16.0, [16.0, 0.0, 0.0]),
+        ((-1, 3, -1, -1), "FP32", None, [1.0, 0.0, 0.0]),
+    ],
+)
+def test_a_picture_becomes_what_the_input_takes(
+    shape: tuple[int, ...], kind: str, scale: float | None, red: list[float]
+) -> None:
+    found = tensors([picture()], [Wanted("image", kind, shape)], pixel_scale=scale)["image"]
+    pixels = found.reshape(found.shape[-3:])
+    first = pixels[:, 0, 0] if shape[-1] != 3 else pixels[0, 0, :]
+
+    assert first.tolist() == pytest.approx(red)
+    assert found.ndim == len(shape)
+
+
+@pytest.mark.parametrize(
+    ("files", "inputs", "said"),
+    [
+        ([npy(np.zeros((2, 3)))], [PIXELS], "x.npy: its shape is [2, 3], and the model takes pixels FP32[-1, 64]"),
+        ([npy(np.full((1, 1), 0.5))], [Wanted("n", "INT32", (-1, 1))], "not every value is a whole number that INT32 can hold"),
+        ([npy(np.full((1, 1), 300))], [Wanted("n", "UINT8", (-1, 1))], "not every value is a whole number that UINT8 can hold"),
+        ([as_json([["a"]])], [Wanted("n", "FP32", (-1, 1))], "its values are of type"),
+        ([as_json([[1], [1, 2]])], [PIXELS], "its rows are of different lengths"),
+        ([as_json({"inputs": [{"name": "x"}]})], [PIXELS], "inputs holds no tensors"),
+        ([as_json({"x": [1]})], [PIXELS], "the model has no input x; it has pixels FP32[-1, 64]"),
+        ([as_json([1], name="x")], [PIXELS], "the model has no input x"),
+        ([as_json([1])], [PIXELS, TEXT], "the model has 2 inputs (pixels FP32[-1, 64], text BYTES[-1, 1]); say which, for example --input pixels=x.json"),
+        ([as_json({"text": ["a"]})], [PIXELS, TEXT], "nothing is given for pixels FP32[-1, 64]; for example --input pixels=FILE.npy"),
+        ([as_json([0] * 64), as_json([0] * 64)], [PIXELS], "input pixels is given twice"),
+        ([File("x.json", b"{")], [PIXELS], "not JSON"),
+        ([File("x.npy", b"{")], [PIXELS], "no array of numpy's"),
+        ([npy(np.array([{}], dtype=object))], [PIXELS], "no array of numpy's"),
+        ([File("x.png", b"{")], [PICTURE], "no picture that can be read"),
+        ([picture()], [PIXELS], "a picture is no tensor for pixels FP32[-1, 64]"),
+        ([File("x.txt", b"")], [PIXELS], "its name has to end in"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_sent_is_named_with_what_can(files: list[File], inputs: list[Wanted], said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        tensors(files, inputs)
+
+    assert said in str(caught.value)
+
+
+class Model(BaseHTTPRequestHandler):
+    """KServe's v2 protocol in a few lines: the sum of each row. As `mood` says, an error, or nothing."""
+
+    protocol_version = "HTTP/1.1"
+    mood = ""
+
+    def do_GET(self) -> None:
+        described = {"name": "m", "inputs": [{"name": "pixels", "datatype": "FP32", "shape": [-1, 64]}]}
+        self._answer(200 if self.path == "/v2/models/m" else 404, described)
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        head = int(self.headers["Inference-Header-Content-Length"])
+        asked = json.loads(body[:head])["inputs"][0]
+        rows = np.frombuffer(body[head:], np.float32).reshape(asked["shape"])
+        output = {"name": "sum", "datatype": "FP32", "shape": [len(rows)], "data": rows.sum(axis=1).tolist()}
+        if self.mood == "silent":
+            self.close_connection = True
+        elif self.mood == "strange":
+            self._answer(200, {"hello": 1})
+        else:
+            status = 503 if self.mood == "busy" else 200
+            self._answer(status, {"error": "the queue is full"} if self.mood == "busy" else {"model_name": "m", "model_version": "1", "outputs": [output]})  # fmt: skip
+
+    def _answer(self, status: int, document: Any) -> None:
+        content = json.dumps(document).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    @override
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def model() -> Iterator[tuple[str, type[Model]]]:
+    """Address of a model, and its mood."""
+
+    class Moody(Model):
+        pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Moody)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}", Moody
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+ROWS = [(None, "x.json", json.dumps([[1] * 64, [2] * 64]).encode())]
+
+
+def test_one_request_is_answered_and_every_phase_has_its_time(model: tuple[str, type[Model]]) -> None:
+    wire = Wire.to_url(model[0], timeout_s=30)
+    with wire.closing():
+        told = ask(wire, "m", None, ROWS).to_dict()
+
+    assert (told["model"], told["version"]) == ("m", "1")
+    assert told["outputs"] == [{"name": "sum", "datatype": "FP32", "shape": [2], "data": [64.0, 128.0]}]
+    phases = told["seconds"]
+    assert list(phases) == ["connect", "send", "wait", "receive", "total"]
+    assert all(seconds > 0 for seconds in phases.values())
+    assert phases["total"] == pytest.approx(sum(phases.values()) / 2)
+
+
+@pytest.mark.parametrize(
+    ("mood", "kind", "said"),
+    [
+        ("busy", Refused, "answers 503: the queue is full"),
+        ("silent", NoAnswer, "gives no answer"),
+        ("strange", Refused, "no inference of KServe's v2 protocol"),
+    ],
+)
+def test_an_error_is_told_in_the_model_s_words(
+    mood: str, kind: type[Exception], said: str, model: tuple[str, type[Model]]
+) -> None:
+    model[1].mood = mood
+    wire = Wire.to_url(model[0], timeout_s=30)
+    with wire.closing(), pytest.raises(kind) as caught:
+        ask(wire, "m", None, ROWS)
+
+    assert said in str(caught.value)
+
+
+def test_a_model_that_is_not_there_is_told(model: tuple[str, type[Model]]) -> None:
+    wire = Wire.to_url(model[0], timeout_s=30)
+    with wire.closing(), pytest.raises(Refused, match="answers 404"):
+        ask(wire, "other", "3", ROWS)
+
+
+@pytest.mark.parametrize("url", ["ftp://x", "http://", "//"])
+def test_what_is_no_address_is_named(url: str) -> None:
+    with pytest.raises(InputError, match="must be an address"):
+        Wire.to_url(url, timeout_s=1)
+
+
+def test_an_address_that_nobody_answers_for_is_named() -> None:
+    with pytest.raises(ClusterError, match="can't be reached"):
+        Wire.to_url("http://127.0.0.1:1", timeout_s=30)

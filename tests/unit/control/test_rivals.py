@@ -1,0 +1,116 @@
+"""Who else writes the count: once is a person's right, again and again is a conflict."""
+
+from __future__ import annotations
+
+import pytest
+
+from halcyon.control.kinds import Key
+from halcyon.control.rivals import CALM_S, LATELY_S, TIMES, WITHIN_S, Rivals
+
+DIGITS, OTHER = Key("team", "digits"), Key("team", "other")
+Look = tuple[float, int, int]
+"""When, the count in force, and the one that we ask for from then on."""
+
+
+def said(looks: list[Look], rivals: Rivals | None = None, *, writer: str = "argocd") -> list[str]:
+    watching = Rivals() if rivals is None else rivals
+    return [watching.look(DIGITS, count, desired, writer, at) for at, count, desired in looks]
+
+
+def fought(*, every_s: float = 30.0, times: int = TIMES) -> list[Look]:
+    """We want 6 and get it, they put back 2; the last look is the one after their last change."""
+    looks: list[Look] = [(0.0, 2, 6)]
+    for n in range(times):
+        looks += [(n * every_s + 9, 2, 6), (n * every_s + 10, 6, 6), (n * every_s + 20, 2, 6)]
+    return looks
+
+
+@pytest.mark.parametrize(
+    ("looks", "conflict"),
+    [
+        (fought(times=1), False),
+        (fought(times=2), False),
+        (fought(times=3), True),
+        (fought(every_s=WITHIN_S / 2), True),
+        (fought(every_s=WITHIN_S / 2 + 1), False),
+        # Nobody moves it.
+        ([(float(at), 4, 6) for at in range(100)], False),
+        # What is found first is nobody's change.
+        ([(float(at), at, 50) for at in range(3)], False),
+        ([(float(at), at, 50) for at in range(4)], True),
+        # The count follows what we ask for, at once,
+        ([(float(at), at % 7, (at + 1) % 7) for at in range(100)], False),
+        # or when the HPA asks next, and we have asked for more meanwhile,
+        ([(float(at), 15 * (at // 15), at + 1) for at in range(300)], False),
+        # but not long after.
+        ([(0.0, 2, 3), (1.0, 2, 4), (LATELY_S, 3, 4), (70.0, 2, 4), (71.0, 9, 4)], False),
+        ([(0.0, 2, 3), (1.0, 2, 4), (LATELY_S + 1, 3, 4), (70.0, 2, 4), (71.0, 9, 4)], True),
+    ],
+)
+def test_three_changes_by_others_within_five_minutes_are_a_conflict(looks: list[Look], conflict: bool) -> None:
+    assert [bool(text) for text in said(looks)] == [False] * (len(looks) - 1) + [conflict]
+
+
+def test_a_conflict_names_the_writer_the_count_and_what_to_do() -> None:
+    text = said(fought())[-1]
+
+    assert "field manager argocd has set spec.replicas 3 times within 5 min, to 2 at last" in text
+    assert "10 min" in text
+    assert "mode: Paused" in text
+
+
+@pytest.mark.parametrize("writer", ["", "halcyon", "kube-controller-manager"])
+def test_whoever_leaves_no_trace_is_not_given_a_name(writer: str) -> None:
+    assert said(fought(), writer=writer)[-1].startswith("somebody else has set spec.replicas")
+
+
+def test_a_conflict_ends_ten_minutes_after_the_last_change() -> None:
+    rivals = Rivals()
+    last = fought()[-1][0]
+    assert said(fought(), rivals)[-1]
+
+    assert said([(last + CALM_S - 1, 2, 6)], rivals)[-1]
+    assert said([(last + CALM_S, 2, 6)], rivals) == [""]
+    assert said([(last + CALM_S + 1, 6, 6), (last + CALM_S + 2, 6, 6)], rivals) == ["", ""]
+
+
+def test_a_change_during_a_conflict_makes_it_last() -> None:
+    rivals = Rivals()
+    last = fought()[-1][0]
+    said(fought(), rivals)
+    again = last + CALM_S - 10
+
+    assert "to 9 at last" in said([(again, 9, 6)], rivals)[-1]
+    assert said([(again + CALM_S - 1, 9, 6)], rivals)[-1]
+    assert said([(again + CALM_S, 9, 6)], rivals) == [""]
+
+
+def test_what_we_would_ask_for_during_a_conflict_is_not_asked_for() -> None:
+    rivals = Rivals()
+    last = fought()[-1][0]
+    said(fought(), rivals)
+    said([(last + 200, 2, 9)], rivals)
+
+    assert "to 9 at last" in said([(last + 201, 9, 9)], rivals)[-1]
+    assert said([(last + 201 + CALM_S - 1, 9, 9)], rivals)[-1]
+
+
+def test_a_count_that_was_put_back_before_we_looked_counts_too() -> None:
+    rivals = Rivals()
+    found = []
+    for n in range(TIMES):
+        found += said([(n * 10.0, 2, 6)], rivals)
+        rivals.wrote(DIGITS, 6)
+    found += said([(TIMES * 10.0, 2, 6)], rivals)
+
+    assert [bool(text) for text in found] == [False] * TIMES + [True]
+
+
+def test_models_are_watched_apart_and_what_was_seen_of_one_is_forgotten_with_it() -> None:
+    rivals = Rivals()
+    assert said(fought(), rivals)[-1]
+    assert rivals.look(OTHER, 2, 6, "argocd", 100.0) == ""
+
+    rivals.forget(DIGITS)
+
+    assert said([(101.0, 5, 9), (102.0, 6, 9)], rivals) == ["", ""]

@@ -1,0 +1,42 @@
+"""What balancers say that they can't do."""
+
+from __future__ import annotations
+
+from halcyon.api.record import BalancerSample, Record
+from halcyon.control.kinds import Key
+from halcyon.control.troubles import MOST_CHARACTERS, HearingHub
+from halcyon.scaling.observations import FRESH_S
+
+KEY = Key("team", "digits")
+
+
+def record(trouble: str, *, agent: str = "b-1", at: float = 1.0) -> Record:
+    return Record(*KEY, agent, at, BalancerSample(0, 0, 0, 0, 0, trouble=trouble))
+
+
+def test_a_trouble_is_told_for_each_pod_until_it_is_over() -> None:
+    changed: list[tuple[str, str]] = []
+    hub = HearingHub(lambda *key: changed.append(key), lambda *_: None)
+    hub.receive(record("", at=1.0), 1.0)
+    hub.receive(record("", agent="b-2", at=1.0), 1.0)
+    changed.clear()
+    hub.receive(record("no certificate", at=2.0), 2.0)
+    assert changed == [KEY]
+    hub.receive(record("no certificate", at=3.0), 3.0)
+    assert changed == [KEY], "no news"
+    hub.receive(record("x" * 1000, agent="b-2", at=3.0), 3.0)
+    assert hub.troubles(KEY, 3.0) == ("pod b-1: no certificate", f"pod b-2: {'x' * MOST_CHARACTERS}")
+    changed.clear()
+    hub.receive(record("", at=4.0), 4.0)
+    assert changed == [KEY]
+    assert [text[:7] for text in hub.troubles(KEY, 4.0)] == ["pod b-2"]
+    assert hub.troubles(Key("team", "other"), 4.0) == ()
+
+
+def test_who_is_silent_or_gone_has_no_trouble() -> None:
+    hub = HearingHub(lambda *_: None, lambda *_: None)
+    hub.receive(record("no certificate"), 1.0)
+    assert hub.troubles(KEY, 1.0 + FRESH_S)
+    assert not hub.troubles(KEY, 1.1 + FRESH_S)
+    hub.forget(*KEY)
+    assert not hub.troubles(KEY, 1.0)

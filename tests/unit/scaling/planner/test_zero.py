@@ -1,0 +1,191 @@
+"""With minReplicas 0: when nobody is left, and what wakes the first replica."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from halcyon.scaling.planner.planner import plan
+from halcyon.scaling.planner.reading import Objectives, PodReading, Reading, Window
+from halcyon.scaling.planner.result import Plan, PlannerMemory
+
+IDLE = Objectives(low=0, high=10, max_batch=8, idle_after_s=300.0, start_s=30.0)
+T0 = 1_763_700_000.0
+
+
+class Model:
+    """A model whose readings come every second; the count that is planned is in force at once."""
+
+    def __init__(self, objectives: Objectives = IDLE, *, replicas: int = 1, learnt: bool = False) -> None:
+        self.objectives, self.replicas, self.learnt = objectives, replicas, learnt
+        self.now, self.arrived = T0, 0.0
+        self.memory = PlannerMemory()
+
+    def look(self, *, arrived: float = 0.0, inflight: float | None = 0.0, waiting: float | None = 0.0) -> Plan:
+        """A second later, after so many more requests."""
+        self.now += 1
+        self.arrived += arrived
+        batches = {8: (100, 8.0)} if self.learnt else None
+        pods = tuple(PodReading(f"p-{n}", "ready", T0 - 7200, T0 - 7170) for n in range(self.replicas))
+        told = Reading(self.now, self.replicas, self.arrived, waiting, inflight, batches=batches, pods=pods)
+        made = plan(self.now, self.objectives, told, self.memory)
+        self.memory, self.replicas = made.memory, made.count
+        return made
+
+    def quiet(self, seconds: int) -> Plan:
+        """Nobody asks for so long."""
+        for _ in range(seconds - 1):
+            self.look()
+        return self.look()
+
+
+def limits(made: Plan) -> list[str]:
+    return [limit.name for limit in made.limits]
+
+
+@pytest.mark.parametrize("learnt", [False, True])
+@pytest.mark.parametrize("idle_after_s", [10.0, 60.0, 300.0])
+def test_who_was_never_asked_is_at_zero_after_the_idle_time_and_not_before(learnt: bool, idle_after_s: float) -> None:
+    model = Model(replace(IDLE, idle_after_s=idle_after_s), learnt=learnt)
+
+    assert model.quiet(int(idle_after_s)).count == 1
+    made = model.quiet(2)
+    assert (made.count, limits(made)) == (0, ["idle"])
+
+
+@pytest.mark.parametrize("learnt", [False, True])
+def test_who_was_asked_once_is_at_zero_the_idle_time_later(learnt: bool) -> None:
+    model = Model(learnt=learnt)
+    model.look()
+    model.look(arrived=1, inflight=1)
+
+    assert model.quiet(299).count == 1
+    made = model.quiet(2)
+    assert (made.count, limits(made)) == (0, ["idle"])
+
+
+@pytest.mark.parametrize("learnt", [False, True])
+def test_nobody_goes_to_zero_while_a_request_is_in_the_system(learnt: bool) -> None:
+    model = Model(learnt=learnt)
+    model.look(arrived=1, inflight=1)
+    for _ in range(400):
+        # One slow request; that it doesn't move is no fault.
+        assert model.look(inflight=1).count == 1
+
+
+@pytest.mark.parametrize("learnt", [False, True])
+def test_a_model_that_is_created_at_zero_stays_there_until_somebody_asks(learnt: bool) -> None:
+    model = Model(replicas=0, learnt=learnt)
+
+    made = model.quiet(20)
+    assert (made.count, limits(made)) == (0, ["idle"])
+    assert made.say().endswith("no request has come")
+    assert model.look(inflight=1, waiting=1).count == 1
+
+
+def test_the_first_reading_of_a_model_at_zero_may_wake_it() -> None:
+    assert Model(replicas=0).look(inflight=3, waiting=3).count == 1
+
+
+@pytest.mark.parametrize("learnt", [False, True])
+def test_requests_that_are_refused_wake_a_model_although_none_waits(learnt: bool) -> None:
+    model = Model(replicas=0, learnt=learnt)
+    model.quiet(20)
+
+    assert model.look(arrived=1).count >= 1
+
+
+def test_a_wake_up_without_known_capacity_says_why_and_asks_for_one() -> None:
+    model = Model(replicas=0)
+    model.quiet(5)
+    made = model.look(arrived=500, inflight=500, waiting=500)
+
+    assert (made.count, limits(made)) == (1, ["learning"])
+    assert "requests have come, and no replica runs" in made.say()
+
+
+def test_a_model_without_known_capacity_keeps_its_count_under_load() -> None:
+    model = Model(replicas=4)
+    for _ in range(100):
+        made = model.look(arrived=100, inflight=10)
+    assert (made.count, limits(made)) == (4, ["learning"])
+
+
+@pytest.mark.parametrize("learnt", [False, True])
+@pytest.mark.parametrize("count", [0, 1, 4])
+def test_who_is_blind_stays_where_he_is(learnt: bool, count: int) -> None:
+    model = Model(replicas=count, learnt=learnt)
+    for _ in range(100):
+        made = model.look(inflight=None, waiting=None)
+        assert (made.count, limits(made)) == (count, ["unknown"])
+
+
+@pytest.mark.parametrize("learnt", [False, True])
+def test_a_silence_of_the_meters_is_no_silence_of_the_users(learnt: bool) -> None:
+    model = Model(learnt=learnt)
+    model.look(arrived=5)
+    for _ in range(400):
+        assert model.look(inflight=None).count == 1
+
+
+def test_a_schedule_keeps_replicas_although_nobody_asks_and_lets_go_when_it_ends() -> None:
+    model = Model(replace(IDLE, idle_after_s=20.0, windows=(Window("day", low=3),)), replicas=3)
+    model.look(arrived=1)
+    assert model.quiet(100).count == 3
+
+    model.objectives = replace(IDLE, idle_after_s=20.0)
+    assert model.look().count == 0
+
+
+def test_a_schedule_that_opens_raises_the_count_of_a_model_of_unknown_capacity() -> None:
+    model = Model(replace(IDLE, low=1, idle_after_s=None), replicas=1)
+    model.quiet(5)
+    model.objectives = replace(model.objectives, windows=(Window("day", low=3, high=6),))
+
+    assert model.look().count == 3
+
+
+@example(story=[(0, 0, 1), (0, 1, 1), (0, 0, 18)], learnt=False, replicas=0, low=0)
+@example(story=[(10, 1, 2), (0, 0, 19)], learnt=False, replicas=0, low=0)
+@given(
+    st.lists(st.tuples(st.integers(0, 20), st.integers(0, 3), st.integers(1, 25)), max_size=6),
+    st.booleans(),
+    st.integers(0, 3),
+    st.sampled_from([0, 1]),
+)
+@settings(max_examples=25, deadline=None)
+def test_zero_is_for_the_idle_only(story: list[tuple[int, int, int]], learnt: bool, replicas: int, low: int) -> None:
+    objectives = replace(IDLE, low=low, idle_after_s=20.0 if low == 0 else None)
+    model = Model(objectives, replicas=max(replicas, low), learnt=learnt)
+    model.look()
+    asked = model.now
+    for arrived, inflight, seconds in story:
+        for second in range(seconds):
+            more = arrived if second == 0 else 0
+            was = model.replicas
+            made = model.look(arrived=more, inflight=inflight, waiting=0)
+            asked = model.now if more or inflight else asked
+            assert low <= made.count <= 10
+            if made.count == 0 and was > 0:
+                assert model.now - asked >= 20
+            if inflight:
+                assert made.count >= 1
+
+
+@pytest.mark.parametrize("learnt", [False, True])
+def test_idleness_begins_after_a_long_request_in_which_no_signal_moves(learnt: bool) -> None:
+    model = Model(replace(IDLE, idle_after_s=20.0), replicas=1, learnt=learnt)
+    model.look()
+    model.look(arrived=1, inflight=1)
+    for _ in range(60):
+        assert model.look(inflight=1).count == 1
+
+    assert model.quiet(19).count == 1
+    assert model.quiet(3).count == 0
+
+
+def test_requests_that_wait_wake_the_first_replica_at_the_first_reading() -> None:
+    assert Model(replicas=0, learnt=True).look(inflight=3, waiting=3).count == 1

@@ -1,0 +1,33 @@
+"""A `Picture` of an observation, as the hub would have it after records that say the same."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import astuple
+from math import inf, nan
+
+from halcyon.scaling.observations import BalancerPoint, Observation, PodObservation, PodPoint
+from halcyon.signals.remembered import Picture, PodView
+from halcyon.signals.series import Ring
+
+
+def ring(points: Sequence[BalancerPoint | PodPoint], width: int) -> Ring:
+    made = Ring(width, keep_s=inf, step_s=0.0)
+    for point in points:
+        assert made.add([nan if value is None else value for value in astuple(point)])
+    return made
+
+
+def view(pod: PodObservation) -> PodView:
+    table = None if pod.batches is None else array("q", (value for size in pod.batches for value in size))
+    return PodView(pod.name, pod.state, ring(pod.points, 9), table)
+
+
+def picture(observation: Observation) -> Picture:
+    return Picture(
+        observation.at,
+        {pod.name: view(pod) for pod in sorted(observation.pods, key=lambda pod: pod.name)},
+        tuple((seen.agent, ring(seen.points, 6)) for seen in observation.balancers),
+        observation.silent,
+    )

@@ -1,0 +1,217 @@
+"""The reading of an observation in the plain way, every window looked through anew: what the quick one must equal.
+
+Slow, and short enough to be seen to be right. The rules themselves are told in `halcyon.signals.reading`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+
+from halcyon.scaling.observations import (
+    FRESH_S,
+    BalancerPoint,
+    Observation,
+    PodObservation,
+    fresh,
+    mean,
+    rate,
+)
+from halcyon.scaling.planner.reading import PodReading, Reading
+from halcyon.signals.epoch import Epoch
+from halcyon.signals.merged import MergedBatches
+from halcyon.signals.reading import GPU_WINDOW_S, PACE_S, QUEUE_WINDOW_S, Gathered, SignalMemory
+from halcyon.signals.rows import shaped
+
+_NAMED = 3
+
+
+def plain_reading(
+    observation: Observation,
+    *,
+    replicas: int,
+    pods: Sequence[PodReading],
+    epoch: Epoch,
+    memory: SignalMemory,
+    balancers: AbstractSet[str] | None = None,
+    revision: str = "",
+    of_revision: AbstractSet[str] | None = None,
+) -> Gathered:
+    """The planner's reading of one observation.
+
+    Args:
+        observation: times are of the monotonic clock.
+        replicas: the count in force (spec.replicas).
+        pods: the server pods as Kubernetes sees them; times are seconds since the epoch.
+        epoch: makes the one of the other.
+        memory: of the reading before; `SignalMemory()` at first.
+        balancers: names of the balancer pods that Kubernetes holds ready. None where that isn't known: then every agent
+            that has fallen silent counts as one whose pod exists.
+        revision: the one that is rolled out, or was.
+        of_revision: names of its pods, whose batches count; None: all pods are.
+    """
+    now = observation.at
+    seen = {pod.name: pod for pod in observation.pods}
+    judged = tuple(_judged(pod, seen.get(str(pod.name))) for pod in pods)
+    ready = {str(pod.name): seen.get(str(pod.name)) for pod in judged if pod.phase == "ready"}
+    heard = {b.agent: b.points for b in observation.balancers if _is_heard(b.points, now)}
+    unknown: list[str] = []
+    silence = _silence(observation, heard, balancers)
+    if silence is not None:
+        unknown.append(silence)
+    else:
+        at = max(_counted_at(list(heard.values())), memory.counted_at)
+        counts = {agent: _count(points, at) for agent, points in heard.items()}
+        memory = replace(memory, arrived=memory.arrived.with_values(counts), counted_at=at)
+    pending = _filled([_pending(pod, now) for pod in ready.values()])
+    if pending is None:
+        unknown.append(f"most ready pods do not tell what waits in them: {_names(ready)}")
+    if revision != memory.revision:
+        memory = replace(memory, batches=MergedBatches(), revision=revision)
+    exist = {str(pod.name) for pod in pods} | seen.keys()
+    memory = _with_pods(memory, observation, exist=exist, counted=exist if of_revision is None else of_revision)
+    queued = sum(points[-1].queued for points in heard.values())
+    # Where nothing is known, how long it hasn't been.
+    newest = max((b.points[-1].at for b in observation.balancers if b.points), default=None)
+    of = newest if silence else memory.counted_at
+    made = Reading(
+        at=None if of is None else epoch.at(of),
+        replicas=replicas,
+        arrived=None if silence else memory.arrived.total,
+        waiting=None if silence or pending is None else queued + pending,
+        inflight=None if silence else queued + sum(points[-1].inflight for points in heard.values()),
+        gpu=_filled([_gpu(pod, now) for pod in ready.values()]) if ready else None,
+        batches={rows: (count, us / 1e6) for rows, (count, us) in memory.batches.table.items()} or None,
+        revision=revision,
+        rows_per_request=memory.rows_per_request,
+        pods=judged,
+    )
+    return Gathered(made, memory, tuple(unknown))
+
+
+def _is_heard(points: Sequence[BalancerPoint], now: float) -> bool:
+    """Whether its count is known: it has spoken lately, and no silence lies before that."""
+    if not points or now - points[-1].at > FRESH_S:
+        return False
+    return len(points) == 1 or points[-1].at - points[-2].at <= FRESH_S
+
+
+def _counted_at(all_points: Sequence[Sequence[BalancerPoint]]) -> float:
+    """The time up to which every balancer's count is known.
+
+    One that counts nothing sends nothing, so its silence says as much as a record: it holds nobody back.
+    """
+    busy = [points[-2].at for points in all_points if len(points) > 1 and points[-1].requests > points[-2].requests]
+    return min(busy) if busy else max(_idle_until(points) for points in all_points)
+
+
+def _idle_until(points: Sequence[BalancerPoint]) -> float:
+    """What it counted since then may be in its last record, and isn't confirmed."""
+    return points[-1].at if len(points) == 1 else max(points[-2].at, points[-1].at - PACE_S)
+
+
+def _count(points: Sequence[BalancerPoint], at: float) -> float:
+    """What it had counted at that time: between two records in proportion, after the last one as then."""
+    for index in range(len(points) - 1, 0, -1):
+        # The count in a record is that of the record before: growth is confirmed by the next.
+        counted_at, count = points[index - 1].at, points[index].requests
+        if counted_at <= at:
+            if index + 1 == len(points):
+                return count
+            share = (at - counted_at) / (points[index].at - counted_at)
+            return count + (points[index + 1].requests - count) * min(share, 1.0)
+    return points[min(1, len(points) - 1)].requests
+
+
+def _judged(pod: PodReading, seen: PodObservation | None) -> PodReading:
+    if pod.phase == "ready" and seen is not None and seen.state == "maintenance":
+        return replace(pod, phase="broken")
+    return pod
+
+
+def _silence(
+    observation: Observation, heard: Mapping[str, Sequence[BalancerPoint]], balancers: AbstractSet[str] | None
+) -> str | None:
+    """Which balancers are not heard that should be; None where all are."""
+    silent = dict(observation.silent)
+    expected = {b.agent for b in observation.balancers} | silent.keys() if balancers is None else balancers
+    missing = sorted(expected - heard.keys())
+    if not missing:
+        return None if heard else "no balancer's agent has spoken yet"
+    agents = {b.agent: b for b in observation.balancers}
+    said = []
+    for name in missing[:_NAMED]:
+        if name in silent:
+            said.append(f"{name} was last heard {silent[name]:.0f} s ago")
+        elif name in agents:
+            is_back = agents[name].points and observation.at - agents[name].points[-1].at <= FRESH_S
+            said.append(f"{name} is back only now" if is_back else f"HAProxy of {name} does not answer")
+        else:
+            said.append(f"{name} has not spoken yet")
+    more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+    return f"the load of some balancers is not known ({', '.join(said)}{more}); the limit is {FRESH_S:.0f} s"
+
+
+def _pending(pod: PodObservation | None, now: float) -> float | None:
+    """Requests that wait in a pod; from the time that they wait where Triton has no gauge of it (Little's law)."""
+    if pod is None:
+        return None
+    point = fresh(pod.points, now, lambda p: p.pending)
+    if point is not None:
+        return point.pending
+    if fresh(pod.points, now, lambda p: p.queue_us) is None:
+        return None
+    waited_us = rate(pod.points, now, QUEUE_WINDOW_S, lambda p: p.queue_us)
+    return None if waited_us is None else waited_us / 1e6
+
+
+def _gpu(pod: PodObservation | None, now: float) -> float | None:
+    if pod is None or fresh(pod.points, now, lambda p: p.gpu) is None:
+        return None
+    first = len(pod.points) - 1
+    while first > 0 and pod.points[first].at > now - GPU_WINDOW_S:
+        first -= 1
+    return mean(pod.points[first:], now, GPU_WINDOW_S, lambda p: p.gpu)
+
+
+def _filled(values: Sequence[float | None]) -> float | None:
+    """The sum, those that are not known as the mean of the others; None where more than half are not known."""
+    known = [value for value in values if value is not None]
+    if not values:
+        return 0.0
+    if 2 * len(known) < len(values):
+        return None
+    return sum(known) * len(values) / len(known)
+
+
+def _with_pods(
+    memory: SignalMemory, observation: Observation, *, exist: AbstractSet[str], counted: AbstractSet[str]
+) -> SignalMemory:
+    """With what pods have counted; every pod of the revision that is read counts, also one that is draining."""
+    tables = {pod.name: pod.batches for pod in observation.pods if pod.batches is not None and pod.name in counted}
+    memory = replace(memory, batches=memory.batches.with_tables(tables, exist=exist))
+    answered = {pod.name: told for pod in observation.pods if (told := _answered(pod, observation.at)) is not None}
+    grown = [
+        (requests - memory.answered[name][0], rows - memory.answered[name][1])
+        for name, (requests, rows) in answered.items()
+        if name in memory.answered
+    ]
+    memory = replace(memory, answered=answered)
+    # Requests without rows are none that were computed (a cache answered), and rows without requests are a counter's fault.
+    ratios = sorted((rows / requests, requests) for requests, rows in grown if requests > 0 and rows > 0)
+    if not ratios:
+        return memory
+    shape, odd, mean_rows = shaped(memory.shape, memory.odd, memory.rows_per_request, ratios)
+    return replace(memory, shape=shape, odd=odd, rows_per_request=mean_rows)
+
+
+def _answered(pod: PodObservation, now: float) -> tuple[float, float] | None:
+    """(requests, rows) of one moment."""
+    point = fresh(pod.points, now, lambda p: p.succeeded if p.rows is not None else None)
+    return None if point is None or point.succeeded is None or point.rows is None else (point.succeeded, point.rows)
+
+
+def _names(pods: Mapping[str, object]) -> str:
+    names = sorted(pods)
+    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
