@@ -15,7 +15,7 @@ import pytest
 from halcyon.balancer.pacing import Pacing
 from halcyon.balancer.repeats import FEWEST, MOST_BYTES, ONCE
 from tests.integration.balanced import PLAN, TIMEOUT, Balanced, infer, one
-from tests.unit.balancer.stand_ins import Pod
+from tests.unit.balancer.stand_ins import Pod, close
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -43,7 +43,7 @@ class Breaking(Pod):
 
     async def stop(self) -> None:
         if self._breaking is not None:
-            self._breaking.close()
+            await close(self._breaking)
         await super().stop()
 
     async def _answer(self, method: str, target: str, request: str, fields: dict[str, str]) -> tuple[int, str]:

@@ -13,7 +13,7 @@ import pytest
 
 from halcyon.balancer.repeats import MOST_BYTES
 from tests.integration.balanced import PLAN, Balanced, one, raw
-from tests.unit.balancer.stand_ins import SERVICE
+from tests.unit.balancer.stand_ins import SERVICE, close
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -138,5 +138,5 @@ async def test_without_a_limit_a_body_without_length_passes(balanced: Balanced) 
         assert await post(balanced, "Transfer-Encoding: chunked", chunked(MOST)) == (200, "")
         assert seen.bytes > MOST
     finally:
-        server.close()
+        await close(server)
         await pod.start()

@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from halcyon.api.record import STREAM_PATH, Record
+from tests.unit.balancer.stand_ins import close
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,6 +85,7 @@ class StandIn:
         await site.start()
         server = site._server
         assert isinstance(server, asyncio.Server)
+        self._server = server
         self.port: int = server.sockets[0].getsockname()[1]
         return self
 
@@ -91,6 +93,7 @@ class StandIn:
         self.end_watches()
         for ws in self.sockets:
             await ws.close()
+        await close(self._server)
         await self._runner.cleanup()
 
     def put(self, path: str, name: str, content: dict[str, Any]) -> None:
