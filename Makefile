@@ -10,7 +10,7 @@ CACHE := $(or $(HALCYON_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/halcyon)
 unit properties coverage simulator integration: export PYTHONDONTWRITEBYTECODE :=
 unit properties coverage simulator integration: export PYTHONPYCACHEPREFIX := $(CURDIR)/build/pycache
 
-.PHONY: help bootstrap properties coverage demo demo-down test lint format unit simulator integration e2e cluster-up cluster-down images crds docs lock bench-scaling bench-reaction bench-dataplane clean
+.PHONY: help bootstrap properties coverage demo demo-down test lint format unit simulator integration e2e test-readme cluster-up cluster-down images crds docs lock bench-scaling bench-reaction bench-dataplane clean
 
 help: ## show the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ integration: bootstrap ## tests against a real API server (KWOK nodes and pods)
 
 e2e: bootstrap ## tests with real pods: the demo's path as assertions
 	@$(PY) -m pytest e2e/scenarios -q
+
+test-readme: bootstrap ## README's own words in a fresh cluster with an image registry, and the demo on it as on a cluster of yours: 12 minutes
+	@$(PY) -m pytest e2e/readme -q
 
 cluster-up: bootstrap ## start the embedded Kubernetes (and build it, the first time)
 	@$(PY) -m e2e.cluster up --name $(CLUSTER)

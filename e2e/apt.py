@@ -1,9 +1,12 @@
-"""Debian packages that a part of e2e needs: installed where there is apt-get. Which ones lack is each part's own business."""
+"""Debian packages that a part of e2e needs: installed, or only unpacked, where there is apt-get. Which ones is each part's own business."""
 
+import fcntl
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 
 
 class AptError(Exception):
@@ -33,3 +36,55 @@ def install(packages: Sequence[str]) -> None:
             raise AptError(
                 f"{missing}; `apt-get {arguments[0]}` failed: {done.stderr.strip()[-500:]}\nInstall by hand: {command}"
             )
+
+
+def unpacked(package: str, cache: Path) -> Path:
+    """The tree of a Debian package, fetched into CACHE and not installed: no service of it starts, nothing else changes.
+
+    One tree per version that apt would fetch today; made on the first call.
+
+    Raises:
+        AptError: there is no apt-get, it knows no such package, or can't fetch it.
+    """
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / f"{package}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        tree = cache / f"{package}-{_candidate(package)}"
+        if not tree.exists():
+            with tempfile.TemporaryDirectory(dir=cache, prefix=f"{package}.part-") as made:
+                _fetch(package, Path(made))
+                [archive] = Path(made).glob("*.deb")
+                _run(package, ["dpkg-deb", "-x", archive.name, "tree"], Path(made))
+                (Path(made) / "tree").rename(tree)
+    return tree
+
+
+def _candidate(package: str) -> str:
+    """The version that apt would fetch; where it knows none, after a look at what there is now."""
+    if shutil.which("apt-get") is None:
+        raise AptError(f"missing: {package}, and there is no apt-get; on Debian: apt-get download {package}")
+    for _ in range(2):
+        shown = subprocess.run(
+            ["apt-cache", "show", "--no-all-versions", package], capture_output=True, text=True, check=False
+        )
+        for line in shown.stdout.splitlines():
+            if line.startswith("Version: "):
+                return line.removeprefix("Version: ").strip()
+        _run(package, ["apt-get", "update", "-qq"])
+    raise AptError(f"missing: {package}, and apt knows no such package; on Debian: apt-get download {package}")
+
+
+def _fetch(package: str, directory: Path) -> None:
+    download = ["apt-get", "download", "-qq", "-o", "APT::Sandbox::User=root", package]
+    try:
+        _run(package, download, directory)
+    except AptError:
+        # The index is older than the archive.
+        _run(package, ["apt-get", "update", "-qq"])
+        _run(package, download, directory)
+
+
+def _run(package: str, command: Sequence[str], directory: Path | None = None) -> None:
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    if done.returncode:
+        raise AptError(f"missing: {package}; `{' '.join(command[:2])}` failed: {done.stderr.strip()[-500:]}")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 
-from e2e.cluster import binaries, cluster
+from e2e.cluster import binaries, cluster, registry
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.places import cache, names, place
@@ -70,6 +70,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     up.add_argument("--gpus", type=int, default=8, help="nvidia.com/gpu on the node (default: %(default)s)")
     up.add_argument(
+        "--registry", action="store_true", help="an image registry for the node; `env` tells its address and its CA"
+    )
+    up.add_argument(
         "--image-dir",
         type=Path,
         metavar="DIR",
@@ -102,7 +105,10 @@ def _parser() -> argparse.ArgumentParser:
 
 def _up(options: argparse.Namespace) -> int:
     wanted = cluster.Options(
-        hpa_sync=options.hpa_sync, control_plane_only=options.control_plane_only, gpus=options.gpus
+        hpa_sync=options.hpa_sync,
+        control_plane_only=options.control_plane_only,
+        gpus=options.gpus,
+        registry=options.registry,
     )
     cluster.up(options.name, wanted, image_directory=options.image_dir)
     name = "" if options.name == "halcyon" else f" --name {options.name}"
@@ -161,6 +167,8 @@ def _variables(up: Cluster) -> dict[str, str]:
             "HALCYON_POD_CIDR": up.network.pod_cidr,
             "HALCYON_SERVICE_CIDR": up.network.service_cidr,
         }
+    if up.registry is not None:
+        variables |= {"HALCYON_REGISTRY": up.registry, "SSL_CERT_FILE": str(registry.trusting(up.place))}
     return variables
 
 

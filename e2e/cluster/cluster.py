@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from e2e.cluster import binaries, cgroups, control_plane, kwok, leavings, network, node, pki, system
+from e2e.cluster import binaries, cgroups, control_plane, kwok, leavings, network, node, pki, registry, system
 from e2e.cluster.api import Api
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.network import Network
@@ -26,23 +26,27 @@ _DURATION = re.compile(r"([1-9]\d*)(ms|s|m)")
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What `up` can be told. `hpa_sync` is a Go duration, `gpus` a count."""
+    """What `up` can be told. `hpa_sync` is a Go duration, `gpus` a count, `registry` whether the node has one for images."""
 
     hpa_sync: str = "15s"
     control_plane_only: bool = False
     gpus: int = 8
+    registry: bool = False
 
     def __post_init__(self) -> None:
         if not _DURATION.fullmatch(self.hpa_sync):
             raise ClusterError(f"--hpa-sync {self.hpa_sync}: not a whole number of ms, s or m above 0, e.g. 15s")
         if not 0 <= self.gpus <= 64:
             raise ClusterError(f"--gpus {self.gpus}: not from 0 to 64, e.g. 8")
+        if self.registry and self.control_plane_only:
+            raise ClusterError("--registry: there is no node to pull from it with --control-plane-only; leave one out")
 
     @property
     def text(self) -> str:
         """The options as one would write them."""
         only = ["--control-plane-only"] if self.control_plane_only else []
-        return " ".join([f"--hpa-sync {self.hpa_sync}", *only, f"--gpus {self.gpus}"])
+        images = ["--registry"] if self.registry else []
+        return " ".join([f"--hpa-sync {self.hpa_sync}", *only, f"--gpus {self.gpus}", *images])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +79,13 @@ class Cluster:
         """The processes that belong to it, but for the pods'."""
         if self.options.control_plane_only:
             return (*_COMMON, "kwok")
-        return (*_COMMON, "containerd", "kubelet", "kube-proxy", "coredns")
+        images = (registry.COMPONENT,) if self.options.registry else ()
+        return (*_COMMON, "containerd", "kubelet", "kube-proxy", "coredns", *images)
+
+    @property
+    def registry(self) -> str | None:
+        """HOST:PORT of the node's image registry, where it has one."""
+        return registry.address(self.network) if self.options.registry else None
 
     @property
     def api(self) -> Api:
@@ -251,12 +261,22 @@ def _start_stand_in(cluster: Cluster) -> list[Started]:
 def _start_node(cluster: Cluster, images: Path) -> list[Started]:
     where, bin_ = cluster.place, cluster.bin
     cgroups.make(where.cgroup)
+    store = registry.ensure() if cluster.options.registry else None
     containerd = node.start_containerd(where, cluster.network)
     started = [*_start_control_plane(cluster), containerd]
+    if store is not None:
+        started.append(registry.start_registry(where, store, cluster.network))
     wait_until(
         lambda: node.containerd_answers(where), what="containerd answers", limit_s=_READY_LIMIT_S, watched=started
     )
     node.load_images(where, images)
+    if store is not None:
+        wait_until(
+            lambda: registry.answers(where, cluster.network),
+            what="the registry answers",
+            limit_s=_READY_LIMIT_S,
+            watched=started,
+        )
     _wait_for_api(cluster, started)
     _bind_admins(cluster.api)
     started += [

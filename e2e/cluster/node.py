@@ -17,6 +17,7 @@ from e2e.cluster.network import Network
 from e2e.cluster.places import Place
 from e2e.cluster.processes import Started, start
 from e2e.cluster.progress import say
+from e2e.cluster.registry import trusted_by_node
 from e2e.cluster.system import CNI_PLUGINS, command
 
 NODE = "node"
@@ -184,6 +185,9 @@ disabled_plugins = [
   netns_mounts_under_state_dir = true
   # Without CAP_SYS_RESOURCE runc can't lower oom_score_adj, and no sandbox starts ("can't get final child's PID").
   restrict_oom_score_adj = true
+
+  [plugins."io.containerd.grpc.v1.cri".registry]
+    config_path = {quoted(trusted_by_node(place))}
 
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = {quoted(CNI_PLUGINS)}

@@ -67,9 +67,11 @@ BUDGETS = (
     Budget("writes_at_rest", "writes at rest, 20 models", "0", lambda value: value == 0),
     Budget("unit_tests_s", "unit tests, seconds", "< 30 s", lambda value: value < 30),
     Budget("worker_exits", "HAProxy worker exits, 500 pods replaced", "0", lambda value: value == 0),
+    Budget("dead_backend_out_s", "a dead backend out of the balancer", "<= 2 s", lambda value: value <= 2),
+    Budget("goodput_at_3x", "goodput at three times the capacity", ">= 0.9", lambda value: value >= 0.9),
 )
 SKIPPED = "skipped"
-BY_TESTS = frozenset({"unit_tests_s", "worker_exits"})
+BY_TESTS = frozenset({"unit_tests_s", "worker_exits", "dead_backend_out_s", "goodput_at_3x"})
 """`make test` measures these; before it has run they are no budget missed."""
 
 

@@ -1,8 +1,6 @@
 """The real Prometheus for tests: Debian's, unpacked into the cache (nothing is installed, no service starts), and small web servers around it."""
 
 import contextlib
-import fcntl
-import os
 import shutil
 import subprocess
 import tempfile
@@ -17,7 +15,8 @@ from pathlib import Path
 import yaml
 from typing_extensions import override
 
-from e2e.apt import AptError
+from e2e.apt import unpacked
+from e2e.cluster.places import cache
 from tests.integration.operator_process import free_port
 from tests.integration.waiting import until
 
@@ -26,40 +25,7 @@ _CONFIG = {"global": {"scrape_interval": "1s"}}
 
 def programs() -> Path:
     """The directory with `prometheus` and `promtool`; fetched on first use (20 MB)."""
-    cache = Path(os.environ.get("HALCYON_CACHE") or Path.home() / ".cache" / "halcyon")
-    cache.mkdir(parents=True, exist_ok=True)
-    with (cache / "prometheus.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        version = _candidate()
-        tree = cache / f"prometheus-{version}"
-        if not tree.exists():
-            with tempfile.TemporaryDirectory(dir=cache, prefix="prometheus.part-") as made:
-                _unpack(Path(made))
-                (Path(made) / "tree").rename(tree)
-    return tree / "usr" / "bin"
-
-
-def _candidate() -> str:
-    """The version that apt would fetch; where it knows none, after a look at what there is now."""
-    for _ in range(2):
-        shown = subprocess.run(
-            ["apt-cache", "show", "--no-all-versions", "prometheus"], capture_output=True, text=True, check=False
-        )
-        for line in shown.stdout.splitlines():
-            if line.startswith("Version: "):
-                return line.removeprefix("Version: ").strip()
-        subprocess.run(["apt-get", "update", "-qq"], check=True, stdin=subprocess.DEVNULL)
-    raise AptError("missing: prometheus, and apt knows no such package; on Debian: apt-get download prometheus")
-
-
-def _unpack(directory: Path) -> None:
-    download = ["apt-get", "download", "-qq", "-o", "APT::Sandbox::User=root", "prometheus"]
-    if subprocess.run(download, cwd=directory, check=False, stdin=subprocess.DEVNULL).returncode:
-        # The index is older than the archive.
-        subprocess.run(["apt-get", "update", "-qq"], check=True, stdin=subprocess.DEVNULL)
-        subprocess.run(download, cwd=directory, check=True, stdin=subprocess.DEVNULL)
-    [package] = directory.glob("prometheus_*.deb")
-    subprocess.run(["dpkg-deb", "-x", package.name, "tree"], cwd=directory, check=True)
+    return unpacked("prometheus", cache()) / "usr" / "bin"
 
 
 Answer = Callable[[str, Message], tuple[int, str]]

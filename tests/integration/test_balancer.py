@@ -382,7 +382,7 @@ async def test_a_pod_drains_without_an_error_under_load_and_gives_its_line_back(
             reading = await balanced.haproxy.runtime.read()
             return sorted(line.admin for line in reading.lines.values()) == ["maint"] * 7 + ["ready"]
 
-        assert await until(free) < 1.0
+        await until(free, 1)
         await load.more(100)
         assert load.by_pod[second.address] == before, "a draining pod gets nothing new"
         await second.stop()
@@ -689,7 +689,7 @@ async def test_the_agent_as_a_process_serves_reports_takes_out_a_dead_backend_an
         assert set(collector.tokens) == {"Bearer collector-token"}
         assert {authorization for _, _, authorization in running.api.requests} == {"Bearer api-token"}
         times = [at for at, _ in collector.records]
-        assert all(b - a > 0.9 for a, b in itertools.pairwise(times))
+        assert len(times) <= times[-1] - times[0] + 2, "at most one a second"
         # The API server goes away: what is served stays served.
         await running.api.stop()
         await asyncio.sleep(0.5)

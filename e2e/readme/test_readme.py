@@ -1,0 +1,157 @@
+"""README's "Use it", as it stands, in a fresh cluster; then the demo on that cluster as on anybody's (CLUSTER=existing).
+
+Replaced are the registry's host, which is the cluster's own, and the path of the file that the reader has saved. Given is what
+the reader has: a cluster with GPUs (an extended resource here), and a volume with a model.
+"""
+
+import base64
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+
+import pytest
+import yaml
+
+from e2e.cluster import cluster as clusters
+from e2e.cluster import registry
+from e2e.cluster.cluster import Cluster, Options
+from e2e.cluster.places import cache
+from e2e.demo import models
+from e2e.demo.kube import SYSTEM, Kube
+from e2e.demo.models import REPOSITORY
+from e2e.images.build import build_images
+from e2e.load import process
+from e2e.load.settings import Load
+from e2e.readme.blocks import blocks
+
+NAME = "readme"
+README = REPOSITORY / "README.md"
+REGISTRY = "registry.example.com/halcyon"
+PAUSE = "pause.tar"
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Has no image but `pause`: all others come from the registry."""
+    build_images()
+    images = tmp_path_factory.mktemp("images")
+    (images / PAUSE).symlink_to(cache() / "images" / PAUSE)
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield clusters.up(NAME, Options(registry=True), image_directory=images)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        clusters.down(NAME)
+
+
+@pytest.fixture(scope="module")
+def shell(cluster: Cluster) -> dict[str, str]:
+    """The reader's environment: kubectl and helm, a kubeconfig, and trust in the registry."""
+    path = f"{cluster.bin}:{REPOSITORY / '.venv' / 'bin'}:{os.environ['PATH']}"
+    trust = str(registry.trusting(cluster.place))
+    return {**os.environ, "PATH": path, "KUBECONFIG": str(cluster.kubeconfig), "SSL_CERT_FILE": trust}
+
+
+@pytest.fixture(scope="module")
+def kube(cluster: Cluster) -> Kube:
+    return Kube(kubeconfig=cluster.kubeconfig, programs=cluster.bin, namespace="default", reachable=True)
+
+
+def run(script: str, shell: dict[str, str], *, limit_s: float) -> str:
+    """Run it as a reader's shell would, but end at the first command that fails."""
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=REPOSITORY,
+        env=shell,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=limit_s,
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.returncode == 0, f"{script}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    return done.stdout
+
+
+def put_model(kube: Kube, volume: Path) -> None:
+    """The volume `models` with the digits model in the folder `digits`."""
+    source = models.documents()["ConfigMap"]
+    version = volume / "digits" / "1"
+    version.mkdir(parents=True)
+    (version.parent / "config.pbtxt").write_text(source["data"]["config.pbtxt"])
+    (version / "model.py").write_text(source["data"]["model.py"])
+    (version / "model.onnx").write_bytes(base64.b64decode(source["binaryData"]["model.onnx"]))
+    for path in (volume, *volume.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    size = {"storage": "1Gi"}
+    spec = {"accessModes": ["ReadOnlyMany"], "storageClassName": ""}
+    kube.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": "models"},
+            "spec": {**spec, "capacity": size, "hostPath": {"path": str(volume)}},
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "models"},
+            "spec": {**spec, "volumeName": "models", "resources": {"requests": size}},
+        },
+    )
+
+
+def test_what_readme_says_is_what_happens(cluster: Cluster, shell: dict[str, str], kube: Kube, tmp_path: Path) -> None:
+    # The kubelet's pods are not root: they must reach the volume through directories that anybody may pass.
+    volume = cluster.place.state / "volume"
+    put_model(kube, volume)
+    _, use_it = blocks(README, "sh")
+    [document] = blocks(README, "yaml")
+    file = tmp_path / "my-model.yaml"
+    file.write_text(document)
+    assert REGISTRY in use_it
+    assert file.name in use_it
+    script = use_it.replace(REGISTRY, f"{cluster.registry}/halcyon").replace(file.name, str(file))
+
+    told = run(script, shell, limit_s=600)
+
+    assert "digits" in told.splitlines()[-1], "kubectl get mdep"
+    for pod in json.loads(kube("get", "pods", "-o", "json", namespace=SYSTEM))["items"]:
+        assert pod["spec"]["containers"][0]["image"].startswith(f"{cluster.registry}/halcyon/")
+    run("kubectl wait --for=condition=Ready mdep/digits --timeout=180s", shell, limit_s=200)
+    by_http = Load(address=kube.must_address("digits", models.HTTP_PORT), model="digits", protocol="http", duration_s=2)
+    by_grpc = Load(address=kube.must_address("digits", models.GRPC_PORT), model="digits", duration_s=2)
+    for load in (by_http, by_grpc):
+        report = process.run(load)
+        assert report.answered > 0
+        assert report.failures == {}
+    assert "ServersReady" in run("kubectl describe mdep digits", shell, limit_s=30)
+    assert "replica" in run("halcyon explain digits", shell, limit_s=30)
+    without = yaml.safe_load(document)
+    del without["spec"]["scaling"]
+    file.write_text(yaml.safe_dump(without))
+    run(f"kubectl apply -f {file} && kubectl scale mdep/digits --replicas=3", shell, limit_s=30)
+    models.wait_until_served(kube, "digits", replicas=3)
+    run("kubectl delete mdep digits", shell, limit_s=60)
+
+
+def test_the_demo_runs_on_a_cluster_that_is_there(shell: dict[str, str], kube: Kube) -> None:
+    """After the one above, which has pushed the images. Ten minutes."""
+    assert (REPOSITORY / "build" / "images-values.yaml").is_file(), "make images push REGISTRY=... comes first"
+    try:
+        run("make demo CLUSTER=existing", shell, limit_s=1500)
+        figures = json.loads((REPOSITORY / "build" / "demo.json").read_text())
+        assert figures["failed_requests"] == 0
+        assert figures["accuracy"] > 0.9
+        assert figures["replicas_max"] > 1
+    finally:
+        run("make demo-down CLUSTER=existing", shell, limit_s=200)
+    assert kube("get", "namespaces", "halcyon-demo", "--ignore-not-found") == ""
