@@ -64,6 +64,11 @@ class Arrivals:
     """When the counter was read first."""
     _rate: float | None = field(default=math.nan, init=False, repr=False, compare=False)
     """As `rate` has found it; NaN before it was asked for. It is asked for three times by a decision."""
+    _ends: tuple[float, tuple[tuple[float, float, float], ...]] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
+    """The horizon that `rising` was asked for last, and (span, arrivals in its first block, in its last) of the spans that
+    samples cover: they change with a coarse sample only, and most of the time there is no rise and nothing else is looked at."""
 
     def with_sample(self, at: float, counter: float, *, block_s: float) -> Arrivals:
         """The memory with one more sample; one that is not newer than the last changes nothing.
@@ -85,7 +90,7 @@ class Arrivals:
             keep = bisect_right(coarse_times, at - _COARSE_S)
             coarse_times, coarse_counts = (*coarse_times[keep:], at), (*coarse_counts[keep:], total)
         opened, spread, before = self._blocks(at, total, block_s)
-        return Arrivals(
+        made = Arrivals(
             (*self.times[first:], at),
             (*self.counts[first:], total),
             coarse_times,
@@ -97,6 +102,9 @@ class Arrivals:
             at if increase > 0 else self.last_at,
             self.times[0] if self.since is None else self.since,
         )
+        if coarse_times is self.coarse_times:
+            object.__setattr__(made, "_ends", self._ends)
+        return made
 
     def with_last(self, at: float) -> Arrivals:
         """The same with another time of the last request."""
@@ -116,6 +124,7 @@ class Arrivals:
             self.since,
         )
         object.__setattr__(made, "_rate", self._rate)
+        object.__setattr__(made, "_ends", self._ends)
         return made
 
     def _blocks(self, at: float, total: float, block_s: float) -> tuple[tuple[float, float], float, float | None]:
@@ -196,22 +205,35 @@ class Arrivals:
         """
         if len(self.coarse_times) < 2:
             return None
-        spans = {min(max(horizon_s * times, _SHORTEST_TREND_S), _COARSE_S - _COARSE_STEP_S) for times in (1, 2, 4)}
-        found = [rate for span in spans if (rate := self._extrapolated(span, horizon_s)) is not None]
-        return max(found, default=None)
-
-    def _extrapolated(self, span_s: float, horizon_s: float) -> float | None:
-        now, block = self.coarse_times[-1], span_s / _TREND_BLOCKS
-        # Most of the time there is no rise: the first and the last block tell.
-        edges = [self._at(now - span_s), self._at(now - span_s + block), self._at(now - block)]
-        if edges[0] is None or edges[1] is None or edges[2] is None:
-            return None
-        first, last = edges[1] - edges[0], self.coarse_counts[-1] - edges[2]
         spread = max(self.dispersion, 1.0)
-        if last - first <= _TREND_SIGMAS * math.sqrt(spread * (first + last)):
-            return None
-        middle = [self._at(now - block * k) or 0.0 for k in range(_TREND_BLOCKS - 2, 1, -1)]
-        between = [edges[1], *middle, edges[2]]
+        found = [
+            self._extrapolated(span, first, last, spread, horizon_s)
+            for span, first, last in self._spans(horizon_s)
+            if last - first > _TREND_SIGMAS * math.sqrt(spread * (first + last))
+        ]
+        return max((rate for rate in found if rate is not None), default=None)
+
+    def _spans(self, horizon_s: float) -> tuple[tuple[float, float, float], ...]:
+        """`_ends` for this horizon."""
+        if self._ends is not None and self._ends[0] == horizon_s:
+            return self._ends[1]
+        spans = {min(max(horizon_s * times, _SHORTEST_TREND_S), _COARSE_S - _COARSE_STEP_S) for times in (1, 2, 4)}
+        now, total = self.coarse_times[-1], self.coarse_counts[-1]
+        made = []
+        for span in spans:
+            begin, block = self._at(now - span), span / _TREND_BLOCKS
+            if begin is not None:
+                made.append(
+                    (span, (self._at(now - span + block) or 0.0) - begin, total - (self._at(now - block) or 0.0))
+                )
+        ends = (horizon_s, tuple(made))
+        object.__setattr__(self, "_ends", ends)
+        return ends[1]
+
+    def _extrapolated(self, span_s: float, first: float, last: float, spread: float, horizon_s: float) -> float | None:
+        """The rate `horizon_s` from now by the blocks of a span; None where they don't rise steadily."""
+        now, block = self.coarse_times[-1], span_s / _TREND_BLOCKS
+        between = [self._at(now - block * k) or 0.0 for k in range(_TREND_BLOCKS - 1, 0, -1)]
         counts = [first, *(b - a for a, b in pairwise(between)), last]
         increases = sorted(b - a for a, b in pairwise(counts))
         half = len(increases) // 2
