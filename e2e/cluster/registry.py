@@ -54,7 +54,9 @@ def start_registry(place: Place, program: Path, network: Network) -> Started:
     ca = place.pki / "ca.crt"
     for_node = trusted_by_node(place) / address(network)
     for_node.mkdir(parents=True)
-    (for_node / "hosts.toml").write_text(f'server = "https://{address(network)}"\nca = "{ca}"\n')
+    # Debian's containerd (1.6) heeds `ca` of a host only, not that of the file as a whole.
+    host = f"https://{address(network)}"
+    (for_node / "hosts.toml").write_text(f'[host."{host}"]\ncapabilities = ["pull", "resolve"]\nca = "{ca}"\n')
     cas = [_SYSTEM_CAS.read_text()] if _SYSTEM_CAS.is_file() else []
     trusting(place).write_text("\n".join([*cas, ca.read_text()]))
     config = place.state / "registry.yaml"
