@@ -135,8 +135,10 @@ def test_what_readme_says_is_what_happens(cluster: Cluster, shell: dict[str, str
         assert report.failures == {}
     assert "ServersReady" in run("kubectl describe mdep digits", shell, limit_s=30)
     assert "replica" in run("halcyon explain digits", shell, limit_s=30)
+    run("kubectl delete mdep digits", shell, limit_s=60)
     without = yaml.safe_load(document)
     del without["spec"]["scaling"]
+    without["spec"]["runtime"]["resources"]["cpu"] = "100m"  # three have to fit beside all else on two cores
     file.write_text(yaml.safe_dump(without))
     run(f"kubectl apply -f {file} && kubectl scale mdep/digits --replicas=3", shell, limit_s=30)
     models.wait_until_served(kube, "digits", replicas=3)
