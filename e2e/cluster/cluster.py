@@ -251,9 +251,9 @@ def _up(where: Place, options: Options, bin_: Path, images: Path) -> Cluster:
 
 
 def _start_stand_in(cluster: Cluster) -> list[Started]:
-    started = _start_control_plane(cluster)
+    started = _start_api_server(cluster)
+    started += _start_controllers(cluster, started)
     started.append(kwok.start_kwok(cluster.place, cluster.bin, cluster.network))
-    _wait_for_api(cluster, started)
     kwok.create_node(cluster.api, gpus=cluster.options.gpus)
     return started
 
@@ -263,7 +263,7 @@ def _start_node(cluster: Cluster, images: Path) -> list[Started]:
     cgroups.make(where.cgroup)
     store = registry.ensure() if cluster.options.registry else None
     containerd = node.start_containerd(where, cluster.network)
-    started = [*_start_control_plane(cluster), containerd]
+    started = [*_start_api_server(cluster), containerd]
     if store is not None:
         started.append(registry.start_registry(where, store, cluster.network))
     wait_until(
@@ -277,7 +277,7 @@ def _start_node(cluster: Cluster, images: Path) -> list[Started]:
             limit_s=_READY_LIMIT_S,
             watched=started,
         )
-    _wait_for_api(cluster, started)
+    started += _start_controllers(cluster, started)
     _bind_admins(cluster.api)
     started += [
         node.start_kubelet(where, bin_, cluster.network),
@@ -294,16 +294,18 @@ def _start_node(cluster: Cluster, images: Path) -> list[Started]:
     return started
 
 
-def _start_control_plane(cluster: Cluster) -> list[Started]:
+def _start_api_server(cluster: Cluster) -> list[Started]:
     pki.make(cluster.place, cluster.bin, cluster.network)
     say("starting the control plane")
-    return control_plane.start_control_plane(
+    return control_plane.start_api_server(cluster.place, cluster.bin, cluster.network)
+
+
+def _start_controllers(cluster: Cluster, watched: list[Started]) -> list[Started]:
+    """Once the API server is ready."""
+    wait_until(cluster.api.ready, what="the API server is ready", limit_s=_READY_LIMIT_S, watched=watched)
+    return control_plane.start_controllers(
         cluster.place, cluster.bin, cluster.network, hpa_sync=cluster.options.hpa_sync
     )
-
-
-def _wait_for_api(cluster: Cluster, started: list[Started]) -> None:
-    wait_until(cluster.api.ready, what="the API server is ready", limit_s=_READY_LIMIT_S, watched=started)
 
 
 def _bind_admins(api: Api) -> None:

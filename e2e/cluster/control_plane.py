@@ -10,17 +10,16 @@ from e2e.cluster.places import Place
 from e2e.cluster.processes import Started, start
 
 
-def start_control_plane(place: Place, bin_: Path, network: Network, *, hpa_sync: str) -> list[Started]:
-    """Start all four at once: each waits for the one it needs, and that is quicker than waiting here in turn."""
-    return [
-        start(place, name, [bin_ / name, *arguments], enter=network.enter)
-        for name, arguments in (
-            ("etcd", _etcd(place, network)),
-            ("kube-apiserver", _api_server(place, network)),
-            ("kube-controller-manager", _controller_manager(place, hpa_sync)),
-            ("kube-scheduler", _scheduler(place)),
-        )
-    ]
+def start_api_server(place: Place, bin_: Path, network: Network) -> list[Started]:
+    """Start it and etcd at once: it waits for that, and so it is quicker than waiting here."""
+    parts = (("etcd", _etcd(place, network)), ("kube-apiserver", _api_server(place, network)))
+    return [start(place, name, [bin_ / name, *arguments], enter=network.enter) for name, arguments in parts]
+
+
+def start_controllers(place: Place, bin_: Path, network: Network, *, hpa_sync: str) -> list[Started]:
+    """Start what needs an API server that is ready: the controller-manager waits 10 s for one, and then ends."""
+    parts = (("kube-controller-manager", _controller_manager(place, hpa_sync)), ("kube-scheduler", _scheduler(place)))
+    return [start(place, name, [bin_ / name, *arguments], enter=network.enter) for name, arguments in parts]
 
 
 def _etcd(place: Place, network: Network) -> list[str]:
