@@ -3,6 +3,7 @@
 SHELL := /bin/bash
 PY := .venv/bin/python
 CLUSTER ?= halcyon
+MARK ?= "not more"
 CACHE := $(or $(HALCYON_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/halcyon)
 
 # Bytecode is kept, out of the way, also where the environment says otherwise: without it a third of the unit tests' time is spent
@@ -10,7 +11,7 @@ CACHE := $(or $(HALCYON_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/halcyon)
 unit properties coverage simulator integration: export PYTHONDONTWRITEBYTECODE :=
 unit properties coverage simulator integration: export PYTHONPYCACHEPREFIX := $(CURDIR)/build/pycache
 
-.PHONY: help bootstrap properties coverage demo demo-down test lint format unit simulator integration e2e test-readme cluster-up cluster-down images crds docs lock bench-scaling bench-reaction bench-dataplane clean
+.PHONY: help bootstrap properties coverage demo demo-down test test-more lint format unit simulator integration e2e test-readme cluster-up cluster-down images crds docs lock bench-scaling bench-reaction bench-dataplane clean
 
 help: ## show the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,7 +25,14 @@ demo: bootstrap ## the main job: a cluster, Halcyon, a model, load, scaling (CLU
 demo-down: bootstrap ## end what the demo has started
 	@$(PY) -m e2e.demo down --cluster $(CLUSTER)
 
-test: lint binaries images unit simulator integration e2e ## everything: lint, unit, simulator, integration, e2e
+test: lint binaries images unit simulator integration e2e ## lint, unit, simulator, and the way of the demo: integration, e2e
+
+test-more: bootstrap ## what goes beyond: the balancer's features, rollouts, the planner, charts, on the API server and with pods
+	@$(MAKE) -s integration e2e MARK=more
+
+.PHONY: test-browser
+test-browser: bootstrap binaries ## the dashboard in a real browser; figures into build/browser.json, screenshots into docs/images
+	@HALCYON_HELM=$${HALCYON_HELM:-$$(ls -t $(CACHE)/bin/*/helm 2>/dev/null | head -1)} scripts/browser
 
 .PHONY: binaries
 binaries: bootstrap
@@ -50,10 +58,10 @@ simulator: bootstrap ## the simulator's tests
 
 integration: bootstrap ## tests against a real API server (KWOK nodes and pods)
 	@HALCYON_HELM=$${HALCYON_HELM:-$$(ls -t $(CACHE)/bin/*/helm 2>/dev/null | head -1)} \
-	  $(PY) -m pytest tests/integration -q -n 2 --dist loadfile
+	  $(PY) -m pytest tests/integration -q -n 2 --dist loadfile -m $(MARK)
 
 e2e: bootstrap ## tests with real pods: the demo's path as assertions
-	@$(PY) -m pytest e2e/scenarios -q
+	@$(PY) -m pytest e2e/scenarios -q -m $(MARK)
 
 test-readme: bootstrap ## README's own words in a fresh cluster with an image registry, and the demo on it as on a cluster of yours: 12 minutes
 	@$(PY) -m pytest e2e/readme -q
@@ -77,6 +85,7 @@ crds: bootstrap ## generate the CRD from the models
 
 docs: bootstrap ## generate the reference pages
 	@scripts/generate docs
+	@scripts/generate monitoring
 
 lock: bootstrap ## resolve the dependencies anew into requirements/
 	@scripts/lock

@@ -4,6 +4,7 @@ In the comments above a value, `# --` begins what it means (a row of the table),
 
     a word                a type of TYPES below, or of Kubernetes (`Affinity`)
     [a word]              a list of them
+    sitePolicy.a.b        that limit of halcyon.api.site_policy
     a mapping             JSON schema; `items` and `properties` may hold words
 
 A switch (true, false) and a section need none. Every section is closed: a name that isn't in values.yaml is refused. Nothing here
@@ -22,6 +23,8 @@ from typing import Any
 
 import kubernetes_validate
 import yaml
+
+from halcyon.api.site_policy import SitePolicy
 
 Schema = dict[str, Any]
 
@@ -187,7 +190,7 @@ def _expanded(given: Any, used: dict[str, Schema]) -> Schema:
     if isinstance(given, str):
         if given not in used:
             used[given] = {}  # it may name itself
-            used[given] = _expanded(TYPES[given], used) if given in TYPES else _of_kubernetes(given, used)
+            used[given] = _named(given, used)
         return {"$ref": f"#/$defs/{given}"}
     built = dict(given)
     for inner in ("items", "additionalProperties"):
@@ -196,6 +199,26 @@ def _expanded(given: Any, used: dict[str, Schema]) -> Schema:
     if "properties" in built:
         built["properties"] = {name: _expanded(part, used) for name, part in built["properties"].items()}
     return built
+
+
+def _named(name: str, used: dict[str, Schema]) -> Schema:
+    if name in TYPES:
+        return dict(_expanded(TYPES[name], used))
+    return _of_policy(name) if name.startswith("sitePolicy.") else _of_kubernetes(name, used)
+
+
+def _of_policy(name: str) -> Schema:
+    """A limit of the operator's own model, which is where the values end."""
+    whole = SitePolicy.model_json_schema()
+    found: Any = whole
+    for part in name.split(".")[1:]:
+        found = found["properties"][part]
+        found = whole["$defs"][found["$ref"].rpartition("/")[2]] if "$ref" in found else found
+    kept = {key: value for key, value in found.items() if key not in {"title", "description", "default"}}
+    if options := kept.pop("anyOf", None):
+        limit, _ = options
+        kept = limit | ({"enum": [*limit["enum"], None]} if "enum" in limit else {}) | {"type": [limit["type"], "null"]}
+    return kept | ({"additionalProperties": False} if "patternProperties" in kept else {})
 
 
 def _of_kubernetes(name: str, used: dict[str, Schema]) -> Schema:

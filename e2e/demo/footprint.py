@@ -103,7 +103,7 @@ def writes(kube: Kube) -> dict[str, float]:
         found = kube.metrics(pod, _OPERATOR_PORT)
         if found is None:
             raise DemoError(f"{pod['metadata']['name']} in {SYSTEM} does not publish its metrics")
-        counts[pod["metadata"]["name"]] = total(found, "halcyon_api_writes")
+        counts[pod["metadata"]["name"]] = total(found, "halcyon_api_writes_total")
     return counts
 
 

@@ -1,6 +1,10 @@
 """The chart in a cluster with real pods: its own test."""
 
+import pytest
+
 from e2e.demo.kube import SYSTEM, Kube
+
+pytestmark = pytest.mark.more
 
 
 def test_helm_test_serves_a_tiny_model_asks_it_and_takes_it_away(kube: Kube) -> None:

@@ -25,6 +25,8 @@ from e2e.load.process import RunningLoad
 from e2e.load.settings import Load, Report
 from e2e.scenarios import processes
 
+pytestmark = pytest.mark.more
+
 NAME = "loss"
 KILLED = "server killed"
 CLIENTS = 8

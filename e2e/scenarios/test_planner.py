@@ -16,6 +16,8 @@ from e2e.load.process import RunningLoad
 from e2e.load.settings import Load, Report
 from halcyon.cli.main import main
 
+pytestmark = pytest.mark.more
+
 NAME = "planned"
 CALM_RPS, STEP_RPS = 25.0, 130.0
 LATENCY_MS = 600

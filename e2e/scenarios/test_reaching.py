@@ -17,6 +17,8 @@ from e2e.demo.kube import Kube, wait_for
 from e2e.demo.models import HTTP_PORT
 from halcyon.metricsapi.certificates import Certificates, renewed
 
+pytestmark = pytest.mark.more
+
 NAME, CERTIFICATE, KEYS = "guarded", "guarded-tls", "guarded-keys"
 HOST = "guarded.example"
 KEY = "0123456789abcdef0123456789abcdef"

@@ -17,6 +17,8 @@ from e2e.demo.models import GRPC_PORT, HTTP_PORT
 from e2e.load.process import RunningLoad
 from e2e.load.settings import Load, Report
 
+pytestmark = pytest.mark.more
+
 _MODEL = """
 import triton_python_backend_utils as pb_utils
 

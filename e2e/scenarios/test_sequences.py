@@ -13,6 +13,8 @@ import tritonclient.grpc as grpc_client
 from e2e.demo.kube import Kube, wait_for
 from e2e.demo.models import GRPC_PORT
 
+pytestmark = pytest.mark.more
+
 NAME = "stateful"
 HEADER = "x-sequence-id"
 SEQUENCES = 6

@@ -15,6 +15,8 @@ from e2e.demo.models import GRPC_PORT
 from e2e.load.process import RunningLoad
 from e2e.load.settings import Load, Report
 
+pytestmark = pytest.mark.more
+
 NAME = "plain"
 DRAIN_S = 9
 AGE_S = 6

@@ -19,6 +19,7 @@ from halcyon.api.plan import BalancerPlan, Collector, Slot
 from halcyon.balancer.pilot import Pilot
 from halcyon.balancer.slots import Endpoint
 from tests.integration.waiting import PATIENCE
+from tests.ports import free_ports
 from tests.unit.balancer import real_haproxy
 from tests.unit.balancer.stand_in_api import CONFIG_MAPS, StandIn, certificate
 from tests.unit.balancer.stand_ins import SERVICE, Pod
@@ -192,7 +193,7 @@ async def agent(
     collector = await StandIn().start(tls=tls)
     plan = replace(plan, collector=Collector("127.0.0.1", collector.port, "halcyon.halcyon-system.svc", collector_ca))
     api.put(CONFIG_MAPS, "m-balancer", {"data": {"plan.json": plan.to_json()}})
-    [port] = real_haproxy.free_ports(1)
+    [port] = free_ports(1)
     ports = balanced.haproxy.ports
     code = (
         "from pathlib import Path; from halcyon.balancer.settings import Settings; "

@@ -80,6 +80,11 @@ EVERYTHING: Values = {
         "prometheusRule": {"create": True},
         "labels": {"release": "prometheus"},
     },
+    "dashboards": {
+        "enabled": True,
+        "labels": {"grafana_dashboard": "yes"},
+        "annotations": {"grafana_folder": "Halcyon"},
+    },
     "test": {"image": {"registry": "localhost", "repository": "tiny", "tag": "1"}, "timeoutSeconds": 60},
     "extraObjects": [
         {

@@ -7,7 +7,6 @@ tests and the scenarios do that). Not here: what it is asked to do (`operator_sp
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,7 +21,8 @@ from typing import Any
 import yaml
 
 from e2e.cluster.cluster import Cluster
-from tests.integration.waiting import until
+from tests.integration.waiting import PATIENCE, until
+from tests.ports import free_ports
 
 CRD = Path("crds/modeldeployments.serving.halcyon.dev.yaml")
 CRD_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/modeldeployments.serving.halcyon.dev"
@@ -56,14 +56,6 @@ def install(cluster: Cluster) -> str:
     return namespace
 
 
-def free_port() -> int:
-    """A port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def environment() -> dict[str, str]:
     """That of a process whose imports are compiled once, as they are in the image."""
     kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
@@ -81,9 +73,13 @@ class Operator:
     """Where its log goes."""
     watch: str = ""
     """Namespaces, with commas between them; empty: all."""
-    port: int = field(default_factory=free_port)
-    http_port: int = field(default_factory=free_port)
+    more: tuple[str, ...] = ()
+    """More options."""
+    port: int = field(default_factory=lambda: free_ports(1)[0])
+    http_port: int = field(default_factory=lambda: free_ports(1)[0])
     process: subprocess.Popen[bytes] | None = None
+    images: tuple[str, ...] = IMAGES
+    """Options; those of another version name others."""
 
     @property
     def arguments(self) -> list[str]:
@@ -95,7 +91,8 @@ class Operator:
             f"--kubeconfig={self.kubeconfig}",
             f"--port={self.port}",
             f"--http-port={self.http_port}",
-            *IMAGES,
+            *self.images,
+            *self.more,
         ]
 
     @property
@@ -126,7 +123,7 @@ class Operator:
     def fetch(self, path: str) -> str:
         """The answer of its plain port; empty where it gives none or an error."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}{path}", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}{path}", timeout=5 * PATIENCE) as answer:
                 return str(answer.read().decode())
         except OSError:
             return ""
@@ -185,9 +182,9 @@ class Operator:
 
 
 @contextmanager
-def running(cluster: Cluster, directory: Path, *, watch: str = "") -> Iterator[Operator]:
+def running(cluster: Cluster, directory: Path, *, watch: str = "", more: tuple[str, ...] = ()) -> Iterator[Operator]:
     """An operator that works, in an installation of its own. At its end its log must hold no error."""
-    operator = Operator(install(cluster), "op-0", cluster.kubeconfig, directory, watch)
+    operator = Operator(install(cluster), "op-0", cluster.kubeconfig, directory, watch, more)
     operator.start()
     try:
         operator.wait_leading()

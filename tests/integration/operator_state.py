@@ -89,8 +89,13 @@ def _plain(kind: str, obj: Object) -> Any:
     if kind == "HorizontalPodAutoscaler":
         plain.pop("status", None)
     if kind == kinds.MODEL_DEPLOYMENT.kind:
+        status = plain.get("status") or {}
         for measured in ("desired", "why"):
-            ((plain.get("status") or {}).get("scaling") or {}).pop(measured, None)
+            (status.get("scaling") or {}).pop(measured, None)
+        status.pop("coldStart", None)  # of a pod by its name
+        # What pods are doing meanwhile is told up to 10 s late.
+        counts = {"total", "ready", "updated", "unschedulable"}
+        status["replicas"] = {k: n for k, n in (status.get("replicas") or {}).items() if k in counts}
     return plain
 
 

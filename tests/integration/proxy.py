@@ -122,13 +122,14 @@ class Door:
     """Set by a `Kill`: nothing comes through any more."""
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     count: int = 0
-    streams: list[Callable[[], None]] = field(default_factory=list)
-    """What breaks each watch that is open now."""
+    streams: list[tuple[str, Callable[[], None]]] = field(default_factory=list)
+    """Plural of each watch that is open now, and what breaks it."""
 
-    def drop_streams(self) -> None:
-        """Break every watch that is open now."""
-        for abort in tuple(self.streams):
-            abort()
+    def drop_streams(self, *resources: str) -> None:
+        """Break the watches of these resources that are open now; of all where none is named."""
+        for resource, abort in tuple(self.streams):
+            if not resources or resource in resources:
+                abort()
 
     def writes(self) -> list[Request]:
         """Writes so far, in order."""
@@ -260,7 +261,7 @@ class Proxy:
         door.answered.append((known, answer.status))
         async with answer:
             if known.watching and answer.status == 200:
-                return await self._stream(door, request, answer)
+                return await self._stream(door, known, request, answer)
             text = await answer.read()
         if isinstance(fault, Kill):
             self._kill(door)
@@ -269,7 +270,9 @@ class Proxy:
         headers = {k: v for k, v in answer.headers.items() if k.lower() not in _DROPPED}
         return web.Response(status=answer.status, body=text, headers=headers)
 
-    async def _stream(self, door: Door, request: web.Request, answer: aiohttp.ClientResponse) -> web.StreamResponse:
+    async def _stream(
+        self, door: Door, known: Request, request: web.Request, answer: aiohttp.ClientResponse
+    ) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": answer.headers["Content-Type"]})
         await response.prepare(request)
         loop = asyncio.get_running_loop()
@@ -277,7 +280,8 @@ class Proxy:
         def abort() -> None:
             loop.call_soon_threadsafe(self._broken, request)
 
-        door.streams.append(abort)
+        stream = (known.resource, abort)
+        door.streams.append(stream)
         try:
             async for chunk in answer.content.iter_any():
                 if door.closed.is_set():
@@ -286,7 +290,7 @@ class Proxy:
         except (aiohttp.ClientError, ConnectionError):
             self._broken(request)
         finally:
-            door.streams.remove(abort)
+            door.streams.remove(stream)
         return response
 
     @staticmethod

@@ -17,8 +17,8 @@ from typing_extensions import override
 
 from e2e.apt import unpacked
 from e2e.cluster.places import cache
-from tests.integration.operator_process import free_port
-from tests.integration.waiting import until
+from tests.integration.waiting import PATIENCE, until
+from tests.ports import free_ports
 
 _CONFIG = {"global": {"scrape_interval": "1s"}}
 
@@ -71,7 +71,7 @@ class TokenGate:
     def __call__(self, path: str, headers: Message) -> tuple[int, str]:
         if headers.get("Authorization") != f"Bearer {self.token}":
             return 401, "who are you?\n"
-        with urllib.request.urlopen(f"http://{self.behind}{path}", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://{self.behind}{path}", timeout=5 * PATIENCE) as answer:
             return 200, answer.read().decode()
 
 
@@ -80,7 +80,7 @@ class Prometheus:
 
     def __init__(self, directory: Path, scrape_configs: Sequence[object], *, web: object = None) -> None:
         self.directory, self._web = directory, web
-        self.address = f"127.0.0.1:{free_port()}"
+        self.address = f"127.0.0.1:{free_ports(1)[0]}"
         self.data = directory / "data"
         (directory / "prometheus.yml").write_text(yaml.safe_dump({**_CONFIG, "scrape_configs": scrape_configs}))
         self._process: subprocess.Popen[bytes] | None = None
@@ -119,7 +119,10 @@ class Prometheus:
         assert self._process.poll() is None, self.said()
         if self._web is not None:
             return "Server is ready" in self.said()
-        with contextlib.suppress(OSError), urllib.request.urlopen(f"http://{self.address}/-/ready", timeout=1):
+        with (
+            contextlib.suppress(OSError),
+            urllib.request.urlopen(f"http://{self.address}/-/ready", timeout=1 * PATIENCE),
+        ):
             return True
         return False
 

@@ -13,6 +13,7 @@ from halcyon.balancer import probes
 from halcyon.balancer.haproxy_config import LineKey
 from halcyon.balancer.runtime_socket import HaproxyError, RuntimeSocket, parse
 from halcyon.balancer.slots import Command, Observed
+from tests.integration.waiting import PATIENCE
 
 FORBIDDEN = (
     "pydantic",
@@ -58,7 +59,7 @@ http_a,BACKEND,10,0,13,1,400,10,
 grpc_a,s1,0,0,4,0,48,0,
 grpc_a,BACKEND,20,0,24,0,400,0,
 """
-TABLE = "# table: counters, type: integer, size:16, used:1\n0x7e: key=1 use=2 exp=0 shard=0 gpc0=100 gpc1=7 gpc2=2 gpc3=4 gpc6=50 gpc7=8000 gpc8=50 gpc22=30 gpc23=1000\n"
+TABLE = "# table: counters, type: integer, size:16, used:1\n0x7e: key=1 use=2 exp=0 shard=0 gpc0=100 gpc1=7 gpc2=2 gpc3=4 gpc22=50 gpc23=8000 gpc24=50 gpc61=30 gpc62=1000\n"
 HELD = "held=5 came=12\n"
 BROKEN = "broken=3\n"
 
@@ -151,7 +152,7 @@ class _Health:
 async def _get(port: int, request: bytes) -> tuple[str, str]:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(request)
-    answer = (await asyncio.wait_for(reader.read(), 5)).decode()
+    answer = (await asyncio.wait_for(reader.read(), 5 * PATIENCE)).decode()
     writer.close()
     await writer.wait_closed()
     head, _, body = answer.partition("\r\n\r\n")

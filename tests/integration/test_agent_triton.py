@@ -12,7 +12,7 @@ from halcyon.balancer.sensor import Sensor, Sighting, record
 from halcyon.balancer.slots import Endpoint
 from halcyon.balancer.triton import Index, Metrics, TritonClient, TritonError, parse_index, parse_metrics
 from tests.integration.waiting import PATIENCE
-from tests.unit.balancer.real_haproxy import free_ports
+from tests.ports import free_ports
 from tests.unit.balancer.stand_in_api import slice_of
 from tests.unit.balancer.stand_ins import Pod
 

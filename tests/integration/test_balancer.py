@@ -20,7 +20,7 @@ from halcyon.balancer.pilot import Pilot
 from tests import figures
 from tests.integration.balanced import PLAN, TIMEOUT, Balanced, agent, ask, endpoint, infer, is_, one, raw, until
 from tests.integration.waiting import PATIENCE
-from tests.unit.balancer import real_haproxy
+from tests.ports import free_ports
 from tests.unit.balancer.stand_in_api import SLICES, slice_of
 from tests.unit.balancer.stand_ins import SERVICE, Pod, Subprocess
 
@@ -150,7 +150,7 @@ async def test_only_the_named_methods_are_open_over_grpc(balanced: Balanced) -> 
     async with balanced.channel as channel:
         for method in [*opened, "/grpc.health.v1.Health/Check"]:
             assert (await infer(channel, method)).decode() == pod.address
-        call = channel.stream_stream(SERVICE + "ModelStreamInfer")(iter([b"1", b"2"]), timeout=5)
+        call = channel.stream_stream(SERVICE + "ModelStreamInfer")(iter([b"1", b"2"]), timeout=5 * PATIENCE)
         assert [bytes(answer).decode() async for answer in call] == [pod.address] * 2
         pod.seen.clear()
         closed = [
@@ -516,7 +516,7 @@ async def test_a_connection_that_is_idle_over_a_reload_serves_one_more_request(b
                 with pytest.raises(TimeoutError):
                     await asyncio.wait_for(reader.read(1), 1.5)
             writer.write(b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
-            head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)).decode().lower()
+            head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5 * PATIENCE)).decode().lower()
             assert head.startswith("http/1.1 200")
             assert ("connection: close" in head) is said
             await reader.readexactly(int(head.split("content-length: ")[1].split("\r\n")[0]))
@@ -539,7 +539,7 @@ async def test_more_pods_than_lines_are_reported_and_a_larger_plan_takes_them(ba
 async def test_a_configuration_that_haproxy_refuses_leaves_the_former_one_in_force(balanced: Balanced) -> None:
     [pod] = await balanced.start()
     await balanced.begin()
-    taken = await asyncio.start_server(lambda _r, _w: None, "0.0.0.0", real_haproxy.free_ports(1)[0])
+    taken = await asyncio.start_server(lambda _r, _w: None, "0.0.0.0", free_ports(1)[0])
     port = taken.sockets[0].getsockname()[1]
     listen = replace(balanced.haproxy.listen, ports=replace(balanced.haproxy.ports, metrics=port))
     fresh = Pilot(balanced.haproxy.runtime, balanced.haproxy.config, listen)
@@ -644,7 +644,7 @@ def check_metrics(page: str, pods: set[str]) -> None:
 async def test_the_agent_as_a_process_serves_reports_takes_out_a_dead_backend_and_stays_small(
     balanced: Balanced, tmp_path: Path, record_testsuite_property: Callable[[str, object], None]
 ) -> None:
-    [metrics_port] = real_haproxy.free_ports(1)
+    [metrics_port] = free_ports(1)
     pods = await balanced.start(6, metrics_port=metrics_port, page=PAGE.format(success=7, failure=0))
     names = {endpoint(pod).pod: pod.address for pod in pods}
     async with agent(balanced, tmp_path, metrics_port=metrics_port) as running:

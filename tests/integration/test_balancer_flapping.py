@@ -10,8 +10,11 @@ from dataclasses import replace
 import aiohttp
 import grpc  # type: ignore[import-untyped]  # grpcio has no types
 import grpc.aio  # type: ignore[import-untyped]  # same
+import pytest
 
 from tests.integration.balanced import PLAN, TIMEOUT, Balanced, infer, one, until
+
+pytestmark = pytest.mark.more
 
 FLAPPING = replace(PLAN, queue_limit=150, request_timeout_ms=3000, max_connections=64)
 TIME_IS_OVER = "no server for model m was up in time"

@@ -11,11 +11,14 @@ import pytest
 from halcyon.balancer.pilot import Pilot
 from halcyon.balancer.secret_files import Files, Secrets
 from tests.integration.balanced import PLAN, Balanced, one, raw
+from tests.integration.waiting import PATIENCE
 from tests.unit.balancer.stand_ins import SERVICE, Pod
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
+
+pytestmark = pytest.mark.more
 
 ALICE, BOB = "alice-0123456789abcdef", "B0b~!$%^&*()_+{}|:<>?"
 PATH = "/v2/models/m/infer"
@@ -69,7 +72,7 @@ async def by_http(balanced: Balanced, *headers: str, path: str = PATH) -> int:
 
 async def by_grpc(balanced: Balanced, *metadata: tuple[str, str]) -> str:
     async with balanced.channel as channel:
-        call = channel.unary_unary(SERVICE + "ModelInfer")(b"x", timeout=10, metadata=metadata)
+        call = channel.unary_unary(SERVICE + "ModelInfer")(b"x", timeout=10 * PATIENCE, metadata=metadata)
         code = (await call.code()).name
         assert code == "OK" or (await call.details()) == NEEDED
         return str(code)

@@ -15,10 +15,13 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.integration.balanced import PLAN, Balanced, one, raw, until
+from tests.integration.waiting import PATIENCE
 from tests.unit.balancer.stand_ins import SERVICE, Pod
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+pytestmark = pytest.mark.more
 
 LOGGED = replace(PLAN, access_log="All", max_request_bytes=50_000)
 PATH = "/v2/models/m/infer"
@@ -78,7 +81,9 @@ def request(*headers: str, method: str = "POST", path: str = PATH) -> bytes:
 
 async def told(channel: grpc.aio.Channel, method: str = "ModelInfer", size: int = 1) -> tuple[str, str]:
     """Status and request id."""
-    call = channel.unary_unary(SERVICE + method)(b"x" * size, timeout=10, metadata=(("x-request-id", "of-grpc"),))
+    call = channel.unary_unary(SERVICE + method)(
+        b"x" * size, timeout=10 * PATIENCE, metadata=(("x-request-id", "of-grpc"),)
+    )
     code = (await call.code()).name
     metadata = {**dict(await call.initial_metadata()), **dict(await call.trailing_metadata())}
     return code, metadata.get("x-request-id", "")
@@ -100,7 +105,7 @@ async def test_a_line_tells_the_way_of_a_request_and_its_id_goes_all_of_it(balan
     async with balanced.channel as channel:
         assert await told(channel) == ("OK", "of-grpc")
         assert await told(channel, size=60_000) == ("RESOURCE_EXHAUSTED", "of-grpc")
-        call = channel.stream_stream(SERVICE + "ModelStreamInfer")(iter([b"1"]), timeout=10)
+        call = channel.stream_stream(SERVICE + "ModelStreamInfer")(iter([b"1"]), timeout=10 * PATIENCE)
         assert len([answer async for answer in call]) == 1
     first, second, lost, by_grpc, large, stream = await logged(balanced, 6)
     assert first.pop("time")
@@ -199,7 +204,7 @@ async def test_a_line_is_one_valid_json_object_whatever_comes(balanced: Balanced
         writer.write(message)
         if writer.can_write_eof():
             writer.write_eof()
-        await asyncio.wait_for(reader.read(), 5)
+        await asyncio.wait_for(reader.read(), 5 * PATIENCE)
         writer.close()
 
     sent: list[bytes] = []

@@ -17,7 +17,7 @@ import pytest
 from halcyon.balancer import admission
 from tests import figures
 from tests.integration.balanced import PLAN, Balanced, agent, ask, endpoint, infer, one, raw, until
-from tests.unit.balancer import real_haproxy
+from tests.ports import free_ports
 from tests.unit.balancer.stand_in_api import SLICES, slice_of
 from tests.unit.balancer.stand_ins import SERVICE
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from halcyon.api.plan import BalancerPlan
     from tests.integration.balanced import Process
+
+pytestmark = pytest.mark.more
 
 BUSY = replace(PLAN, queue_limit=1000, request_timeout_ms=30000, max_connections=4)
 PODS, AT_ONCE, WORK_S = 2, 2, 0.04
@@ -43,7 +45,7 @@ async def balanced() -> AsyncIterator[Balanced]:
 
 @contextlib.asynccontextmanager
 async def overloaded(balanced: Balanced, tmp_path: Path, plan: BalancerPlan) -> AsyncIterator[Process]:
-    [metrics_port] = real_haproxy.free_ports(1)
+    [metrics_port] = free_ports(1)
     pods = await balanced.start(PODS, delay_s=WORK_S, at_once=AT_ONCE, metrics_port=metrics_port)
     async with agent(balanced, tmp_path, metrics_port=metrics_port, plan=plan) as running:
         running.api.put(

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from halcyon.api.plan import BalancerPlan
 
+pytestmark = pytest.mark.more
+
 ROOMY = replace(PLAN, max_connections=64, queue_limit=200)
 
 

@@ -13,10 +13,13 @@ import pytest
 
 from halcyon.balancer.repeats import MOST_BYTES
 from tests.integration.balanced import PLAN, Balanced, one, raw
+from tests.integration.waiting import PATIENCE
 from tests.unit.balancer.stand_ins import SERVICE, close
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+pytestmark = pytest.mark.more
 
 MOST = 100_000
 BOUNDED = replace(PLAN, max_request_bytes=MOST)
@@ -47,7 +50,7 @@ def chunked(*sizes: int) -> bytes:
 
 async def told(channel: grpc.aio.Channel, size: int, method: str = "ModelInfer") -> str:
     try:
-        await channel.unary_unary(SERVICE + method)(b"x" * size, timeout=10)
+        await channel.unary_unary(SERVICE + method)(b"x" * size, timeout=10 * PATIENCE)
     except grpc.aio.AioRpcError as error:
         return f"{error.code().name} {error.details()}"
     return "OK"
@@ -110,7 +113,7 @@ async def test_a_stream_is_not_counted_to_its_end(balanced: Balanced) -> None:
     async with balanced.channel as channel:
         for sizes in ([60_000] * 5, [MOST - 10_000] * 2):
             call = channel.stream_stream(SERVICE + "ModelStreamInfer")(
-                iter([b"x" * size for size in sizes]), timeout=10
+                iter([b"x" * size for size in sizes]), timeout=10 * PATIENCE
             )
             assert len([answer async for answer in call]) == len(sizes)
 

@@ -15,10 +15,13 @@ from halcyon.balancer.pilot import Pilot
 from halcyon.balancer.runtime_socket import RuntimeSocket
 from tests.integration import balanced as places
 from tests.integration.balanced import PLAN, TIMEOUT, Balanced, endpoint, until
+from tests.integration.waiting import PATIENCE
 from tests.unit.balancer.stand_ins import SERVICE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+pytestmark = pytest.mark.more
 
 HEADER = "x-sequence"
 STICKY = replace(PLAN, sticky_header=HEADER, sequences=True, drain_ms=2000)
@@ -45,7 +48,7 @@ async def over_http(at: Balanced, value: str | None) -> str:
 
 async def over_grpc(channel: grpc.aio.Channel, value: str) -> str:
     path = SERVICE + "ModelInfer"
-    answer = await channel.unary_unary(path)(b"x", timeout=10, metadata=((HEADER, value),))
+    answer = await channel.unary_unary(path)(b"x", timeout=10 * PATIENCE, metadata=((HEADER, value),))
     return bytes(answer).decode()
 
 

@@ -15,6 +15,7 @@ import pytest
 from halcyon.balancer.haproxy_config import STOPPING
 from tests import figures
 from tests.integration.balanced import PLAN, Balanced, agent, ask, endpoint, infer, is_, one, until
+from tests.integration.waiting import PATIENCE
 from tests.unit.balancer.stand_in_api import SLICES, slice_of
 from tests.unit.balancer.stand_ins import SERVICE
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
     from tests.integration.balanced import Process
     from tests.unit.balancer.stand_ins import Pod
+
+pytestmark = pytest.mark.more
 
 INFER = b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\nUser-Agent: t\r\nContent-Length: 0\r\n\r\n"
 
@@ -66,7 +69,7 @@ async def test_every_answer_of_http_is_the_last_of_its_connection_errors_and_hel
     reader, writer = await asyncio.open_connection("127.0.0.1", balanced.haproxy.ports.http)
     writer.write(INFER)
     # The end of the stream, not of the answer: HAProxy has closed.
-    assert pod.address.encode() in await asyncio.wait_for(reader.read(), 5)
+    assert pod.address.encode() in await asyncio.wait_for(reader.read(), 5 * PATIENCE)
     writer.close()
     await say(balanced, stopping=False)
     assert not await closes(balanced)
@@ -160,7 +163,7 @@ async def test_a_balancer_that_stops_under_load_loses_nothing_and_is_gone_soon(b
             assert process is not None
             process.send_signal(signal.SIGUSR1)
             # GOAWAY at the next request of each channel; then no client is left. Well before `hard-stop-after` (20 s).
-            await asyncio.wait_for(asyncio.to_thread(process.wait), 10)
+            await asyncio.wait_for(asyncio.to_thread(process.wait), 10 * PATIENCE)
             after = place.answered
             await until(lambda: is_(lambda: place.answered > after + 100))
             place.over = True
@@ -249,4 +252,7 @@ async def test_a_killed_haproxy_is_as_it_was_within_a_second_of_its_start(balanc
         await asyncio.to_thread(balanced.haproxy.start)
         figures.record("rebuilt_after_s", await until(lambda: has(addresses), 3))
         async with balanced.channel as channel:
-            assert bytes(await channel.unary_unary(SERVICE + "ModelInfer")(b"x", timeout=5)).decode() in addresses
+            assert (
+                bytes(await channel.unary_unary(SERVICE + "ModelInfer")(b"x", timeout=5 * PATIENCE)).decode()
+                in addresses
+            )

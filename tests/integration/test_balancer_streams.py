@@ -20,6 +20,8 @@ from tests.unit.balancer.stand_ins import SERVICE, Subprocess
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+pytestmark = pytest.mark.more
+
 BRIEF = replace(PLAN, drain_ms=1000, request_timeout_ms=60000)
 GONE = "the server of this stream is gone; begin another"
 

@@ -7,6 +7,7 @@ import contextlib
 import datetime as dt
 import ipaddress
 import ssl
+import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
@@ -21,12 +22,15 @@ from cryptography.x509.oid import NameOID
 from halcyon.balancer.pilot import Pilot
 from halcyon.balancer.secret_files import Files, Secrets, Tls
 from tests.integration.balanced import PLAN, Balanced, agent, is_, one, until
+from tests.integration.waiting import PATIENCE
 from tests.unit.balancer.stand_in_api import SLICES, slice_of
 from tests.unit.balancer.stand_ins import SERVICE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
+
+pytestmark = pytest.mark.more
 
 REQUEST = b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"
 
@@ -43,7 +47,7 @@ class Pair:
         return ssl.PEM_cert_to_DER_cert(self.crt)
 
 
-def pair(*, password: bytes | None = None) -> Pair:
+def pair(*, password: bytes | None = None, left: dt.timedelta = dt.timedelta(days=5)) -> Pair:
     key = ec.generate_private_key(ec.SECP256R1())
     # Authorities are told apart by their names.
     serial = x509.random_serial_number()
@@ -56,8 +60,8 @@ def pair(*, password: bytes | None = None) -> Pair:
         .issuer_name(subject)
         .public_key(key.public_key())
         .serial_number(serial)
-        .not_valid_before(now - dt.timedelta(days=1))
-        .not_valid_after(now + dt.timedelta(days=1))
+        .not_valid_before(now - dt.timedelta(days=9))
+        .not_valid_after(now + left)
         .add_extension(names, critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .sign(key, hashes.SHA256())
@@ -133,7 +137,7 @@ class Secured:
             assert spoken.selected_alpn_protocol() == ("http/1.1" if protocol == "http" else "h2")
             if protocol == "http":
                 writer.write(REQUEST)
-                assert (await asyncio.wait_for(reader.readuntil(b"\r\n"), 5)).startswith(b"HTTP/1.1 200")
+                assert (await asyncio.wait_for(reader.readuntil(b"\r\n"), 5 * PATIENCE)).startswith(b"HTTP/1.1 200")
             der: bytes = spoken.getpeercert(binary_form=True)
             return der
         finally:
@@ -179,7 +183,7 @@ def secured(balanced: Balanced, tmp_path: Path) -> Secured:
 
 
 async def ask(channel: grpc.aio.Channel) -> bytes:
-    return bytes(await channel.unary_unary(SERVICE + "ModelInfer")(b"x", timeout=10))
+    return bytes(await channel.unary_unary(SERVICE + "ModelInfer")(b"x", timeout=10 * PATIENCE))
 
 
 async def test_both_protocols_speak_tls_and_nothing_else(secured: Secured) -> None:
@@ -200,7 +204,7 @@ async def test_both_protocols_speak_tls_and_nothing_else(secured: Secured) -> No
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(REQUEST)
         with contextlib.suppress(ConnectionResetError):
-            assert b"200" not in await asyncio.wait_for(reader.read(), 5)
+            assert b"200" not in await asyncio.wait_for(reader.read(), 5 * PATIENCE)
         await closed(writer)
     assert secured.trouble == ""
     assert secured.balanced.pods[0].http_count == 1
@@ -271,7 +275,7 @@ class Clients:
             head = b""
             while not self._over.is_set() and b"connection: close" not in head:
                 writer.write(REQUEST)
-                head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)).lower()
+                head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5 * PATIENCE)).lower()
                 assert head.startswith(b"http/1.1 200")
                 await reader.readexactly(int(head.split(b"content-length: ")[1].split(b"\r\n")[0]))
                 self._answered["kept"] += 1
@@ -335,6 +339,61 @@ async def test_a_broken_certificate_leaves_the_last_good_one_even_over_restarts(
     await secured.turn()
     assert secured.trouble == ""
     assert await secured.served(other) == other.der
+
+
+async def test_one_that_has_expired_takes_no_good_ones_place_and_the_days_that_are_left_are_told(
+    secured: Secured,
+) -> None:
+    own, late, over = pair(), pair(left=dt.timedelta(hours=30)), pair(left=-dt.timedelta(1))
+    # The first one is served whatever it is: there is no better one.
+    secured.put(over.crt, over.key)
+    await secured.begin()
+    assert not secured.balanced.pilot.is_shut
+    assert secured.trouble.startswith("Secret digits-tls, as it is served: tls.crt expired 1 day ago, on 20")
+
+    secured.put(own.crt, own.key)
+    await secured.turn()
+    assert secured.trouble == ""
+    assert await secured.served(own) == own.der
+    secured.put(over.crt, over.key)
+    await secured.turn()
+    assert secured.trouble.startswith("Secret digits-tls: tls.crt expired 1 day ago, on 20")
+    assert secured.trouble.endswith("; the last good one is served")
+    assert await secured.served(own) == own.der
+    # Nor after a restart of the agent.
+    secured.pilot().accept(PLAN)
+    await secured.turn()
+    assert secured.trouble.endswith("; the last good one is served")
+    assert await secured.served(own) == own.der
+
+    secured.put(late.crt, late.key)
+    await secured.turn()
+    assert secured.trouble.startswith("Secret digits-tls, as it is served: tls.crt expires in 1 day, on 20")
+    assert await secured.served(late) == late.der
+    end = secured.balanced.pilot.expires["tls.crt"]
+    assert abs(end - time.time() - 30 * 3600) < 3600
+
+
+async def test_authorities_that_expire_are_told_and_only_all_of_them_are_refused(
+    balanced: Balanced, tmp_path: Path
+) -> None:
+    secured = Secured(balanced, tmp_path, Secrets("digits-tls", "digits-clients"))
+    own, client, gone = pair(), pair(), pair(left=-dt.timedelta(2))
+    secured.put(own.crt, own.key)
+    secured.put_clients(client.crt)
+    await secured.begin()
+    assert await secured.served(own, client=client) == own.der
+    assert secured.trouble == ""
+
+    secured.put_clients(gone.crt)
+    await secured.turn()
+    assert secured.trouble.startswith("Secret digits-clients: ca.crt expired 2 days ago, on 20")
+    assert await secured.served(own, client=client) == own.der
+    secured.put_clients(gone.crt + client.crt)
+    await secured.turn()
+    assert secured.trouble.startswith("Secret digits-clients, as it is served: certificate 1 of 2 in ca.crt expired")
+    assert await secured.served(own, client=client) == own.der
+    assert set(balanced.pilot.expires) == {"tls.crt", "ca.crt"}
 
 
 async def test_what_haproxy_itself_refuses_leaves_the_last_good_one_as_well(

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
+pytestmark = pytest.mark.more
+
 LONG = replace(PLAN, queue_limit=200, request_timeout_ms=20000, max_connections=64)
 
 
@@ -176,7 +178,7 @@ async def test_large_bodies_and_streams_wait_too(balanced: Balanced) -> None:
     async with Clients(balanced) as clients, balanced.channel as channel:
         large = [asyncio.create_task(clients.by_http(b"x" * 900_000))]
         large.append(asyncio.create_task(clients.by_grpc(size=3_000_000)))
-        call = channel.stream_stream(SERVICE + "ModelStreamInfer")(iter([b"1", b"2"]), timeout=15)
+        call = channel.stream_stream(SERVICE + "ModelStreamInfer")(iter([b"1", b"2"]), timeout=15 * PATIENCE)
         stream = asyncio.create_task(_all(call))
         await until(lambda: held_is(balanced, 3))
         [pod] = await balanced.start()

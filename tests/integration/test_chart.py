@@ -205,6 +205,7 @@ def test_arguments_name_what_the_operator_makes_objects_from() -> None:
         "--server-image=localhost/tritonserver-cpu:24.10",
         "--tls-secret=halcyon-tls",
         "--log-level=info",
+        "--dashboard=localhost",
     ]
     paths = {e["name"]: e["valueFrom"]["fieldRef"]["fieldPath"] for e in container["env"]}
     assert paths == {"POD_NAMESPACE": "metadata.namespace", "POD_NAME": "metadata.name", "POD_IP": "status.podIP"}

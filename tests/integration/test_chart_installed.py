@@ -31,6 +31,8 @@ from tests.integration.charts import (
 from tests.integration.operator_process import CRD_PATH, install
 from tests.integration.operator_space import MERGE, Space, deployment, files
 
+pytestmark = pytest.mark.more
+
 API_SERVICE_PATH = kinds.API_SERVICE.path("", API_SERVICE)
 FOREIGN = {
     "apiVersion": kinds.API_SERVICE.api_version,

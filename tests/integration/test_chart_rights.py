@@ -5,6 +5,8 @@ import yaml
 
 from tests.integration.charts import CRDS_CHART, MONITORING, NAMESPACED, Values, find, helm, names, render, rules
 
+pytestmark = pytest.mark.more
+
 
 @pytest.mark.parametrize("values", [{}, NAMESPACED], ids=["cluster", "namespaced"])
 def test_no_role_holds_a_wildcard_or_a_dangerous_right(values: Values) -> None:

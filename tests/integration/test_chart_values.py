@@ -21,6 +21,8 @@ from tests.integration.charts import (
     render,
 )
 
+pytestmark = pytest.mark.more
+
 SCHEMA: list[tuple[Values, str, str]] = [
     ({"replica": 2}, "", "additional properties 'replica'"),
     ({"replicas": 0}, "/replicas", ""),
@@ -58,6 +60,8 @@ SCHEMA: list[tuple[Values, str, str]] = [
     ({"prometheus": {"token": "t"}}, "/prometheus", "additional properties 'token'"),
     ({"logLevel": "verbose"}, "/logLevel", ""),
     ({"gpuBudget": -1}, "/gpuBudget", ""),
+    ({"cost": {"pricePerGpuHour": {"NVIDIA-L4": -0.8}}}, "/cost/pricePerGpuHour/NVIDIA-L4", ""),
+    ({"cost": {"currency": "US dollars"}}, "/cost/currency", ""),
     ({"serviceAnnotations": ["*"]}, "/serviceAnnotations/0", ""),
     ({"extraArgs": ["workers=32"]}, "/extraArgs/0", ""),
     ({"extraEnv": [{"value": "x"}]}, "/extraEnv/0", ""),
@@ -84,6 +88,9 @@ SCHEMA: list[tuple[Values, str, str]] = [
     ({"networkPolicies": {"operator": {"egress": [{"port": 9090}]}}}, "/networkPolicies/operator/egress/0", ""),
     ({"monitoring": {"serviceMonitor": {"create": "yes"}}}, "/monitoring/serviceMonitor/create", ""),
     ({"monitoring": {"podMonitors": {"interval": "30"}}}, "/monitoring/podMonitors/interval", ""),
+    ({"monitoring": {"prometheusRule": {"without": ["Watchdog"]}}}, "/monitoring/prometheusRule/without/0", ""),
+    ({"monitoring": {"prometheusRule": {"runbooks": ""}}}, "/monitoring/prometheusRule/runbooks", ""),
+    ({"dashboards": {"enabled": "auto"}}, "/dashboards/enabled", ""),
     ({"test": {"timeoutSeconds": 0}}, "/test/timeoutSeconds", ""),
 ]
 """What the schema refuses; the path that Helm names, and where the path is not enough, the reason."""
@@ -167,7 +174,7 @@ def closed(schema: Object, path: str = "") -> Iterator[str]:
 
 def test_only_maps_of_the_users_own_names_are_open() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())
-    assert set(closed(schema)) == {"/global", "/extraObjects/items"}
+    assert set(closed(schema)) == {"/global", "/extraObjects/items", "/cost/pricePerGpuHour"}
     assert {f"{name}{path}" for name, part in schema["$defs"].items() for path in closed(part)} == {
         "LabelSelector/matchLabels",
         "resources/limits",

@@ -19,7 +19,7 @@ from halcyon.cli.main import main
 from halcyon.control import kinds
 from tests.integration.operator_process import environment
 from tests.integration.operator_space import Space, deployment, files
-from tests.integration.waiting import until
+from tests.integration.waiting import PATIENCE, until
 
 Run = Callable[..., tuple[int, str, str]]
 SCALING: dict[str, Any] = {"minReplicas": 1, "maxReplicas": 5}
@@ -121,7 +121,7 @@ def test_who_looks_on_sees_every_change_until_the_model_is_gone(space: Space, ku
         space.scale(3)
         until(seen.read_text, lambda text: "3/3 ready" in text, what="the change is shown", limit_s=60)
         space.delete(kinds.MODEL_DEPLOYMENT, "m")
-        assert looking.wait(60) == 0
+        assert looking.wait(60 * PATIENCE) == 0
     finally:
         looking.kill()
         looking.wait()

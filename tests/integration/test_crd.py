@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import copy
-import http.client
 import json
-import re
-import ssl
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlencode, urlsplit
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -32,6 +27,7 @@ from halcyon.render import balancer
 from halcyon.render.site import Subject
 from halcyon.scaling.verdict import Change, Part, Signal, Verdict
 from tests.integration import gateway_api
+from tests.integration.connection import LIMIT_S, STRICT, Connection
 from tests.strategies import Document, broken, documents, specs
 from tests.unit.api.cases import FIELDS, GOOD, RULES, document
 from tests.unit.control.objects import resource, view
@@ -39,60 +35,10 @@ from tests.unit.render.rendered import children, pods
 
 PATH = kinds.MODEL_DEPLOYMENT.path("default")
 CRD = Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False)
-STRICT = {"dryRun": "All", "fieldValidation": "Strict"}
-LIMIT_S = 10
 NO_SHRINKING = settings(
     deadline=None, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck), print_blob=True
 )
 """An example costs a request; the counterexample itself is small enough to read."""
-
-
-@dataclass(frozen=True)
-class Answer:
-    status: int
-    body: dict[str, Any]
-
-    @property
-    def message(self) -> str:
-        return str(self.body.get("message", ""))
-
-
-class Connection:
-    """One connection for many requests: a new one for each would cost more than the request."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        identity = cluster.api.identity
-        context = ssl.create_default_context(cafile=str(identity.ca))
-        context.load_cert_chain(identity.certificate, identity.key)
-        address = urlsplit(identity.url)
-        self._http = http.client.HTTPSConnection(address.hostname or "", address.port, timeout=LIMIT_S, context=context)
-
-    def close(self) -> None:
-        self._http.close()
-
-    def send(
-        self, method: str, path: str, body: object = None, *, query: dict[str, str] | None = None,
-        content: str = "application/json",
-    ) -> Answer:  # fmt: skip
-        text = None if body is None else _json_that_is_yaml(body)
-        self._http.request(method, f"{path}?{urlencode(query or {})}", text, {"Content-Type": content})
-        response = self._http.getresponse()
-        text = response.read()
-        # Where nothing is served yet the answer is no JSON.
-        return Answer(response.status, json.loads(text) if text.startswith(b"{") else {"message": text.decode()})
-
-    def apply(self, kind: Kind, obj: dict[str, Any], *, subresource: str = "", **query: str) -> Answer:
-        """Server-side apply."""
-        meta = obj["metadata"]
-        path = kind.path(meta.get("namespace", ""), meta["name"], subresource)
-        asked = {"fieldManager": "halcyon", "force": "true"} | query
-        return self.send("PATCH", path, obj, query=asked, content="application/apply-patch+yaml")
-
-    def try_spec(self, spec: Document, *, name: str = "digits", **query: str) -> Answer:
-        """What the API server would say to a ModelDeployment; nothing is stored."""
-        body = resource() | {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
-        del body["status"]
-        return self.send("POST", PATH, body, query=STRICT | query)
 
 
 @pytest.fixture(scope="module")
@@ -354,12 +300,6 @@ def test_what_is_applied_twice_holds_the_second_time(api: Connection, cluster: C
             assert holds(answer.body, obj), f"{obj['kind']} {obj['metadata']['name']} would be written again and again"
 
     settled()
-
-
-def _json_that_is_yaml(value: object) -> bytes:
-    # Server-side apply is read as YAML, which knows no surrogate pairs and refuses some characters that aren't escaped.
-    text = json.dumps(value, ensure_ascii=False)
-    return re.sub(r"[\x7f-\uffff]", lambda found: f"\\u{ord(found[0]):04x}", text).encode()
 
 
 def _ours(spec: Document) -> tuple[Spec | None, str]:

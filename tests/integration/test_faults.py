@@ -19,11 +19,12 @@ import pytest
 from e2e.cluster import pki
 from e2e.cluster.cluster import Cluster
 from halcyon.control import kinds
-from tests.integration.operator_process import Operator, free_port, install
+from tests.integration.operator_process import Operator, install
 from tests.integration.operator_space import Space, deployment, files
 from tests.integration.operator_state import State, differences, state
 from tests.integration.proxy import Answer, Break, Delay, Door, Fault, Kill, Proxy, Request, Rule, no_fault
 from tests.integration.waiting import PATIENCE, rested, until
+from tests.ports import free_ports
 
 ALL = os.environ.get("HALCYON_FAULTS") == "all"
 BALANCER = {"balancerReplicas": 1}
@@ -53,7 +54,7 @@ class Field:
     def __init__(self, cluster: Cluster, proxy: Proxy, directory: Path) -> None:
         self.cluster, self.proxy, self.directory = cluster, proxy, directory
         self.namespace = install(cluster)
-        self.port = free_port()
+        self.port = free_ports(1)[0]
         self.spaces: list[Space] = []
         self.operators: list[Operator] = []
 
@@ -71,7 +72,7 @@ class Field:
         operator = Operator(self.namespace, "op-0", Path(), self.directory, watch, port=self.port)
 
         def kill() -> None:
-            started.wait(5)
+            started.wait(5 * PATIENCE)
             operator.signal(signal.SIGKILL)
 
         door = self.proxy.open(rule, kill=kill, in_turn=in_turn)
@@ -221,7 +222,7 @@ def test_an_operator_killed_at_its_certificate_or_lease_starts_again(field: Fiel
             return Kill(after=after) if request.resource == resource and request.method != "GET" else None
 
         operator, door = field.start(rule)
-        assert door.closed.wait(15), operator.tail()
+        assert door.closed.wait(15 * PATIENCE), operator.tail()
         again, _ = field.start()
         again.wait_leading()
         again.wait_ready()

@@ -14,6 +14,8 @@ from tests.integration.charts import CRD, HELM, ROOT, Object
 from tests.integration.operator_space import Space
 from tests.integration.waiting import until
 
+pytestmark = pytest.mark.more
+
 MANIFESTS = ROOT / "manifests"
 EXAMPLES = sorted((MANIFESTS / "examples").glob("*.yaml"))
 CLAIM = {

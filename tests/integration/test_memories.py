@@ -24,6 +24,8 @@ from tests.integration.test_operator_election import token
 from tests.integration.waiting import until
 from tests.unit.scaling.planner.test_stored import EPOCH, WEEKS
 
+pytestmark = pytest.mark.more
+
 VERBS = ["get", "list", "create", "patch", "delete"]
 ACCOUNT = "keeper"
 

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from halcyon.metricsapi import wire
 from halcyon.metricsapi.auth import Gate, RequestHeaderConfig, User
 from halcyon.metricsapi.certificates import Pair, issue, make_ca
+from halcyon.metricsapi.limit import BURST, RATE_PER_S, Limiter
 from halcyon.metricsapi.server import LABEL, METRICS, MetricsApi, build_app, start_site
 from halcyon.metricsapi.tls import ServingTLS
 from halcyon.scaling.observations import Missing, Value
@@ -53,10 +54,13 @@ class Site:
         self.reviews_fail = False
         self.reviewed: list[str] = []
         self.ready = True
+        self.now = 0.0
+        """Of the limit on questions."""
         self.gate = Gate(
             front_proxy=RequestHeaderConfig(PROXY_CA.cert_pem, ("front-proxy-client",)),
             review_token=self.token,
             review_access=self.access,
+            limiter=Limiter(lambda: self.now),
         )
         self.tls = ServingTLS(cert_pem=SERVING.cert_pem, key_pem=SERVING.key_pem, client_ca_pem=PROXY_CA.cert_pem)
         self.counts: dict[tuple[str, str], Value | Missing] = {("ns", "digits"): Value(7.0, 50.0)}
@@ -369,6 +373,28 @@ async def test_reviews_that_fail_let_nobody_in(tmp_path: Path) -> None:
         site.reviews_fail = True
         status, answer = await ask(site, client, headers={"Authorization": "Bearer alices"})
         assert (status, answer["reason"]) == (503, "ServiceUnavailable")
+
+
+async def test_who_comes_directly_may_ask_so_often_and_nobody_is_asked_about_the_rest(tmp_path: Path) -> None:
+    async with served() as site, session(tmp_path) as client:
+        bob = {"Authorization": "Bearer bobs"}
+        answers = [(await ask(site, client, headers=bob))[0] for _ in range(int(BURST) + 5)]
+        assert answers == [403] * int(BURST) + [429] * 5
+        assert len(site.reviewed) == BURST
+        async with client.get(site.url(QUEUE), params=MODEL) as response:
+            assert (response.status, response.headers["Retry-After"]) == (429, "1")
+            assert (await response.json())["reason"] == "TooManyRequests"
+        assert (await as_hpa(site, tmp_path))[0] == 200
+        site.now += 1 / RATE_PER_S
+        assert [(await ask(site, client, headers=bob))[0] for _ in range(2)] == [403, 429]
+
+
+@pytest.mark.parametrize("header", ["X-Remote-User", "X-Remote-Group", "X-Remote-Extra-Scopes", "Impersonate-User"])
+async def test_no_header_makes_a_token_into_somebody_else(tmp_path: Path, header: str) -> None:
+    async with served() as site, session(tmp_path) as client:
+        spoofed = {"Authorization": "Bearer bobs", header: "alice"}
+        assert (await ask(site, client, headers=spoofed))[0] == 403
+        assert site.reviewed == ["bob"]
 
 
 async def test_probes_need_no_credentials(tmp_path: Path) -> None:

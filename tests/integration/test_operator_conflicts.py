@@ -180,8 +180,8 @@ def test_a_port_that_somebody_adds_stays_and_is_not_fought_over(space: Space, op
     )
     # What earlier tests have left is still being deleted, and that has the operator write.
     until(lambda: operator.metrics()["halcyon_model_deployments"], lambda n: n == 1, what="this one is the only one")
-    written = operator.metrics()["halcyon_api_writes"]
+    written = operator.metrics()["halcyon_api_writes_total"]
     space.scale(2)
     space.wait_settled()
     assert space.must(kinds.SERVICE, "m")["metadata"]["resourceVersion"] == version
-    assert operator.metrics()["halcyon_api_writes"] - written <= 8
+    assert operator.metrics()["halcyon_api_writes_total"] - written <= 8

@@ -18,7 +18,7 @@ from halcyon.control import kinds
 from tests.integration.operator_process import Operator
 from tests.integration.operator_space import Space
 from tests.integration.test_operator_election import token
-from tests.integration.waiting import always, until
+from tests.integration.waiting import PATIENCE, always, until
 
 HOLD_S = 16.0 if os.environ.get("HALCYON_FAULTS") == "all" else 3.0
 SCALING = {
@@ -127,7 +127,7 @@ async def test_what_a_balancer_cannot_do_is_told_in_the_status_until_it_can(oper
 async def test_a_record_for_another_model_ends_the_stream(operator: Operator, space: Space) -> None:
     async with Agent(operator, space, token(space, "m-balancer", AUDIENCE)) as stream:
         await stream.send_str(record(space, name="other", queued=900))
-        message = await stream.receive(timeout=5)
+        message = await stream.receive(timeout=5 * PATIENCE)
         assert message.type is aiohttp.WSMsgType.CLOSE
         assert message.data == aiohttp.WSCloseCode.POLICY_VIOLATION
     assert space.replicas() == 1

@@ -16,7 +16,7 @@ from e2e.cluster.cluster import Cluster
 from halcyon.control import kinds
 from tests.integration.operator_process import Operator, install
 from tests.integration.operator_space import Space, deployment, files
-from tests.integration.waiting import always, rested, until
+from tests.integration.waiting import PATIENCE, always, rested, until
 
 METRIC = "/apis/external.metrics.k8s.io/v1beta1/namespaces/{namespace}/queuedepth?labelSelector=serving.halcyon.dev%2Fmodel-deployment%3Dm"
 
@@ -96,7 +96,7 @@ def test_a_leader_that_was_paused_past_its_lease_writes_nothing_more_and_ends(
     # Kubernetes' own controllers write, too.
     before = rested(space.versions, for_s=1)
     leader.signal(signal.SIGCONT)
-    assert leader.wait(10) == 1
+    assert leader.wait(10 * PATIENCE) == 1
     assert "LeaseLost" not in leader.tail()
     assert leader.said("the operator ends")[0]["error"].startswith("lease ")
     always(space.versions, lambda now: now == before, what="nothing is written", for_s=1)
@@ -156,7 +156,7 @@ def ask(operator: Operator, space: Space, bearer: str) -> tuple[int, str]:
     if bearer:
         request.add_header("Authorization", f"Bearer {bearer}")
     try:
-        with urllib.request.urlopen(request, timeout=5, context=context) as answer:
+        with urllib.request.urlopen(request, timeout=5 * PATIENCE, context=context) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:
@@ -193,8 +193,10 @@ def test_a_namespace_with_a_served_model_can_be_deleted(
     )
     # What earlier tests have left is still being deleted, and that has the operator write.
     until(lambda: operator.metrics()["halcyon_model_deployments"], lambda n: n == 0, what="no model is left")
-    writes = operator.metrics()["halcyon_api_writes"]
-    always(lambda: operator.metrics()["halcyon_api_writes"], lambda n: n == writes, what="no write is tried", for_s=1)
+    writes = operator.metrics()["halcyon_api_writes_total"]
+    always(
+        lambda: operator.metrics()["halcyon_api_writes_total"], lambda n: n == writes, what="no write is tried", for_s=1
+    )
     assert not operator.complaints(), operator.complaints()
 
 

@@ -17,6 +17,8 @@ from tests.integration import gateway_api
 from tests.integration.operator_space import MERGE, Object, Space, deployment, files
 from tests.integration.waiting import until
 
+pytestmark = pytest.mark.more
+
 EDGE: Object = {
     "name": "edge",
     "namespace": "infra",

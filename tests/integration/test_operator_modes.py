@@ -6,9 +6,13 @@ Nodes and pods are KWOK's stand-ins: they are Ready at once and run nothing. Rea
 import json
 from typing import Any
 
+import pytest
+
 from halcyon.control import kinds
 from tests.integration.operator_space import Space, deployment, files
 from tests.integration.waiting import until
+
+pytestmark = pytest.mark.more
 
 SERVICE: dict[str, Any] = {"traffic": {"balancer": "Service"}}
 SERVERS, BALANCERS = "server", "balancer"

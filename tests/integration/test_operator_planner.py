@@ -20,6 +20,8 @@ from tests.integration.test_operator_direct import Agent, servers
 from tests.integration.test_operator_election import token
 from tests.integration.waiting import PATIENCE, always, until
 
+pytestmark = pytest.mark.more
+
 BATCH = 8
 FULL_S = 0.128
 BEAT_S = 0.25

@@ -51,14 +51,14 @@ def test_twenty_at_rest_are_not_written_to_not_after_a_restart_either_and_fit_in
         space.wait_settled(name, limit_s=60)
 
     def written() -> tuple[float, object]:
-        return operator.metrics()["halcyon_api_writes"], space.versions()
+        return operator.metrics()["halcyon_api_writes_total"], space.versions()
 
     # A status whose words alone have changed is written up to 10 s later.
     before = rested(written, for_s=QUIET_S, every_s=1)
     secret = system.must(kinds.SECRET, "halcyon-tls")["metadata"]["resourceVersion"]
     lease = system.must(kinds.LEASE, "halcyon")["metadata"]["resourceVersion"]
     always(
-        lambda: operator.metrics()["halcyon_api_writes"],
+        lambda: operator.metrics()["halcyon_api_writes_total"],
         lambda n: n == before[0],
         what="writes",
         for_s=REST_S,
@@ -75,10 +75,10 @@ def test_twenty_at_rest_are_not_written_to_not_after_a_restart_either_and_fit_in
     assert operator.stop() == 0
     operator.start()
     until(
-        lambda: operator.metrics().get("halcyon_objects_skipped", 0),
+        lambda: operator.metrics().get("halcyon_objects_skipped_total", 0),
         lambda n: n >= 10 * COUNT,
         what="all are looked at",
     )
     assert written()[1] == before[1]
-    assert operator.metrics()["halcyon_api_writes"] == 0
+    assert operator.metrics()["halcyon_api_writes_total"] == 0
     assert not operator.complaints(), operator.complaints()

@@ -20,6 +20,8 @@ from halcyon.signals.prometheus import Pace, PrometheusSource, Sampled
 from halcyon.signals.prometheus_site import PrometheusError, PrometheusSite
 from tests.integration.real_prometheus import Prometheus, TokenGate, prometheus, served
 
+pytestmark = pytest.mark.more
+
 ACTIVE, UTIL = "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_DEV_GPU_UTIL"
 PAST_END = time.time() // BIN_S * BIN_S - 7200
 PAST_BINS = 4 * DAY

@@ -1,6 +1,6 @@
 import json
 import random
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from halcyon.balancer.latency import BOUNDS_MS
 from halcyon.scaling.canary import Evidence, Histogram, Memory, Rules, Sample, Verdict, judge
 
 # 1 ms to 40 s in steps of the square root of 1.2: two of them are the ratio that is tolerated.
@@ -78,6 +79,25 @@ def test_equal_revisions_at_the_very_limit_are_not_either() -> None:
         rollout(seed, rules=lenient, stop_at="rollback", failing=0.02, make=_none_fail)[1].action for seed in range(60)
     ]
     assert actions.count("rollback") <= 0.05 * 60 + 3  # three more come by chance once in 30
+
+
+def _by_the_balancers(draw: random.Random, requests: int, *, slower: float = 1.0) -> Sample:
+    """As the balancers count: whole milliseconds, in buckets about a quarter apart."""
+    counts = [0] * (len(BOUNDS_MS) + 1)
+    for _ in range(requests):
+        counts[bisect_right(BOUNDS_MS, int(40 * slower * draw.lognormvariate(0, 0.4)))] += 1
+    told = Histogram(tuple(bound / 1000 for bound in BOUNDS_MS), tuple(counts))
+    return Sample(requests=requests, failures=0, latency=told)
+
+
+def test_equal_revisions_by_the_balancers_buckets_are_rolled_back_no_more_often_than_alpha_says() -> None:
+    found = [
+        rollout(seed, rules=LATENCY, looks=60, stop_at="rollback", make=_by_the_balancers)[1].action
+        for seed in range(60)
+    ]
+    assert found.count("rollback") <= LATENCY.alpha * 60 + 3  # three more come by chance once in 30
+    slow = [rollout(seed, rules=LATENCY, looks=120, make=_by_the_balancers, slower=1.7)[1].action for seed in range(6)]
+    assert slow == ["rollback"] * 6
 
 
 def _none_fail(draw: random.Random, requests: int, *, failing: float = 0.0) -> Sample:

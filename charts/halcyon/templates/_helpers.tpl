@@ -84,6 +84,15 @@ true
 {{- end -}}
 {{- end -}}
 
+{{/* A text with words of its own replaced. Takes the text and a dict. */}}
+{{- define "halcyon.replaced" -}}
+{{- $text := index . 0 -}}
+{{- range $word, $value := index . 1 -}}
+{{- $text = replace $word $value $text -}}
+{{- end -}}
+{{- $text -}}
+{{- end -}}
+
 {{/* Where models are: a namespaceSelector of the Prometheus Operator. */}}
 {{- define "halcyon.modelNamespaces" -}}
 {{- if .Values.watchNamespaces -}}
@@ -94,11 +103,47 @@ any: true
 {{- end -}}
 {{- end -}}
 
+{{/* The limits of sitePolicy that are set, as JSON; nothing where none is. */}}
+{{- define "halcyon.sitePolicy" -}}
+{{- $policy := dict -}}
+{{- range $name, $section := .Values.sitePolicy -}}
+{{- if kindIs "map" $section -}}
+{{- $limits := dict -}}
+{{- range $limit, $value := $section -}}
+{{- if not (or (kindIs "invalid" $value) (and (kindIs "map" $value) (empty $value))) -}}
+{{- $_ := set $limits $limit $value -}}
+{{- end -}}
+{{- end -}}
+{{- if $limits -}}
+{{- $_ := set $policy $name $limits -}}
+{{- end -}}
+{{- else if $section -}}
+{{- $_ := set $policy $name $section -}}
+{{- end -}}
+{{- end -}}
+{{- if omit $policy "exemptNamespaces" -}}
+{{- toJson $policy -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Where the dashboard listens: localhost, pod; empty where there is none. In the node's network, localhost is the node's: whoever is
+     there would see all models. */}}
+{{- define "halcyon.dashboard" -}}
+{{- if .Values.dashboard.enabled -}}
+{{- if eq .Values.dashboard.listen "pod" -}}
+pod
+{{- else if not .Values.hostNetwork -}}
+localhost
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Options of `halcyon operator` that extraArgs may not give, in full or abbreviated: the chart's own. */}}
 {{- define "halcyon.ownOptions" -}}
-agents-service balancer-image gpu-budget http-port image-pull-secret kubeconfig log-level namespace operator-image pod-ip pod-name port
+agents-service balancer-image currency dashboard dashboard-groups-header dashboard-port dashboard-proxy
+dashboard-user-header gpu-budget gpu-price http-port image-pull-secret kubeconfig log-level namespace operator-image pod-ip pod-name port
 prometheus-arrivals prometheus-ca-file prometheus-gpu-matchers prometheus-token-file prometheus-url server-image service
-service-annotations tls-secret watch-namespace
+service-annotations site-policy-file tls-secret watch-namespace
 {{- end -}}
 
 {{/* What the schema cannot say. */}}
@@ -114,6 +159,12 @@ service-annotations tls-secret watch-namespace
 {{- end -}}
 {{- if eq (int .Values.ports.https) (int .Values.ports.http) -}}
 {{- fail (printf "ports.https and ports.http are both %d; they must differ, for example ports.https=10250 and ports.http=8080" (int .Values.ports.http)) -}}
+{{- end -}}
+{{- if and (include "halcyon.dashboard" .) (has (int .Values.ports.dashboard) (list (int .Values.ports.https) (int .Values.ports.http))) -}}
+{{- fail (printf "ports.dashboard is %d, which ports.https or ports.http has; they must differ, for example ports.dashboard=8090" (int .Values.ports.dashboard)) -}}
+{{- end -}}
+{{- if and .Values.dashboard.proxy.addresses (ne (include "halcyon.dashboard" .) "pod") -}}
+{{- fail (printf "dashboard.proxy.addresses has %s, and nobody but localhost reaches the dashboard; give dashboard.listen=pod" (first .Values.dashboard.proxy.addresses)) -}}
 {{- end -}}
 {{- if and .Values.prometheus.caConfigMap.name .Values.prometheus.caSecret.name -}}
 {{- fail (printf "prometheus.caConfigMap.name is %s and prometheus.caSecret.name is %s; give one of them, for example prometheus.caConfigMap.name=ca" .Values.prometheus.caConfigMap.name .Values.prometheus.caSecret.name) -}}

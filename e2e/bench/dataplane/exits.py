@@ -15,7 +15,7 @@ from e2e.bench.dataplane.results import Found
 from e2e.bench.dataplane.sender import Sent, Steady
 from e2e.bench.dataplane.ways import Balancer
 from e2e.cluster.progress import say
-from tests.unit.balancer import real_haproxy
+from tests.ports import free_ports
 from tests.unit.balancer.stand_ins import Pod
 
 _PODS = 3
@@ -35,7 +35,7 @@ def run(*, short: bool) -> Found:
 
 
 async def _run(count: int, most_s: float) -> Found:
-    ports = real_haproxy.free_ports(3)
+    ports = free_ports(3)
     http, grpc_port, metrics = ports
     pods = [await _pod(ports).start() for _ in range(_PODS)]
     leaving: list[Pod] = []

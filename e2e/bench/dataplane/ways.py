@@ -26,6 +26,7 @@ from halcyon.balancer.haproxy_config import Listen
 from halcyon.balancer.pilot import Pilot
 from halcyon.balancer.runtime_socket import RuntimeSocket
 from tests.integration.balanced import Balanced, Process, agent, until
+from tests.ports import free_ports
 from tests.unit.balancer import real_haproxy
 from tests.unit.balancer.stand_in_api import SLICES, slice_of
 
@@ -231,7 +232,7 @@ def _folder_in(tree: Path) -> Iterator[tuple[Path, PurePosixPath]]:
 
 
 def _port() -> int:
-    [port] = real_haproxy.free_ports(1)
+    [port] = free_ports(1)
     return port
 
 

@@ -33,6 +33,11 @@ class Type(StrEnum):
     """Somebody else writes the count, too; Halcyon has stepped back. There only while it is so."""
     FIELD_IGNORED = "FieldIgnored"
     """A field of the spec has no effect as the rest stands. There only while it is so."""
+    POLICY_WARNING = "PolicyWarning"
+    """The site's policy advises against something that it still takes. There only while it is so."""
+    RUNTIME_OUTDATED = "RuntimeOutdated"
+    """The servers are made as an earlier version or other settings of the operator rendered them; it serves as it is. There only while
+    it is so; `halcyon refresh` ends it."""
     RECONCILING = "Reconciling"
     """The revision asked for isn't reached yet. A changed count is no new revision."""
     STALLED = "Stalled"
@@ -46,6 +51,11 @@ class Reason(StrEnum):
     """The spec is valid and what it names exists."""
     INVALID = "Invalid"
     """The spec breaks a rule; what was accepted last keeps serving."""
+    POLICY_DENIED = "PolicyDenied"
+    """The spec asks for more than this site's policy allows; what was accepted last keeps serving. The message names field, value and
+    limit."""
+    POLICY_ADVICE = "PolicyAdvice"
+    """The site takes the spec as it is, and will not always: the message names field, value and limit."""
     SOURCE_NOT_FOUND = "SourceNotFound"
     """The ConfigMap, one of its keys, or the claim of the model's source doesn't exist."""
     CONFLICT = "Conflict"
@@ -89,8 +99,8 @@ class Reason(StrEnum):
     """spec.traffic.balancer asks for none: clients reach the servers themselves."""
 
     BALANCER_TROUBLE = "BalancerTrouble"
-    """A balancer can't do all that it was asked to, for example because a Secret of spec.traffic.tls lacks or is broken; the message
-    says why. True where one serves nevertheless."""
+    """A balancer can't do all that it was asked to, or will soon not, for example because a Secret of spec.traffic.tls lacks or is
+    broken, or its certificate expires; the message says why. True where one serves nevertheless."""
 
     ROUTES_ACCEPTED = "RoutesAccepted"
     """The Gateway has taken them."""
@@ -133,6 +143,9 @@ class Reason(StrEnum):
     """A canary was shown to be worse than the revision that serves; the message has the numbers."""
     CANARY_ABORTED = "CanaryAborted"
     """A person has ended a canary."""
+    RENDERED_EARLIER = "RenderedEarlier"
+    """The operator would render the servers otherwise now; the message says what differs and what to do. An upgrade restarts no pod by
+    itself."""
     ROLLED_BACK = "RolledBack"
     """The revision asked for failed and the one before serves again; the message says why and what to do."""
     UNKNOWN = "Unknown"

@@ -50,6 +50,17 @@ class BatchStats:
 
 
 @dataclass(frozen=True)
+class SlotLatency:
+    """How long one slot's servers took for their answers, their own queue included."""
+
+    slot: str
+    bounds_ms: tuple[int, ...]
+    """Upper bounds of the buckets, ascending."""
+    counts: tuple[int, ...]
+    """Counters: answers per bucket, and last those above all bounds: one more than there are bounds."""
+
+
+@dataclass(frozen=True)
 class BalancerSample:
     """One HAProxy process, both protocols together."""
 
@@ -67,6 +78,8 @@ class BalancerSample:
     """Requests that wait in it now because no server is up."""
     trouble: str = ""
     """Why it does not do all that it was asked to, in a sentence; empty where it does."""
+    latency: tuple[SlotLatency, ...] = ()
+    """Told while there are two slots, which is while two revisions are compared."""
 
 
 @dataclass(frozen=True)
@@ -136,9 +149,19 @@ class Record:
                 raise RecordError(f"record has version {version}; this operator reads version {RECORD_VERSION}")
             balancer = raw.pop("balancer")
             pods = tuple(_pod(pod) for pod in raw.pop("pods"))
-            return _made(cls, {**raw, "balancer": _made(BalancerSample, balancer) if balancer else None, "pods": pods})
+            return _made(cls, {**raw, "balancer": _balancer(balancer) if balancer else None, "pods": pods})
         except _BROKEN as error:
             raise RecordError(f"not a record: {error}") from error
+
+
+def _balancer(raw: dict[str, Any]) -> BalancerSample:
+    told = raw.get("latency") or ()
+    latency = (_made(SlotLatency, {name: _row(value) for name, value in slot.items()}) for slot in told)
+    return _made(BalancerSample, {**raw, "latency": tuple(latency)})
+
+
+def _row(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _pod(raw: dict[str, Any]) -> PodSample:

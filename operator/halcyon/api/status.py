@@ -61,6 +61,20 @@ class ReplicasStatus(_Documented):
     """Pods of the current revision."""
     unschedulable: Count
     """Pods that the scheduler finds no node for."""
+    pending: Count | None = None
+    """Pods without a node yet, the unschedulable ones among them. Here and below: absent where there is none."""
+    pulling: Count | None = None
+    """Pods whose images or volumes are on their way."""
+    fetching: Count | None = None
+    """Pods into which the model is brought."""
+    loading: Count | None = None
+    """Pods in which Triton loads the model and warms it up."""
+    unready: Count | None = None
+    """Pods that have served, and aren't ready now."""
+    failed: Count | None = None
+    """Pods that can't start, or have failed; ServersReady or ModelLoaded says why."""
+    draining: Count | None = None
+    """Pods that are going, and end what they have begun; not in `total`."""
 
 
 class Endpoints(_Documented):
@@ -158,6 +172,52 @@ class ScalingStatus(_Documented):
     """The last changes of the count asked for, the newest first."""
 
 
+class ColdStartStatus(_Documented):
+    """What the last start of a server pod took, in whole seconds."""
+
+    pod: Short
+    """The pod."""
+    ready_at: Time
+    """When it became ready."""
+    seconds: Count
+    """From its creation until it was ready."""
+    scheduling_seconds: Count | None = None
+    """Until it had a node."""
+    pulling_seconds: Count | None = None
+    """Then, until its first container ran: images and volumes."""
+    fetching_seconds: Count | None = None
+    """Then, until the model was brought and its configuration merged."""
+    loading_seconds: Count | None = None
+    """Then, until Triton had loaded the model and warmed it up; the pull of its image is in it where that wasn't there."""
+
+
+Percent = Annotated[int, Field(ge=-1000000, le=100)]
+
+
+class CostStatus(_Documented):
+    """What the model's GPUs cost, and what they did, over the last day.
+
+    Less where the operator hasn't counted as long. Rounded; shares are told anew every ten minutes at most.
+    """
+
+    gpus: Count
+    """GPUs of pods that have a node."""
+    currency: Short | None = None
+    """Of the prices, as the site names it."""
+    per_hour: Short | None = None
+    """What these GPUs cost in an hour; absent where the site hasn't said the price of such a GPU."""
+    per_thousand_inferences: Short | None = None
+    """Cost of a thousand inferences (rows); absent below a hundred of them, and without a price."""
+    saving_percent: Percent | None = None
+    """How much less GPU time was used than spec.scaling.maxReplicas would have used all the time."""
+    starting_percent: Percent | None = None
+    """Share of the GPU time in which pods had a node and weren't ready."""
+    busy_percent: Percent | None = None
+    """Share in which GPUs of ready pods were in use, by GPU utilisation; time in which nobody told it is left out of all three."""
+    idle_percent: Percent | None = None
+    """Share in which they weren't."""
+
+
 class RevisionStatus(_Documented):
     """Revisions: ControllerRevisions of this name."""
 
@@ -250,3 +310,7 @@ class Status(_Documented):
     """Revisions."""
     rollout: RolloutStatus | None = None
     """How the revision asked for takes over."""
+    cost: CostStatus | None = None
+    """What the model's GPUs cost; absent for a model on CPU."""
+    cold_start: ColdStartStatus | None = None
+    """What the last start of a server pod took, by its parts."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 COUNTERS = "counters"
 """Stick table with one row (key 1) of 32-bit counters: gpc0 inference requests, gpc1 refused ones, gpc2 ones lost on the way,
-gpc3 requests for which a second attempt was made; from gpc6 on what `latency` counts by slot."""
+gpc3 requests for which a second attempt was made; from gpc6 on what `latency` counts."""
 RATE = "proc.rate"
 """Answers in 1000 s; 0 where it is not known."""
 SOURCES = "sources"
@@ -79,6 +79,7 @@ def arrive(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     sizes.at_once(out, plan, protocol)
     out.add("http-request track-sc0 int(1) table $table if infers", table=COUNTERS)
     out.add("http-request sc-inc-gpc(0,0) if infers")
+    latency.arrive(out)
     repeats.rules(out, plan, protocol)
     sizes.by_its_bytes(out, plan, protocol)
     for slot in _taking(plan):

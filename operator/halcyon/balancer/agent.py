@@ -127,6 +127,7 @@ class Agent:
                 reloads=self._pilot.reloads,
                 plan_errors=self._plan_errors,
                 in_trouble=bool(self._pilot.trouble),
+                expires=self._pilot.expires,
                 uplinks=self._uplink.connected if self._uplink else 0,
                 process=exposition.process(),
             )

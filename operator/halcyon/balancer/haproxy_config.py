@@ -207,6 +207,7 @@ def _frontend_http(out: Writer, plan: BalancerPlan, listen: Listen) -> None:
     # Errors too, and those who were held. A client of gRPC is told by GOAWAY, when the process stops.
     out.add(f"http-after-response set-header connection close if {{ var({STOPPING}) -m int gt 0 }}")
     admission.arrive(out, plan, "http")
+    latency.rules_of_clients(out)
     answers.errors(out, "http")
 
 
@@ -240,6 +241,7 @@ def _frontend_grpc(out: Writer, plan: BalancerPlan, listen: Listen) -> None:
     # Its hop of HTTP/1.1 is to see no host before the path.
     out.add(f"http-request set-uri %[path] if {streams.IS_STREAM}")
     admission.arrive(out, plan, "grpc")
+    latency.rules_of_clients(out)
     answers.errors(out, "grpc")
 
 

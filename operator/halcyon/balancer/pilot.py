@@ -18,7 +18,7 @@ from halcyon.balancer.secret_files import Tls
 from halcyon.balancer.variables import Variables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from collections.abc import Set as AbstractSet
     from pathlib import Path
 
@@ -112,6 +112,11 @@ class Pilot:
     def trouble(self) -> str:
         """Why HAProxy does not do all that it was asked to; empty where it does."""
         return (self._files.trouble if self._files is not None else "") or self._refusal
+
+    @property
+    def expires(self) -> Mapping[str, float]:
+        """Key of a Secret -> when what is served from it expires, seconds since the epoch; empty without certificates."""
+        return self._files.expires if self._files is not None else {}
 
     async def turn(self, endpoints: tuple[Endpoint, ...] | None, *, out: AbstractSet[str] = frozenset()) -> None:
         """One step towards what is wanted.

@@ -66,6 +66,8 @@ class Reading:
     """What servers took for those, all together, until their headers came."""
     latency: Mapping[str, Latency] = field(default_factory=dict)
     """The same by slot, and how long they took."""
+    clients: Latency | None = None
+    """How long clients waited for those, from their request's arrival on."""
     came: int = 0
     """Requests that ever waited for the first server."""
     repeated: int = 0
@@ -111,6 +113,7 @@ def parse(answers: Sequence[str]) -> Reading:
             answered=sum(slot.answered for slot in slots.values()),
             service_ms=sum(slot.total_ms for slot in slots.values()),
             latency=slots,
+            clients=latency.read_clients(counts),
             repeated=repeated,
             broken=_broken(streams),
         )

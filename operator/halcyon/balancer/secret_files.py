@@ -4,10 +4,13 @@
     right                             | -            | what is in them, after one reload
     TLS, wrong (missing, no match)    | good ones    | the last good one, and the trouble is told
     TLS, wrong                        | none         | nothing: HAProxy listens where nobody comes; never plain text
+    TLS, expired                      | good ones    | the same: the last good one, as long as that is valid
+    TLS, expired                      | none         | what is in them, which clients refuse; and the trouble is told
     API keys, missing or wrong        | -            | those that are right, perhaps none: a key that was taken away ends
 
 A file's name is a digest of its content, and none is ever changed: the configuration that runs, the one before it and a HAProxy that
-restarts each find the very certificate that they name. What was good before an agent restarted is found again by its file.
+restarts each find the very certificate that they name. What was good before an agent restarted is found again by its file. What is
+served and will soon expire is told in time (`validity`).
 """
 
 from __future__ import annotations
@@ -16,16 +19,19 @@ import hashlib
 import os
 import re
 import ssl
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from halcyon.api.plan import CERTIFICATE_FOLDER, CLIENTS_FOLDER, KEYS_FOLDER
-from halcyon.balancer import api_keys
+from halcyon.balancer import api_keys, validity
 from halcyon.balancer.log import log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
+
+    from halcyon.balancer.validity import Validity
 
 _BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----\n[A-Za-z0-9+/=\n]+-----END \1-----\n")
 
@@ -59,22 +65,26 @@ class Secrets:
 class Files:
     """The files of one pod."""
 
-    def __init__(self, secrets: Secrets, *, mounted: Path, config: Path) -> None:
+    def __init__(self, secrets: Secrets, *, mounted: Path, config: Path, wall: Callable[[], float] = time.time) -> None:
         """Takes up what an earlier agent has left; the Secrets are read by `look`.
 
         Args:
             secrets: their names, for what is told.
             mounted: holds the folders of the Secrets.
             config: haproxy.cfg; the files are beside it.
+            wall: seconds since the epoch, by which certificates expire.
         """
         self._mounted, self._config, self._run_dir = mounted, config, config.parent
         kinds = (
-            _Kind(CERTIFICATE_FOLDER, secrets.certificate, ("tls.crt", "tls.key"), _pair),
-            _Kind(CLIENTS_FOLDER, secrets.clients, ("ca.crt",), _authorities),
+            _Kind(CERTIFICATE_FOLDER, secrets.certificate, ("tls.crt", "tls.key"), _pair, certificates="tls.crt"),
+            _Kind(CLIENTS_FOLDER, secrets.clients, ("ca.crt",), _authorities, certificates="ca.crt"),
             _Kind(KEYS_FOLDER, secrets.keys, (), _keys, "map"),
         )
         self._kinds = [kind for kind in kinds if kind.secret]
+        self._wall = wall
         self._served = {kind.folder: self._in_use(kind) for kind in self._kinds}
+        self._certificates = {kind.folder: self._read_certificates(kind) for kind in self._kinds if kind.certificates}
+        self._expiring: dict[str, str] = {}
         self._seen: dict[str, Mapping[str, bytes]] = {}
         self._links: dict[str, str] = {}
         self._troubles: dict[str, str] = {}
@@ -95,27 +105,69 @@ class Files:
 
     @property
     def trouble(self) -> str:
-        """What is wrong with the Secrets; empty where nothing is."""
-        return "; ".join(self._troubles.values())
+        """What is wrong with the Secrets, or will soon be; empty where nothing is."""
+        return "; ".join([*self._troubles.values(), *self._expiring.values()])
+
+    @property
+    def expires(self) -> Mapping[str, float]:
+        """Key of a Secret -> when the first of the certificates that are served from it expires, seconds since the epoch."""
+        keys = {kind.folder: kind.certificates for kind in self._kinds}
+        return {
+            keys[folder]: min(one.ends for one in served) for folder, served in self._certificates.items() if served
+        }
 
     def look(self) -> None:
         """Read the Secrets, and take over what has changed in them."""
         for kind in self._kinds:
-            contents = self._news(kind)
-            if contents is None:
-                continue
-            try:
-                text, wrong = kind.make(contents, self._run_dir)
-            except SecretError as error:
-                last = "the last good one is served" if self._served[kind.folder] else "no connection is taken"
-                text, wrong = None, f"{error}; {last}"
-            self._troubles.pop(kind.folder, None)
-            if wrong:
-                self._troubles[kind.folder] = f"Secret {kind.secret}: {wrong}"
-                log("error", "a Secret is not as it should be", secret=kind.secret, error=wrong)
-            if text is not None:
-                self._served[kind.folder] = self._store(kind, text)
-                log("info", "HAProxy's file of a Secret", secret=kind.secret, file=self._served[kind.folder])
+            self._look_at(kind)
+            self._look_at_the_clock(kind)
+
+    def _look_at(self, kind: _Kind) -> None:
+        contents = self._news(kind)
+        if contents is None:
+            return
+        try:
+            text, wrong = kind.make(contents, self._run_dir)
+            self._refuse_expired(kind, text)
+        except SecretError as error:
+            last = "the last good one is served" if self._served[kind.folder] else "no connection is taken"
+            text, wrong = None, f"{error}; {last}"
+        self._troubles.pop(kind.folder, None)
+        if wrong:
+            self._troubles[kind.folder] = f"Secret {kind.secret}: {wrong}"
+            log("error", "a Secret is not as it should be", secret=kind.secret, error=wrong)
+        if text is not None:
+            self._served[kind.folder] = self._store(kind, text)
+            if kind.certificates:
+                self._certificates[kind.folder] = _validities(text)
+            log("info", "HAProxy's file of a Secret", secret=kind.secret, file=self._served[kind.folder])
+
+    def _refuse_expired(self, kind: _Kind, text: str) -> None:
+        """No good certificate gives way to one that clients refuse.
+
+        Raises:
+            SecretError: where it would.
+        """
+        if not kind.certificates:
+            return
+        now, news, served = self._wall(), _validities(text), self._certificates[kind.folder]
+        if _is_usable(kind, served, now) and news and not _is_usable(kind, news, now):
+            raise SecretError(validity.say(kind.certificates, news, now))
+
+    def _look_at_the_clock(self, kind: _Kind) -> None:
+        said = validity.say(kind.certificates, self._certificates.get(kind.folder, ()), self._wall())
+        text = f"Secret {kind.secret}, as it is served: {said}" if said else ""
+        if text and text != self._expiring.get(kind.folder):
+            log("warning", "a certificate is not valid for long", secret=kind.secret, certificate=said)
+        if text:
+            self._expiring[kind.folder] = text
+        else:
+            self._expiring.pop(kind.folder, None)
+
+    def _read_certificates(self, kind: _Kind) -> tuple[Validity, ...]:
+        """Of what an earlier agent has left."""
+        name = self._served[kind.folder]
+        return _validities(_read(self._run_dir / name).decode("ascii", errors="replace")) if name else ()
 
     def _news(self, kind: _Kind) -> Mapping[str, bytes] | None:
         """Key -> content of the Secret as mounted; None where it is as it was."""
@@ -159,6 +211,23 @@ class _Kind:
     make: Callable[[Mapping[str, bytes], Path], tuple[str, str]]
     """The file, and what is wrong nevertheless."""
     ending: str = "pem"
+    certificates: str = ""
+    """Key of the Secret with certificates; empty where there are none."""
+
+
+def _validities(text: str) -> tuple[Validity, ...]:
+    """Of what is in a file; empty where it isn't known: OpenSSL may take what isn't read here, and that is no reason to refuse it."""
+    try:
+        return validity.of_pem(text)
+    except ValueError as error:
+        log("warning", "it isn't known when a certificate expires", error=str(error))
+        return ()
+
+
+def _is_usable(kind: _Kind, certificates: tuple[Validity, ...], now: float) -> bool:
+    """Whether a client can be served: by a certificate, which stands first, or for any of the authorities."""
+    deciding = certificates[:1] if kind.folder == CERTIFICATE_FOLDER else certificates
+    return any(not one.is_over(now) for one in deciding)
 
 
 def _pair(contents: Mapping[str, bytes], run_dir: Path) -> tuple[str, str]:

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from halcyon.api.record import BalancerSample, BatchStats, PodSample, PodState, Record
+from halcyon.api.record import BalancerSample, BatchStats, PodSample, PodState, Record, SlotLatency
 from halcyon.balancer.triton import Index, Metrics, TritonError
 
 if TYPE_CHECKING:
@@ -141,9 +141,22 @@ def record(
             errors=reading.errors,
             held=reading.held,
             trouble=trouble,
+            latency=_latency(reading),
         )
     pods = tuple(_pod(endpoint, sightings.get(endpoint.pod), at, maintenance) for endpoint in endpoints)
     return Record(namespace=namespace, name=name, agent=agent, at=at, balancer=balancer, pods=pods)
+
+
+def _latency(reading: Reading) -> tuple[SlotLatency, ...]:
+    """Of both slots; empty where there is one, which is most of the time: nobody has anything to compare then."""
+    slots = {key.slot for key in reading.lines}
+    if len(slots) < 2:
+        return ()
+    return tuple(
+        SlotLatency(slot, found.bounds_ms, found.counts)
+        for slot, found in sorted(reading.latency.items())
+        if slot in slots
+    )
 
 
 def _pod(endpoint: Endpoint, seen: Sighting | None, at: float, maintenance: AbstractSet[str]) -> PodSample:

@@ -32,11 +32,12 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "resume": ("halcyon.cli.scale:resume", "let scaling write the count again"),
         "promote": ("halcyon.cli.canary:promote", "give a canary all requests"),
         "abort": ("halcyon.cli.canary:abort", "go back from a canary"),
+        "refresh": ("halcyon.cli.refresh", "roll models over to what the operator renders now"),
         "infer": ("halcyon.cli.infer", "one request to a model, timed by phase"),
     },
     "off line": {
         "lint": ("halcyon.cli.lint", "check files by the rules that the API server and the operator hold"),
-        "plan": ("halcyon.cli.plan", "what the planner decides on recorded observations, and why"),
+        "plan": ("halcyon.cli.plan", "what a model would become, or the planner decide on recorded observations"),
         "simulate": ("halcyon.simulate.main", "what a scaler would have done: Halcyon and its peers on simulated replicas"),
         "completion": ("halcyon.cli.completing", "completion for bash, zsh and fish"),
     },

@@ -10,10 +10,11 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlencode
 
 import yaml
@@ -29,7 +30,7 @@ TIMEOUT_S = 10.0
 SHOWN = 10
 """Names that are listed where the one asked for doesn't exist."""
 _CHUNK = 500
-_MERGE, _PLAIN = "application/merge-patch+json", "application/json"
+_MERGE, _PLAIN, _APPLY = "application/merge-patch+json", "application/json", "application/apply-patch+yaml"
 _POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _CONNECTION = re.compile(r"^HTTPS?Connection(Pool)?\([^)]*\): ")
 """What urllib3 puts before the reason."""
@@ -94,6 +95,12 @@ class Cluster:
         self.host = str(settings.host).rstrip("/")
         self.api = client.ApiClient(settings)
 
+    def within(self, namespace: str) -> Cluster:
+        """The same cluster, with its objects of another namespace."""
+        other = copy(self)
+        other.namespace = namespace
+        return other
+
     # Objects.
 
     def model(self, name: str) -> Object:
@@ -132,6 +139,26 @@ class Cluster:
     def annotate(self, name: str, annotations: Mapping[str, str | None]) -> Object:
         """Set annotations of a ModelDeployment, take away those that are None; gives the object."""
         return self.patch(name, {"metadata": {"annotations": dict(annotations)}})
+
+    def dry_run(self, method: Literal["POST", "PUT", "PATCH"], kind: Kind, name: str, body: Object) -> Object | None:
+        """What the API server would make of this write, of the operator's own apply where it is PATCH; None where you may not ask.
+
+        Raises:
+            ClusterError: it would refuse it.
+        """
+        query = {"dryRun": "All", "fieldValidation": "Strict"}
+        query |= {"fieldManager": "halcyon", "force": "true"} if method == "PATCH" else {}
+        path = kind.path(self.namespace, name)
+        content = _APPLY if method == "PATCH" else _PLAIN
+        status, answer, said = self._send(method, path, query, body, content=content)
+        if status == 404 and method == "POST":
+            raise ClusterError(self._no_crd())
+        if status == 403 and b" cannot " in answer:  # by its role, and not by a policy
+            return None
+        if status >= 400:
+            raise ClusterError(self._refused(status, answer, said, f"{method.lower()} on {kind.plural}"))
+        found: Object = json.loads(answer)
+        return found
 
     def find(self, kind: Kind, name: str) -> Object | None:
         """An object of the namespace, or of the cluster where its kind has none; None where there is none.
@@ -198,13 +225,19 @@ class Cluster:
         return found
 
     def _send(
-        self, method: str, path: str, query: Mapping[str, str] | None = None, body: Any = None
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        *,
+        content: str = _MERGE,
     ) -> tuple[int, bytes, str]:
         """(status, content, its reason)."""
         from kubernetes.client.exceptions import ApiException  # noqa: PLC0415  # loaded by now
         from urllib3.exceptions import HTTPError  # noqa: PLC0415
 
-        headers = {"Accept": f"{_PLAIN}, */*", "Content-Type": _PLAIN if body is None else _MERGE}
+        headers = {"Accept": f"{_PLAIN}, */*", "Content-Type": _PLAIN if body is None else content}
         url = f"{self.host}{path}" + (f"?{urlencode(query)}" if query else "")
         try:
             self.api.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)

@@ -49,6 +49,9 @@ class Row:
     utilization: float | None
     gpus: int
     """GPUs of the pods that exist."""
+    cost_per_hour: float | None
+    """Of its GPUs for an hour, as the operator tells it; None where the site hasn't said a price."""
+    currency: str
     note: str
     """The reason that a person gave for a count or a pause."""
 
@@ -66,7 +69,7 @@ def row(model: Json) -> Row:
     gpu = lenient.mapping(lenient.mapping(spec.get("runtime")).get("gpu"))
     per_pod = lenient.count(gpu.get("count", 1)) or 0
     signals = {str(s.get("name")): s for s in lenient.mappings(scaling.get("signals"))}
-    decisions = lenient.mappings(scaling.get("decisions"))
+    decisions, told = lenient.mappings(scaling.get("decisions")), lenient.mapping(status.get("cost"))
     queue, use = (lenient.text(summary.get(name)) or NONE for name in ("queue", "gpu"))
     return Row(
         namespace=str(meta.get("namespace")),
@@ -87,6 +90,8 @@ def row(model: Json) -> Row:
         waiting=_number(lenient.mapping(signals.get("queueDepth")).get("value"), queue.partition("/")[0]),
         utilization=_number(use.removesuffix("%")),
         gpus=per_pod * (lenient.count(lenient.mapping(status.get("replicas")).get("total")) or 0),
+        cost_per_hour=_number(told.get("perHour")),
+        currency=lenient.text(told.get("currency")) or "",
         note=notes.reason({"annotations": lenient.mapping(meta.get("annotations"))}),
     )
 
@@ -120,29 +125,41 @@ def ordered(rows: Sequence[Row], by: SortKey) -> list[Row]:
     """The most first; what isn't known last; equals by namespace and name."""
 
     def key(one: Row) -> tuple[float, str, str]:
-        amount = {"queue": one.waiting, "gpu": one.utilization, "cost": float(one.gpus), "name": 0.0}[by]
+        cost = float(one.gpus) if one.cost_per_hour is None else one.cost_per_hour
+        amount = {"queue": one.waiting, "gpu": one.utilization, "cost": cost, "name": 0.0}[by]
         return (1.0 if amount is None else -amount, one.namespace, one.name)
 
     return sorted(rows, key=key)
 
 
+def priced(one: Row, price: float | None) -> float | None:
+    """What its GPUs cost in an hour, at `price` for each where one is given, else as the operator tells it."""
+    return one.cost_per_hour if price is None else one.gpus * price
+
+
 def topped(
     rows: Sequence[Row], *, price: float | None, wide: bool, everywhere: bool
 ) -> tuple[list[str], list[list[str]]]:
-    """Head and cells of `top`, with a line for all of them together. `price` is that of a GPU for an hour."""
-    head = ["NAME", "REPLICAS", "MAX", "QUEUE", "GPU%", "GPUS"] + (["COST/H"] if price is not None else [])
+    """Head and cells of `top`, with a line for all of them together. `price` is that of a GPU for an hour, in place of the site's."""
+    costs = [priced(one, price) for one in rows]
+    known = [cost for cost in costs if cost is not None]
+    currencies = {one.currency for one in rows if one.cost_per_hour is not None} if price is None else set()
+    unit = f" {currencies.pop()}" if len(currencies) == 1 and "" not in currencies else ""
+    head = ["NAME", "REPLICAS", "MAX", "QUEUE", "GPU%", "GPUS"] + (
+        [f"COST/H{unit}"] if known or price is not None else []
+    )
+    shown = len(head) > 6
     head += (["BATCH", "POLICY", "SCALED BY"] if wide else []) + ["REASON"]
     cells = []
-    for one in rows:
+    for one, cost in zip(rows, costs, strict=True):
         most = NONE if one.max_replicas is None else str(one.max_replicas)
         line = [one.name, one.replicas, most, one.queue, one.gpu, str(one.gpus)]
-        line += [f"{one.gpus * price:.2f}"] if price is not None else []
+        line += [NONE if cost is None else f"{cost:.2f}"] if shown else []
         line += [one.batch, one.policy, one.actuator] if wide else []
         cells.append([*line, one.reason + (f": {one.note}" if one.note else "")])
     waiting = [one.waiting for one in rows if one.waiting is not None]
     total = [f"{len(rows)} models", "", "", f"{sum(waiting):.0f}" if waiting else NONE, ""]
-    gpus = sum(one.gpus for one in rows)
-    total += [str(gpus)] + ([f"{gpus * price:.2f}"] if price is not None else [])
+    total += [str(sum(one.gpus for one in rows))] + ([f"{sum(known):.2f}"] if shown else [])
     total += [""] * (len(head) - len(total))
     if len(rows) > 1:
         cells.append(total)

@@ -22,8 +22,8 @@ _HEAD = """\
 pip install 'halcyon-operator[cli]'
 ```
 
-Without the extra `cli` (rich, numpy, pillow and Triton's client) there are `explain`, `plan`, `lint`, `scale`, `pause`, `resume`, `promote`, `abort` and
-`completion`; the operator's image has those only. For krew there is a template, [manifests/krew/halcyon.yaml](../../manifests/krew/halcyon.yaml).
+Without the extra `cli` (rich, numpy, pillow and Triton's client) there are `explain`, `plan`, `lint`, `scale`, `pause`, `resume`, `promote`, `abort`,
+`refresh` and `completion`; the operator's image has those only. For krew there is a template, [manifests/krew/halcyon.yaml](../../manifests/krew/halcyon.yaml).
 
 Commands read and change objects as you, with the kubeconfig that kubectl uses. They need the verbs get, list and watch on
 `modeldeployments.serving.halcyon.dev`, and patch where they change one; `get` and `diagnose` show what else they may read and say what they may not.

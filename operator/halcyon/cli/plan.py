@@ -1,7 +1,8 @@
-"""`halcyon plan`: what the planner decides on recorded observations, and why. The same code as in the operator.
+"""`halcyon plan -f FILE`: what a ModelDeployment would become, and what the planner decides on recorded observations of it.
 
-Nothing of a cluster is asked or changed. Each reading is decided on with the memory of those before, so a record can be gone
-through in pieces: what one run saves, the next one loads. Not here: the form of a record (`readings`), a decision (`planner`).
+The same code as in the operator; nothing is changed. Of observations, each reading is decided on with the memory of those before, so a
+record can be gone through in pieces: what one run saves, the next one loads. Not here: children and differences (`outlook`), the form
+of a record (`readings`), a decision (`planner`).
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,9 @@ from halcyon.api.parse import SpecError, parse
 from halcyon.api.spec import Spec
 from halcyon.api.types import API_VERSION, KIND
 from halcyon.cli import files as given_files
+from halcyon.cli.cluster import Cluster, Place
 from halcyon.cli.errors import InputError
-from halcyon.cli.options import COUNT, DURATION, FILE, emit
+from halcyon.cli.options import COUNT, DURATION, FILE, Output, clustered, emit, formatted
 from halcyon.cli.readings import ReadingsError, Recorded, parsed
 from halcyon.scaling.planner.objectives import START_S, NoScalingError, largest, objectives, schedules, windows
 from halcyon.scaling.planner.planner import plan
@@ -34,6 +36,9 @@ from halcyon.scaling.schedule import InForce, in_force, problems
 
 MOST_BYTES = 256 * 2**20
 _EPILOG = """\
+Without observations: the objects that would be made for it, and what would change in the cluster, tried by dry runs on the API server
+where you may (else compared here). Nothing is written. The operator's own rules are this version's.
+
 \b
 A record is a JSON list of readings in the order of their times; a field that is left out is not known:
   [{"at": 1763700000, "replicas": 1, "arrived": 0, "waiting": 0, "inflight": 0, "batches": {"16": [3, 0.039]},
@@ -42,12 +47,18 @@ All fields: docs/reference/observations.md.
 
 \b
 examples:
+  halcyon plan -f model.yaml
+  halcyon plan -f model.yaml --offline -o yaml
   halcyon plan -f manifests/examples/digits.yaml --observations manifests/examples/observations.json
   halcyon plan -f model.yaml --observations monday.json --save-memory week.json
   halcyon plan -f model.yaml --observations tuesday.json --memory week.json --json
   halcyon plan -f model.yaml --observations monday.json --latency 300ms --min 0
 
-exit status: 0, or 2 where an option or a file is wrong.
+\b
+exit status:
+  0  done
+  1  the spec would not be accepted
+  2  an option or a file is wrong, or the cluster can't be asked or would refuse it
 """
 
 
@@ -56,7 +67,7 @@ class _Asked:
     """The options, times in seconds."""
 
     file: Path
-    observations: Path
+    observations: Path | None
     name: str | None
     memory: Path | None
     save_memory: Path | None
@@ -84,7 +95,8 @@ class _Decided:
     metavar="FILE.yaml",
     help="YAML with the ModelDeployment; others in it are passed over.",
 )
-@click.option("--observations", type=FILE, required=True, metavar="FILE.json", help="The record, as below.")
+@click.option("--offline", is_flag=True, help="Ask no cluster: the objects of a new model.")
+@click.option("--observations", type=FILE, metavar="FILE.json", help="What the planner would decide on this record, as below; no cluster is asked.")  # fmt: skip
 @click.option("--name", metavar="NAME", help="Which ModelDeployment, where the file holds several.")
 @click.option("--memory", type=FILE, metavar="FILE.json", help="Begin with the memory that an earlier run saved.")
 @click.option("--save-memory", type=FILE, metavar="FILE.json", help="Write the memory after the last reading.")
@@ -98,15 +110,45 @@ class _Decided:
     help="What if idleAfter were this: the time without a request until no replica is left, where the least is 0.",
 )
 @click.option("--start-time", type=DURATION, default=START_S, metavar="TIME", help=f"What if a pod took this long to start, until one was seen; {START_S:.0f}s where it is left out.")  # fmt: skip
-def main(**given: Any) -> int:
-    """What Halcyon's planner decides on recorded observations of a ModelDeployment, and why.
+@clustered
+@formatted("table", "json", "yaml")
+def main(offline: bool, place: Place, output: Output, **given: Any) -> int:
+    """What a ModelDeployment would become, or what the planner decides on recorded observations of it, and why.
 
-    Latency, idleAfter and schedules are the resource's own; its policy, actuator and mode make no difference here.
+    Of observations: latency, idleAfter and schedules are the resource's own; its policy, actuator and mode make no difference.
     """
     options = _Asked(**given)
+    if options.observations is None:
+        return _shown(options, place, output, offline=offline)
+    if output.form == "yaml":
+        raise InputError("decisions are printed as a table or as JSON; leave -o yaml out")
+    return _decide(replace(options, as_json=options.as_json or output.is_data), options.observations)
+
+
+def _shown(options: _Asked, place: Place, output: Output, *, offline: bool) -> int:
+    """The children, and what would change."""
+    for option, value in (("--memory", options.memory), ("--save-memory", options.save_memory)):
+        if value is not None:
+            raise InputError(f"{option} is of the planner, which decides on --observations; give both, or neither")
+    from halcyon.cli.outlook import show  # noqa: PLC0415  # the builders take a while to load
+
+    documents = _documents(options.file)
+    name, _ = _model(documents, options.file, options.name)
+    document = next(d for d in documents if d.get("kind") == KIND and _named(d) == name)
+    own = (document.get("metadata") or {}).get("namespace")
+    if own is not None and place.namespace not in {None, own}:
+        raise InputError(
+            f"{options.file}: {KIND} {name} is of namespace {own}, and -n says {place.namespace}; leave -n out"
+        )
+    cluster = None if offline else Cluster(replace(place, namespace=place.namespace or own))
+    return show(document, documents, cluster, replace(output, form="json") if options.as_json else output)
+
+
+def _decide(options: _Asked, observations: Path) -> int:
+    """The decisions on a record."""
     try:
-        name, spec = _model(options.file, options.name)
-        record = parsed(_text(options.observations), file=str(options.observations))
+        name, spec = _model(_documents(options.file), options.file, options.name)
+        record = parsed(_text(observations), file=str(observations))
         memory = _loaded(options.memory)
         _need_later(record[0], memory, options)
         decided, memory = _decisions(spec, record, memory, options)
@@ -161,15 +203,20 @@ def _decisions(
 # Files.
 
 
-def _model(file: Path, wanted: str | None) -> tuple[str, Spec]:
+def _documents(file: Path) -> list[dict[str, Any]]:
     try:
-        documents = [d for d in yaml.safe_load_all(_text(file)) if isinstance(d, dict) and d.get("kind") == KIND]
+        return [d for d in yaml.safe_load_all(_text(file)) if isinstance(d, dict)]
     except yaml.YAMLError as error:
         raise InputError(f"{file}: not YAML: {' '.join(str(error).split())}") from None
-    named: dict[str, Mapping[str, Any]] = {}
-    for document in documents:
-        meta = document.get("metadata")
-        named[str(meta.get("name", "")) if isinstance(meta, dict) else ""] = document
+
+
+def _named(document: Mapping[str, Any]) -> str:
+    meta = document.get("metadata")
+    return str(meta.get("name", "")) if isinstance(meta, dict) else ""
+
+
+def _model(documents: Iterable[Mapping[str, Any]], file: Path, wanted: str | None) -> tuple[str, Spec]:
+    named = {_named(document): document for document in documents if document.get("kind") == KIND}
     names = ", ".join(sorted(named))
     if not named:
         raise InputError(f"{file}: holds no {KIND}; for example apiVersion: {API_VERSION}, kind: {KIND}")

@@ -123,6 +123,8 @@ class Report:
     parts: tuple[Part, ...]
     limited_by: tuple[Limit, ...]
     pods: Pods | None
+    start: str | None
+    """What pods under way do, and what to expect of them; None where none is."""
     notes: tuple[Note, ...]
     decisions: tuple[Change, ...]
     """The newest first."""

@@ -40,6 +40,8 @@ LIMITS = {
 """What each name in `status.scaling.limitedBy` means."""
 _HEAD = re.compile(r"^\d+ replicas?(?: \([^)]*\))?: ")
 """How a decision's sentence begins; the counts are told apart from it."""
+_CEILING = re.compile(r"^\d+ replicas?, (where \d+ replicas? are wanted: .*)$", re.DOTALL)
+"""A decision that something around the model has limited."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,7 @@ def report(resource: Mapping[str, Any], now: datetime) -> Report:
         parts=_parts(told),
         limited_by=tuple(Limit(name, LIMITS.get(name, "")) for name in _limited_by(told)),
         pods=_pods(status, replicas),
+        start=_start(status, replicas),
         notes=(*_outdated(meta, status), *_notes(read, headline)),
         decisions=tuple(_decisions(told)),
     )
@@ -136,6 +139,8 @@ def _headline(read: _Read) -> str:
         return f"{have}; {read.desired} recommended{reason}"
     if read.desired != read.replicas:
         return f"{have}, {read.desired} wanted{reason}"
+    if (ceiling := _CEILING.match(read.why or "")) is not None:
+        return f"{have}, {ceiling[1]}"
     return f"{have}, {'held' if 'unknown' in _limited_by(read.told) else 'as wanted'}{reason}"
 
 
@@ -203,12 +208,32 @@ def _pods(status: Mapping[str, Any], wanted: int) -> Pods | None:
     return Pods(wanted, ready, max(total - ready - stuck, 0), stuck, max(wanted - total, 0))
 
 
+def _start(status: Mapping[str, Any], wanted: int) -> str | None:
+    """What pods under way do, and what to expect of them; None where none is."""
+    counts, last = (lenient.mapping(status.get(name)) for name in ("replicas", "coldStart"))
+    ready, doing = _number(counts.get("ready"), 0), [(name, _number(counts.get(name), 0)) for name in _UNDER_WAY]
+    found = [f"{count} {name}" for name, count in doing if count]
+    if ready >= wanted or not found:
+        return None
+    decisions = lenient.mappings(lenient.mapping(status.get("scaling")).get("decisions"))
+    waking = not ready and bool(decisions) and decisions[0].get("before") == 0
+    told = ("waking from zero: " if waking else "") + ", ".join(found)
+    if (seconds := lenient.count(last.get("seconds"))) is None:
+        return told if waking or any(count for name, count in doing if name != "pending") else None
+    parts = [(name, lenient.count(last.get(f"{name}Seconds"))) for name in _PARTS_OF_START]
+    said = ", ".join(f"{value} s {name}" for name, value in parts if value)
+    return f"{told}; the last start took {seconds} s" + (f" ({said})" if said else "")
+
+
+_UNDER_WAY = ("pending", "pulling", "fetching", "loading")
+_PARTS_OF_START = ("scheduling", "pulling", "fetching", "loading")
 _EXPECTED = {
     "Accepted": "True",
     "ModelLoaded": "True",
     "ServersReady": "True",
     "AutoscalerConflict": "False",
     "ScalingActive": "True",
+    "Stalled": "False",
     "FieldIgnored": "False",
 }
 """Conditions that matter to the count. Unknown is no news: it says that there is none yet."""
@@ -228,6 +253,9 @@ def _notes(read: _Read, headline: str) -> Iterator[Note]:
             continue
         said.add(message)
         yield Note(kind, state, reason, message)
+    # Progress is no news but where it has none.
+    if (read.conditions.get("Reconciling") or {}).get("reason") == "RolloutBlocked":
+        yield Note("Reconciling", "True", "RolloutBlocked", read.message("Reconciling"))
 
 
 def _outdated(meta: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[Note]:

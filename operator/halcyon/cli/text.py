@@ -75,6 +75,8 @@ class _Page:
             facts.append(("limited by", said))
         if told.pods is not None:
             facts.append(("pods", _pods(told.pods)))
+        if told.start is not None:
+            facts.append(("pods", told.start))
         if told.decided_at is not None:
             facts.append(("decided", f"{ago(told.decided_at, now)} ago; shown anew when something has moved"))
         lines = []

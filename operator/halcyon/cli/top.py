@@ -17,7 +17,7 @@ examples:
   halcyon top -A --sort cost --gpu-price 2.50
 
 QUEUE is the number of requests that wait and, where there is a target, how many the ready servers are to have. GPUS are those of the pods that
-exist, busy or not. What isn't known is -, and ? where a signal is missing.
+exist, busy or not. COST/H is there where the site has said prices (cost of the chart), or you say one. What isn't known is -, and ? where a signal is missing.
 
 exit status: 0, or 2 where nothing can be had: no access, no cluster.
 """
@@ -36,7 +36,7 @@ exit status: 0, or 2 where nothing can be had: no access, no cluster.
     "price",
     type=click.FloatRange(min=0),
     metavar="PRICE",
-    help="Of one GPU for an hour, in your currency: shows the column COST/H.",
+    help="Of one GPU for an hour, in place of the site's: shows the column COST/H.",
 )
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Those of all namespaces.")
 @clustered
@@ -45,8 +45,7 @@ def main(by: SortKey, price: float | None, everywhere: bool, place: Place, outpu
     """Show models with their replicas, queue, GPU utilisation and the GPUs that they hold."""
     rows = fleet.ordered([fleet.row(model) for model in Cluster(place).models(everywhere=everywhere)], by)
     if output.is_data:
-        costs = {} if price is None else {one: one.gpus * price for one in rows}
-        output.data([one.to_dict() | ({"costPerHour": costs[one]} if costs else {}) for one in rows])
+        output.data([one.to_dict() | {"costPerHour": fleet.priced(one, price)} for one in rows])
         return 0
     from halcyon.cli import drawing  # noqa: PLC0415  # rich: a quarter of a second that wrong usage needn't wait for
 

@@ -143,6 +143,8 @@ def _facts(meta: Json, spec: Json, status: Json, conditions: Mapping[str, Json])
         yield "Scaling", f"off: spec.replicas is {spec.get('replicas', 1)}"
     if given := notes.reason({"annotations": lenient.mapping(meta.get("annotations"))}):
         yield "Reason", given
+    if (cost := lenient.mapping(status.get("cost"))) and (said := _cost(cost, scaling)):
+        yield "Cost", said
     url = lenient.text(lenient.mapping(status.get("endpoints")).get("http"))
     if url:
         model = lenient.text(lenient.mapping(status.get("model")).get("name")) or meta.get("name")
@@ -151,7 +153,28 @@ def _facts(meta: Json, spec: Json, status: Json, conditions: Mapping[str, Json])
         yield "Serves", current
 
 
-_LOUD = {"Stalled": "True", "Accepted": "False", "AutoscalerConflict": "True", "FieldIgnored": "True"}
+def _cost(cost: Json, scaling: Json) -> str:
+    """What its GPUs cost and do; empty where nothing is known of it."""
+    unit = f" {cost['currency']}" if lenient.text(cost.get("currency")) else ""
+    hour, thousand = (lenient.text(cost.get(name)) for name in ("perHour", "perThousandInferences"))
+    shares = [(name, lenient.count(cost.get(f"{name}Percent"))) for name in ("starting", "busy", "idle")]
+    saving = lenient.count(cost.get("savingPercent"))
+    parts = [
+        f"{hour}{unit} an hour" if hour else "",
+        f"{thousand}{unit} for 1,000 inferences" if thousand else "",
+        " and ".join(f"{share} % {name}" for name, share in shares if share is not None),
+        f"{saving} % less GPU time than the most replicas all the time" if saving is not None and scaling else "",
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+_LOUD = {
+    "Stalled": "True",
+    "Accepted": "False",
+    "AutoscalerConflict": "True",
+    "FieldIgnored": "True",
+    "RuntimeOutdated": "True",
+}
 """Conditions that a person should read, and the status that makes them so."""
 
 

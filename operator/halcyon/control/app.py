@@ -19,20 +19,24 @@ import signal
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry, disable_created_metrics
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
 from halcyon.api.plan import Collector as CollectorAddress
-from halcyon.control import errors, front, logs, metrics_api, settings
+from halcyon.api.spec import mode
+from halcyon.control import errors, front, logs, metrics_api, rights, settings
 from halcyon.control import web as probes
 from halcyon.control.accepted import Accepted
 from halcyon.control.caches import Caches
 from halcyon.control.canary_watch import CanaryWatch
 from halcyon.control.client import KubeClient, connect
+from halcyon.control.costs import Costs
+from halcyon.control.dashboard import Board, ModelReviews, OperatorSource
 from halcyon.control.events import Recorder
 from halcyon.control.histories import Histories
 from halcyon.control.identity import CHECK_EVERY_S, Identity
@@ -40,6 +44,8 @@ from halcyon.control.kinds import Key
 from halcyon.control.lease import Elector
 from halcyon.control.local_reviews import LocalReviews
 from halcyon.control.memories import Memories
+from halcyon.control.model_metrics import ModelMetrics
+from halcyon.control.namespace_gpus import NamespaceGpus
 from halcyon.control.plan import Plan
 from halcyon.control.queue import Priority, WorkQueue
 from halcyon.control.reconcile import Reconciler
@@ -49,16 +55,22 @@ from halcyon.control.scraping import Scraping
 from halcyon.control.sensing import Sensing
 from halcyon.control.settings import Settings
 from halcyon.control.site_budget import SiteBudget
+from halcyon.control.starts import Starts
 from halcyon.control.troubles import HearingHub
 from halcyon.control.workers import Workers
 from halcyon.metricsapi.auth import Gate
 from halcyon.metricsapi.server import MetricsApi, build_app, start_site
+from halcyon.metricsapi.tls import ServingTLS
+from halcyon.monitoring import instruments
+from halcyon.monitoring import operator as listed
 from halcyon.render.site import Site
+from halcyon.scaling.cost import Prices
 from halcyon.signals.collector import Collector
 from halcyon.signals.prometheus import PrometheusSource
 
 log = logging.getLogger(__name__)
 
+VERSION = version("halcyon-operator")
 RESYNC_EVERY_S = 600.0
 LEASE = "halcyon"
 HEAR_WITHIN_S = 15.0
@@ -136,6 +148,10 @@ class Operator:
     memories: Memories
     prometheus: PrometheusSource | None
     scraping: Scraping
+    board: Board | None
+    """The web dashboard."""
+    of_models: ModelMetrics
+    costs: Costs
 
     def __post_init__(self) -> None:
         """Nothing was heard yet."""
@@ -147,6 +163,8 @@ class Operator:
     def build(cls, chosen: Settings, client: KubeClient) -> Operator:
         """Put the parts together; nothing runs before `run`."""
         clock = time.monotonic
+        # When a counter began doubles the page, and nobody asks for it.
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # has no types
         registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
@@ -178,6 +196,13 @@ class Operator:
         caches.scaling = scaler.shown
         caches.troubles = lambda key: hub.troubles(key, clock())
 
+        limited = chosen.site_policy.limits.gpus_per_namespace is not None
+        caches.gpus = gpus = NamespaceGpus(caches, queue.add, limited=limited)
+
+        costs = Costs(
+            caches, scaler.sensing, accepted, queue.add, lambda: duty.on, clock, prices=chosen.prices or Prices()
+        )
+
         def everything() -> None:
             for key in caches.resources.keys():  # noqa: SIM118  # an informer is no dict
                 queue.add(key, Priority.RESYNC)
@@ -204,6 +229,9 @@ class Operator:
                 server_image=chosen.server_image,
                 pull_secrets=chosen.image_pull_secrets,
                 service_annotations=chosen.service_annotations,
+                version=VERSION,
+                policy=chosen.site_policy,
+                own_secret=f"{chosen.namespace}/{chosen.tls_secret}",
                 collector=None
                 if known is None
                 else CollectorAddress(
@@ -218,16 +246,19 @@ class Operator:
         caches.canary = lambda key: watch.verdict(key, caches.pods.find(key.namespace, key.name))
 
         def planned(key: Key, plan: Plan) -> None:
+            gpus.planned(key, plan)
             scaler.planned(key, plan)
-            watch.planned(key, plan.rollout)
+            watch.planned(key, plan.rollout, balanced=plan.spec is not None and not mode.is_direct(plan.spec))
 
         def gone(key: Key) -> None:
+            gpus.gone(key)
             scaler.gone(key)
             watch.forget(key)
             hub.forget(key.namespace, key.name)
 
         memories = Memories(client, chosen.namespace, clock, time.time)
         scaler.keep = memories.offer
+        memories.cost = costs.stored
         recorder = Recorder(client, instance=chosen.pod_name, clock=clock)
         reconciler = Reconciler(client, caches, recorder, site, clock, on_plan=planned, on_gone=gone)
         operator = cls(
@@ -247,28 +278,45 @@ class Operator:
             memories=memories,
             prometheus=prometheus,
             scraping=Scraping(caches, hub, accepted, clock),
+            board=None
+            if chosen.dashboard is None
+            else Board(
+                chosen.dashboard,
+                OperatorSource(caches, hub, scaler, clock),
+                ModelReviews(client, reviews, local=bool(chosen.watch_namespaces)),
+                wall=time.time,
+            ),
+            costs=costs,
+            of_models=ModelMetrics(
+                caches,
+                accepted,
+                scaler.scaled,
+                Starts(caches, registry).last,
+                costs,
+                leads=lambda: duty.on,
+                clock=clock,
+            ),
         )
-        operator._gauges(reconciler)
+        operator._instruments(reconciler)
         return operator
 
-    def _gauges(self, reconciler: Reconciler) -> None:
-        """Gauges that are read when they are asked for."""
-        read: dict[str, tuple[str, Callable[[], float]]] = {
-            "halcyon_leading": ("Whether this replica leads", lambda: float(self.elector.leading.is_set())),
-            "halcyon_queue_ready": ("Keys that are ready to be worked on", lambda: float(len(self.queue))),
-            "halcyon_queue_waiting": ("Keys that wait for their time", lambda: float(self.queue.waiting)),
-            "halcyon_model_deployments": ("ModelDeployments", lambda: float(len(self.caches.resources.keys()))),
-            "halcyon_api_writes": ("Writes to the API server, Lease and reviews left out", lambda: self.client.writes),
-            "halcyon_objects_written": ("Child objects written", lambda: reconciler.counts.written),
-            "halcyon_objects_skipped": ("Child objects that were as they should be", lambda: reconciler.counts.skipped),
-            "halcyon_statuses_written": ("Statuses written", lambda: reconciler.counts.statuses),
-            "halcyon_peak_memory_bytes": (
-                "Largest resident size so far",
-                _peak_memory_bytes,
-            ),
+    def _instruments(self, reconciler: Reconciler) -> None:
+        """What is read when it is asked for."""
+        counts = reconciler.counts
+        reads: instruments.Reads = {
+            listed.LEADING: lambda: float(self.elector.leading.is_set()),
+            listed.QUEUE_READY: lambda: float(len(self.queue)),
+            listed.QUEUE_WAITING: lambda: float(self.queue.waiting),
+            listed.MODELS: lambda: float(len(self.caches.resources.keys())),
+            listed.API_WRITES: lambda: self.client.writes,
+            listed.OBJECTS_WRITTEN: lambda: counts.written,
+            listed.OBJECTS_SKIPPED: lambda: counts.skipped,
+            listed.STATUSES_WRITTEN: lambda: counts.statuses,
+            listed.PEAK_MEMORY: _peak_memory_bytes,
         }
-        for name, (text, value) in read.items():
-            Gauge(name, text, registry=self.registry).set_function(value)
+        instruments.Read(reads, self.registry)
+        self.registry.register(rights.Page(self.client.rights))
+        instruments.gauge(listed.BUILD, self.registry).labels(VERSION).set(1)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until `stop`; whoever leads stops working before it gives the lease back."""
@@ -281,6 +329,8 @@ class Operator:
                 group.create_task(self._decide(), name="scaler"),
                 group.create_task(self._ask_prometheus(), name="prometheus"),
                 group.create_task(self._scrape(), name="scraping"),
+                group.create_task(self._show(), name="dashboard"),
+                group.create_task(self._count(), name="costs"),
             ]
             election = group.create_task(self.elector.run(released), name="election")
             leader = group.create_task(self._lead(), name="leader")
@@ -338,6 +388,20 @@ class Operator:
         await self.caches.wait_synced()
         await self.scraping.run()
 
+    async def _count(self) -> None:
+        await self.caches.wait_synced()
+        await self.costs.run()
+
+    async def _show(self) -> None:
+        """The web dashboard, where there is to be one: on the standby too."""
+        if self.board is not None:
+            await self.board.run(self._tls)
+
+    async def _tls(self) -> ServingTLS:
+        await self._until(lambda: self.identity.tls is not None)
+        assert self.identity.tls is not None  # noqa: S101  # waited for
+        return self.identity.tls
+
     async def _ask_prometheus(self) -> None:
         """Nothing where the site has none. The standby asks too, so that it knows as much when it leads."""
         source, deciding = self.prometheus, self.scaler.deciding
@@ -354,7 +418,8 @@ class Operator:
     async def _recall(self, memories: Memories) -> None:
         """What earlier processes have learnt, for models that nothing was decided for here yet."""
         try:
-            self.scaler.deciding.kept = dict(await memories.load())
+            self.costs.kept = await memories.load()
+            self.scaler.deciding.kept = dict(self.costs.kept)
         except (errors.ApiError, errors.Unreachable) as error:
             log.warning("what planners have learnt can't be read; they begin anew", extra={"error": str(error)})
 
@@ -403,7 +468,10 @@ class Operator:
 
     async def _serve(self) -> None:
         """Both sites, until cancelled."""
-        plain = web.AppRunner(probes.build(self.registry, live={"work": self._stuck}, ready=self._readiness()))
+        checks = {"work": self._stuck}
+        plain = web.AppRunner(
+            probes.build(self.registry, live=checks, ready=self._readiness(), of_models=self.of_models.page)
+        )
         await plain.setup()
         await web.TCPSite(plain, port=self.settings.http_port).start()
         secure: web.AppRunner | None = None

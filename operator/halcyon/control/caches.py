@@ -15,7 +15,7 @@ from halcyon.control.informer import Informer, OnChange, drop_managed_fields
 from halcyon.control.kinds import CHILDREN, Key, Kind
 from halcyon.control.plan import names_needed
 from halcyon.control.route_caches import RouteCaches
-from halcyon.control.view import MetricsApi, Scaling, Signals, Source, View
+from halcyon.control.view import Costs, Gpus, MetricsApi, Scaling, Signals, Source, View
 from halcyon.render import names, revision
 from halcyon.render.site import Site
 
@@ -75,6 +75,8 @@ class Caches:
     scaling: Callable[[Key], Scaling] = field(default=lambda _: Scaling())
     canary: Callable[[Key], CanaryVerdict | None] = field(default=lambda _: None)
     troubles: Callable[[Key], tuple[str, ...]] = field(default=lambda _: ())
+    gpus: Callable[[Key], Gpus] = field(default=lambda _: Gpus())
+    costs: Callable[[Key], Costs] = field(default=lambda _: Costs())
     metrics_api: MetricsApi = NOT_LOOKED
 
     def __post_init__(self) -> None:
@@ -202,8 +204,11 @@ class Caches:
             foreign_autoscaler=_autoscaler(foreign[0]) if foreign else "",
             scaling=self.scaling(key),
             canary=self.canary(key),
+            costs=self.costs(key),
             troubles=self.troubles(key),
             now=time.time(),
+            # After whatever was waited for: it must still be so when the plan is made.
+            gpus=self.gpus(key),
             refused=refused,
         )
 

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import re
+import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any, Protocol
@@ -24,6 +25,7 @@ from typing_extensions import override
 
 from halcyon.control import errors
 from halcyon.control.kinds import Kind
+from halcyon.control.rights import Rights
 
 FIELD_MANAGER = "halcyon"
 REQUEST_TIMEOUT_S = 20.0
@@ -103,6 +105,8 @@ class KubeClient(Kube):
         self._turns = asyncio.Semaphore(MOST_AT_ONCE)
         self._calm = asyncio.Event()
         self._calm.set()
+        self.rights = Rights(time.monotonic)
+        """Those that the API server says are missing."""
         self.writes = 0
         """Requests that changed something, Leases and reviews left out."""
 
@@ -273,12 +277,19 @@ class KubeClient(Kube):
                 _request_timeout=timeout or aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S, sock_connect=10),
             )
             response: aiohttp.ClientResponse = answer.response
+            watching = "watch" in (query or {})
+            # What is refused for its load, or fails, may not have come as far as its rights.
+            if response.status < 500 and response.status not in {401, 403, 429}:
+                self.rights.answered(method, path, watching=watching)
             if response.status < 400:
                 return response
             detail = await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise errors.Unreachable(f"{method} {path}: {error!r}") from error
-        raise _error(f"{method} {path}", response.status, _status(detail), response.headers.get("Retry-After"))
+        said = _status(detail)
+        if response.status == 403:
+            self.rights.refused(method, path, str(said.get("message") or ""), watching=watching)
+        raise _error(f"{method} {path}", response.status, said, response.headers.get("Retry-After"))
 
 
 _NOT_PLAIN_IN_YAML = re.compile("[\\x7f-\\uffff]")

@@ -27,6 +27,7 @@ from halcyon.control.memories import Saved
 from halcyon.control.plan import Actuator
 from halcyon.control.sensing import Sensing
 from halcyon.scaling import direct, verdict
+from halcyon.scaling.bounded import bounded
 from halcyon.scaling.observations import Missing
 from halcyon.scaling.pace import Memory
 from halcyon.scaling.planner.objectives import largest, objectives, schedules, windows
@@ -152,7 +153,8 @@ class Deciding:
             return Verdict(at, "Planner", current, current, said, ("unknown",), unknown=why, heard=False)
         gathered, read = sensed.gathered, sensed.gathered.reading
         aims = self._aimed(key, spec, self._open(key, spec, at), read.batches)
-        planned = plan(at, aims, read, self._remembered(key))
+        before = self._remembered(key)
+        planned = plan(at, aims, read, before)
         self._planner[key] = planned.memory
         if planned.memory.capacity.line is None and read.replicas > 0 and _is_learning(planned):
             made = self._by_rules(key, spec, now, bounds(aims))
@@ -163,9 +165,12 @@ class Deciding:
             return replace(made, look_again_at=planned.look_again_at)
         self._ruled.pop(key, None)
         rate = _rate_signal(read, planned)
+        planned = bounded(planned, aims, lambda others: plan(at, others, read, before))
         made = verdict.of_plan(planned, at=at, signals=(rate, *sensed.signals))
         if made.unknown and gathered.unknown:
-            made = replace(made, unknown="; ".join(gathered.unknown))
+            # The planner knows that it was told nothing; who was silent is known here.
+            why = "; ".join(gathered.unknown)
+            made = replace(made, unknown=why, why=f"{_replicas(planned.count)}: {why}; the last good count stays")
         return made
 
     def _remembered(self, key: Key) -> PlannerMemory:

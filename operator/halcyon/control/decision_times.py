@@ -19,6 +19,9 @@ from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 from typing_extensions import override
 
+from halcyon.monitoring import operator
+from halcyon.monitoring.instruments import histogram_family
+
 _TOOK_S = (
     *(2e-5, 3e-5, 4e-5, 5e-5, 6e-5, 7e-5, 8e-5, 9e-5, 1e-4, 1.2e-4, 1.5e-4, 2e-4, 2.5e-4, 3e-4, 4e-4, 5e-4, 7e-4),
     *(1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1),
@@ -51,14 +54,12 @@ class DecisionTimes(Collector):
     @override
     def collect(self) -> Iterator[HistogramMetricFamily]:
         """Both as they are now, decisions that are still in force with the age that they have reached."""
-        took = HistogramMetricFamily("halcyon_decision_seconds", "Time of a decision, its reading included")
+        took = histogram_family(operator.DECISION)
         took.add_metric([], _buckets(_TOOK_S, self._took), self._took_s)
         yield took
         spent_s = list(self._spent_s)
         total_s2 = self._spent_s2 + sum(_spend(spent_s, age_s) for age_s in self._ages())
-        aged = HistogramMetricFamily(
-            "halcyon_decision_age_seconds", "Model-seconds by the age of the decision in force (not decisions)"
-        )
+        aged = histogram_family(operator.DECISION_AGE)
         aged.add_metric([], _buckets(_AGES_S, spent_s), total_s2)
         yield aged
 

@@ -37,6 +37,8 @@ class Happening:
 # Stalled        absent, other   True         Warning, its reason (where Accepted isn't the cause)
 # Ready          not True        True         Normal
 # Ready          True            not True     Warning, its reason
+# BalancerReady  other        any, and      Warning, BalancerTrouble
+#                reason       BalancerTrouble
 # a decision     not there       there        Normal, ScaledUp or ScaledDown (Recommended where nothing is done)
 # rollout        no reason to    a reason     Normal, ReplacingPods
 #                replace pods
@@ -61,6 +63,11 @@ def happenings(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Happ
         found.append(Happening("Normal", ready["reason"], ready["message"]))
     elif was_ready and ready.get("status") != "True" and not found:
         found.append(Happening("Warning", ready["reason"], ready["message"]))
+    balancer = new.get("BalancerReady", {})
+    # Where it makes the whole not Ready, that has been told.
+    told = {happening.reason for happening in found}
+    if balancer.get("reason") == "BalancerTrouble" not in told and changed("BalancerReady"):
+        found.append(Happening("Warning", balancer["reason"], balancer["message"]))
     found += _rollout(before.get("rollout") or {}, after.get("rollout") or {}, told={f.reason for f in found})
     return [*found, *_decisions(before.get("scaling") or {}, after.get("scaling") or {})]
 
@@ -116,7 +123,8 @@ class Recorder:
         event = {
             "apiVersion": EVENT.api_version,
             "kind": EVENT.kind,
-            "metadata": {"name": f"{key.name}.{time.time_ns():x}", "namespace": key.namespace},
+            # A name that was stored before there was a rule for it leaves no room for more.
+            "metadata": {"name": f"{key.name[:200].rstrip('-.')}.{time.time_ns():x}", "namespace": key.namespace},
             "eventTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
             "type": happening.type,
             "reason": happening.reason,

@@ -1,8 +1,9 @@
 """What planners have learnt, kept in a few ConfigMaps of the operator's own namespace: it outlives every replica.
 
-    halcyon-memory-000, -001, ...    binaryData: NAMESPACE.NAME -> zlib of {"uid", "at", "sign", "memory"}
+    halcyon-memory-000, -001, ...    binaryData: NAMESPACE.NAME -> zlib of {"uid", "at", "sign", "memory", "cost"}
 
 The hash of a model's name modulo the count of shards, a power of two, says in which it is. Only the leader writes.
+What was counted of its GPUs' time is kept beside, and is no reason to write: it is as old as the memory is.
 Not here: what a memory is and its JSON (`scaling.planner.stored`), and what is done with one that was read.
 """
 
@@ -65,11 +66,16 @@ class Saved:
         restored = unpacked(_document(self.content).get("memory"))
         return Restored(resumed(restored.memory), restored.problems)
 
+    def cost(self) -> Any:  # any JSON value
+        """What `scaling.cost.Ledger` has given to be kept; None where nothing was. One of `BROKEN` is raised where it can't be read."""
+        return _document(self.content).get("cost")
 
-def saved(uid: str, memory: PlannerMemory, *, at: float) -> Saved:
-    """The memory packed: about 10 KB after two weeks. Takes 12 to 20 ms."""
+
+def saved(uid: str, memory: PlannerMemory, *, at: float, cost: object = None) -> Saved:
+    """The memory packed: about 10 KB after two weeks. Takes 12 to 20 ms. `cost`: a JSON value that is kept beside it."""
     sign = sign_of(memory)
     document = {"uid": uid, "at": at, "sign": sign, "memory": packed(memory)}
+    document |= {} if cost is None else {"cost": cost}
     return Saved(uid, at, sign, zlib.compress(json.dumps(document, separators=(",", ":")).encode()))
 
 
@@ -265,6 +271,8 @@ class Memories:
         self._loaded = False
         self._entries: dict[Key, Saved] = {}
         self._offered: dict[Key, tuple[str, PlannerMemory]] = {}
+        self.cost: Callable[[Key], object] = lambda _: None
+        """What is to be kept beside a model's memory; a JSON value."""
 
     async def load(self, *, within_s: float = 15.0) -> Mapping[Key, Saved]:
         """What is kept, of all models. To be asked before the first plan: a memory that is offered replaces what was kept.
@@ -344,6 +352,6 @@ class Memories:
     def _pack(self, key: Key) -> None:
         uid, memory = self._offered[key]
         try:
-            self._entries[key] = saved(uid, memory, at=self._wall())
+            self._entries[key] = saved(uid, memory, at=self._wall(), cost=self.cost(key))
         except Exception:  # one model's odd memory must cost neither the others theirs nor the leader its lead
             log.exception("cannot pack a planner's memory", extra={"key": str(key)})

@@ -11,7 +11,6 @@ Where that revision has failed, the servers are of the one before: see `rollout`
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -19,7 +18,7 @@ from halcyon.api import defaults
 from halcyon.api.conditions import Reason
 from halcyon.api.parse import SpecError, parse
 from halcyon.api.spec import Spec
-from halcyon.control import kinds, pods, rollout, sequences, ways
+from halcyon.control import kinds, pods, policy, refresh, rollout, seal, sequences, ways
 from halcyon.control.client import Object
 from halcyon.control.kinds import Kind, kind_of
 from halcyon.control.objections import objections
@@ -27,7 +26,7 @@ from halcyon.control.owned import is_ours, own
 from halcyon.control.placing import Placed
 from halcyon.control.rollout import Rollout
 from halcyon.control.view import View
-from halcyon.render import balancer, names, revision, scaler, server
+from halcyon.render import names, revision, scaler, server
 from halcyon.render.names import SLOT_A, SLOT_B, Slot
 from halcyon.render.revision import Revision
 
@@ -80,6 +79,8 @@ class Plan:
     strangers: tuple[Stranger, ...] = ()
     lingers: bool = False
     """Something is still there that goes by itself, and then more is to be deleted."""
+    outdated: tuple[str, ...] = ()
+    """Where the revision asked for is from an earlier rendering: what this operator would render otherwise."""
 
     @property
     def target(self) -> Revision | None:
@@ -108,15 +109,17 @@ def make(view: View) -> Plan:
     acceptance, spec = _in_force(view)
     if spec is None:
         return Plan(acceptance)
-    asked = _asked(view, spec, accepted=acceptance.accepted)
+    asked, outdated = _asked(view, spec, accepted=acceptance.accepted)
     if acceptance.accepted and asked is not None and (wrong := sequences.objection(view, spec, asked)):
         acceptance, spec = Acceptance(accepted=False, reason=Reason.INVALID, message=wrong), _stored(view)
         if spec is None:
             return Plan(acceptance)
-        asked = _asked(view, spec, accepted=False)
+        asked, outdated = _asked(view, spec, accepted=False)
         spec = spec if asked is None else sequences.alone(view, spec, asked)
     if asked is None:
         return Plan(acceptance)
+    if acceptance.accepted:
+        asked = replace(asked, seal=seal.of(seal.text(spec)))
     deployments = {slot: own(view, kinds.DEPLOYMENT, names.server(view.key.name, slot)) for slot in SLOTS}
     rolled = rollout.decide(view, spec, asked, {slot: found for slot, found in deployments.items() if found})
     actuator, why = _actuator(view, spec)
@@ -138,6 +141,7 @@ def make(view: View) -> Plan:
         delete=tuple(_surplus(view, spec, rolled, actuator)),
         lingers=ways.lingers(view, spec),
         strangers=tuple(strangers),
+        outdated=outdated,
     )
 
 
@@ -148,6 +152,8 @@ def _in_force(view: View) -> tuple[Acceptance, Spec | None]:
         return Acceptance(accepted=False, reason=Reason.INVALID, message=str(error)), _stored(view)
     if wrong := objections(spec, view.site):
         return Acceptance(accepted=False, reason=Reason.INVALID, message="; ".join(wrong)), _stored(view)
+    if denied := policy.refused(view, spec):
+        return Acceptance(accepted=False, reason=Reason.POLICY_DENIED, message="; ".join(denied)), _stored(view)
     if view.source.missing:
         refusal = Acceptance(accepted=False, reason=Reason.SOURCE_NOT_FOUND, message=view.source.missing)
         return refusal, _stored(view)
@@ -159,25 +165,46 @@ def _stored(view: View) -> Spec | None:
     kept = view.children.get((kinds.CONFIG_MAP, names.balancer(view.key.name)))
     if kept is None or not is_ours(view, kept):
         return None
-    try:
-        spec = parse(view.key.name, json.loads(kept["data"][balancer.ACCEPTED_KEY]))
-    except (SpecError, KeyError, ValueError):
+    spec = seal.read(view.key.name, kept, view.revisions)
+    if spec is None:
         return None
     count = (view.resource.get("spec") or {}).get("replicas")
-    valid = isinstance(count, int) and 0 <= count <= 1000  # the field's own bounds
-    return spec.model_copy(update={"replicas": count}) if valid else spec
+    if not isinstance(count, int) or not 0 <= count <= 1000:  # the field's own bounds
+        return spec
+    limit = policy.most(view, spec)
+    there = sum(
+        int(
+            (own(view, kinds.DEPLOYMENT, names.server(view.key.name, slot)) or {"spec": {}})["spec"].get("replicas")
+            or 0
+        )
+        for slot in SLOTS
+    )
+    # What is there stays. More of it would be a way past the policy: `kubectl scale` meets no admission policy.
+    return spec.model_copy(update={"replicas": count if limit is None else min(count, max(limit, there))})
 
 
-def _asked(view: View, spec: Spec, *, accepted: bool) -> Revision | None:
+# accepted   a record of this spec   it would be rendered otherwise   to be refreshed   the revision asked for
+# no         -                       -                                -                 the newest; None where there is none
+# yes        no                      -                                -                 rendered now
+# yes        yes                     no                               -                 from its record
+# yes        yes                     yes                              no                from its record, and it is outdated
+# yes        yes                     yes                              yes               rendered now, with a key of its own
+def _asked(view: View, spec: Spec, *, accepted: bool) -> tuple[Revision | None, tuple[str, ...]]:
+    """The revision asked for, and what this operator would render otherwise where it is from its record."""
     newest = max(view.revisions, key=lambda r: r.number, default=None)
     if not accepted:
-        return newest
+        return newest, ()
     wanted = revision.key(view.subject, spec, view.source.content)
     number = newest.number if newest else 0
-    known = next((r for r in view.revisions if r.key == wanted), None)
+    # Of several renderings of one spec the last one is in force.
+    known = max((r for r in view.revisions if r.asks == wanted), key=lambda r: r.number, default=None)
     if known is None:
-        return revision.render(view.subject, spec, view.site, view.source.content, number=number + 1)
-    return known if known.number == number else replace(known, number=number + 1)
+        return revision.render(view.subject, spec, view.site, view.source.content, number=number + 1), ()
+    kept = known if known.number == number else replace(known, number=number + 1)
+    if known.site == revision.site_digest(view.site):
+        return kept, ()
+    differs, anew = refresh.compared(view, spec, known, number + 1)
+    return (anew, ()) if differs and refresh.is_wanted(view, known) else (kept, differs)
 
 
 # policy     actuator in the spec   metrics API ours   tolerance kept   actuator

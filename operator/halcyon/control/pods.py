@@ -39,6 +39,7 @@ def project(pod: Object) -> Object:
         "spec": {"priority": (pod.get("spec") or {}).get("priority")},
         "status": {
             "phase": status.get("phase"),
+            **{key: status[key] for key in ("reason", "message") if status.get(key)},
             "podIP": status.get("podIP"),
             "conditions": [
                 {k: c.get(k) for k in ("type", "status", "reason", "message", "lastTransitionTime")}
@@ -56,6 +57,7 @@ def _container(status: Mapping[str, Any]) -> Object:
         "name": status["name"],
         "image": status.get("image"),
         "restartCount": status.get("restartCount", 0),
+        "started": status.get("started") is True,
         "state": status.get("state") or {},
         "lastState": status.get("lastState") or {},
     }
@@ -68,13 +70,19 @@ def is_live(pod: Object) -> bool:
 
 def is_ready(pod: Object) -> bool:
     """Its Ready condition."""
-    return is_live(pod) and _condition(pod, "Ready").get("status") == "True"
+    return is_live(pod) and condition(pod, "Ready").get("status") == "True"
 
 
 def is_unschedulable(pod: Object) -> bool:
     """The scheduler finds no node for it."""
-    condition = _condition(pod, "PodScheduled")
-    return is_live(pod) and condition.get("status") == "False" and condition.get("reason") == "Unschedulable"
+    found = condition(pod, "PodScheduled")
+    return is_live(pod) and found.get("status") == "False" and found.get("reason") == "Unschedulable"
+
+
+def holds_node(pod: Object) -> bool:
+    """It has a node and hasn't ended: what it asks for is taken."""
+    scheduled = condition(pod, "PodScheduled").get("status") == "True" or pod["status"].get("podIP") is not None
+    return scheduled and pod["status"]["phase"] not in {"Failed", "Succeeded"}
 
 
 def is_server(pod: Object) -> bool:
@@ -96,7 +104,7 @@ def reading(pod: Object, ready_at: float | None) -> PodReading | None:
     no         no      no              no      no                     starting
     """
     meta = pod["metadata"]
-    scheduled = _condition(pod, "PodScheduled")
+    scheduled = condition(pod, "PodScheduled")
     began = scheduled.get("lastTransitionTime") if scheduled.get("status") == "True" else None
     created = _epoch(began or meta.get("creationTimestamp")) or 0.0
     if meta["deletionTimestamp"] is not None:
@@ -113,14 +121,14 @@ def reading(pod: Object, ready_at: float | None) -> PodReading | None:
 
 def ready_since(pod: Object) -> float | None:
     """When it became ready, this time; seconds since the epoch. None where it is not."""
-    return _epoch(_condition(pod, "Ready").get("lastTransitionTime")) if is_ready(pod) else None
+    return _epoch(condition(pod, "Ready").get("lastTransitionTime")) if is_ready(pod) else None
 
 
 def unschedulable_since(pod: Object) -> float | None:
     """When the scheduler found no node for it first; seconds since the epoch. None where it found one, or it isn't known."""
     if not is_unschedulable(pod):
         return None
-    return _epoch(_condition(pod, "PodScheduled").get("lastTransitionTime")) or created_at(pod)
+    return _epoch(condition(pod, "PodScheduled").get("lastTransitionTime")) or created_at(pod)
 
 
 def created_at(pod: Object) -> float | None:
@@ -142,7 +150,8 @@ def revision(pod: Object) -> str:
     return str(pod["metadata"]["labels"].get(names.REVISION_LABEL, ""))
 
 
-def _condition(pod: Object, wanted: str) -> Mapping[str, Any]:
+def condition(pod: Object, wanted: str) -> Mapping[str, Any]:
+    """Its condition of this type; empty where it has none."""
     return next((c for c in pod["status"]["conditions"] if c["type"] == wanted), {})
 
 
@@ -165,7 +174,7 @@ def trouble(pods: Iterable[Object]) -> Trouble | None:
 def _troubles(pod: Object) -> list[Trouble]:
     name = pod["metadata"]["name"]
     if is_unschedulable(pod):
-        return [Trouble(Reason.UNSCHEDULABLE, str(_condition(pod, "PodScheduled").get("message")), name)]
+        return [Trouble(Reason.UNSCHEDULABLE, str(condition(pod, "PodScheduled").get("message")), name)]
     found = []
     for status in (*pod["status"]["initContainerStatuses"], *pod["status"]["containerStatuses"]):
         waiting = status["state"].get("waiting") or {}

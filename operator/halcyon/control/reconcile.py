@@ -246,10 +246,16 @@ def _settled(written: Any) -> Any:  # any JSON value
     return written
 
 
+_PARTS = {"conditions", "summary", "scaling", "model", "rollout", "replicas", "coldStart", "cost"}
+"""Of the status: those that have values in them which can wait."""
+_COUNTS = {"total", "ready", "updated", "unschedulable"}
+
+
 def _weighty(written: Any) -> Any:  # any JSON value
     """What is written at once: everything but values and sentences about them."""
     return {
-        **{k: v for k, v in written.items() if k not in {"conditions", "summary", "scaling", "model", "rollout"}},
+        **{k: v for k, v in written.items() if k not in _PARTS},
+        "replicas": {k: v for k, v in (written.get("replicas") or {}).items() if k in _COUNTS},
         "conditions": [(c["type"], c["status"], c["reason"]) for c in written.get("conditions") or ()],
         "scaling": {k: (written.get("scaling") or {}).get(k) for k in ("actuator", "desired")},
         "model": (written.get("model") or {}).get("versions"),

@@ -14,6 +14,8 @@ from halcyon.render import names
 
 MOST_HISTORY = 5
 """Rollouts that are shown: one per revision, its last."""
+_NAMED = 4
+"""Differences of a rendering that are named; the others are counted."""
 _AGAIN = "Change the spec; to try the same again, give spec.model.revision another text"
 
 
@@ -135,3 +137,20 @@ def reconciling(plan: Plan) -> Condition | None:
     else:
         return None
     return Condition(Type.RECONCILING, status=True, reason=reason, message=say(plan, rolled))
+
+
+# There while the revision asked for is from its record, and this operator would render it otherwise.
+def outdated(view: View, plan: Plan) -> Condition | None:
+    """RuntimeOutdated; None where it isn't there."""
+    rolled, differs = plan.rollout, plan.outdated
+    if rolled is None or not differs:
+        return None
+    by = f"version {rolled.asked.version}" if rolled.asked.version else "an earlier version"
+    if rolled.asked.version == view.site.version:
+        by = "this version with other settings"
+    more = f" and {len(differs) - _NAMED} more" if len(differs) > _NAMED else ""
+    text = (
+        f"revision {rolled.asked.key} was rendered by {by} and serves as it is; now differs {', '.join(differs[:_NAMED])}{more}. "
+        f"halcyon refresh {view.key.name} rolls the new rendering out"
+    )
+    return Condition(Type.RUNTIME_OUTDATED, status=True, reason=Reason.RENDERED_EARLIER, message=text)

@@ -43,6 +43,10 @@ class Scaled:
     shown: Shown | None = None
     changes: deque[Change] = field(default_factory=lambda: deque(maxlen=verdict.KEPT))
     """The newest first."""
+    raised: int = 0
+    """How often the count asked for was raised,"""
+    lowered: int = 0
+    """and lowered, while this replica led."""
     writing: asyncio.Task[None] | None = None
 
     def is_news(self, made: Verdict, rival: str, now: float, every_s: float) -> bool:

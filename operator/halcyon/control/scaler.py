@@ -155,6 +155,10 @@ class Scaler:
             settling=is_young and (made is None or bool(made.unknown)),
         )
 
+    def scaled(self, key: Key) -> Scaled | None:
+        """What /metrics is told of a model; None where nobody decides for it."""
+        return self._models.get(key)
+
     def unheard(self) -> list[Key]:
         """Models with scaling, and with balancers, whose metrics this replica can't serve yet."""
         found = []
@@ -318,6 +322,8 @@ class Scaler:
         # Where the count is only held, nothing was decided.
         if made.desired is not None and made.desired != before and not made.unknown:
             model.changes.appendleft(Change(made.at, before, made.desired, made.why))
+            model.raised += made.desired > before
+            model.lowered += made.desired < before
         if model.is_news(made, model.rival, now, SHOWN_EVERY_S):
             model.shown = Shown(now, made, model.rival)
             self.enqueue(model.key)

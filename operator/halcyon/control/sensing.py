@@ -29,10 +29,11 @@ from halcyon.control.kinds import Key
 from halcyon.control.view import Signals
 from halcyon.render import names
 from halcyon.scaling import rules
+from halcyon.scaling.cost import Worked
 from halcyon.scaling.observations import Missing, Observation, Value, fresh, mean_batch
 from halcyon.scaling.planner.reading import PodReading
 from halcyon.scaling.verdict import Signal
-from halcyon.signals import derived, prometheus
+from halcyon.signals import derived, prometheus, work
 from halcyon.signals.derived import BusyMemory
 from halcyon.signals.epoch import Epoch
 from halcyon.signals.hub import Hub
@@ -206,6 +207,19 @@ class Sensing:
             maintenance=frozenset(p.name for p in observation.pods if p.state == "maintenance"),
             mean_batch=mean_batch(observation, BATCH_WINDOW_S),
         )
+
+    def worked(self, key: Key, spec: Spec) -> Worked | None:
+        """How busy the GPUs of the ready pods are, and what each pod has computed; None where nobody has spoken for the model."""
+        picture = self.hub.look(key.namespace, key.name, self.clock())
+        if picture is None:
+            return None
+        told = work.told(picture)
+        values: Sequence[float] = told.gpus
+        if not values or 2 * len(values) < len(told.ready):
+            observation = self.hub.observe(key.namespace, key.name, picture.at, window_s=OBSERVED_S)
+            instead = None if observation is None else self._utilization(key, spec, observation, told.ready)
+            values = () if instead is None else instead.values
+        return Worked(min(sum(values) / len(values) / 100, 1.0) if values else None, told.rows)
 
     def mean_batch(self, key: Key) -> float | None:
         """As in `facts`."""

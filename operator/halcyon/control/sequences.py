@@ -34,7 +34,7 @@ def keeps_state(view: View, spec: Spec, asked: Revision) -> bool:
     texts = [content.data[key] for key in keys if key in content.data]
     texts += [base64.b64decode(content.binary[key]).decode(errors="replace") for key in keys if key in content.binary]
     # Of another revision than this one it says nothing: what was refused isn't what serves.
-    return any(map(in_config, texts)) and revision.key(view.subject, spec, content) == asked.key
+    return any(map(in_config, texts)) and revision.key(view.subject, spec, content) == asked.asks
 
 
 def objection(view: View, spec: Spec, asked: Revision) -> str:

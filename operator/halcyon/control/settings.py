@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import ipaddress
+import math
 import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from halcyon.api.site_policy import ANYTHING, SitePolicy
+from halcyon.control.dashboard import DashboardSettings
 from halcyon.control.errors import SettingsError
+from halcyon.dashboard.access import Proxy
 from halcyon.render.site import SERVICE_ANNOTATIONS
+from halcyon.scaling.cost import Prices
 from halcyon.signals import recorded
 from halcyon.signals.prometheus_site import PrometheusSite
 
@@ -42,6 +48,12 @@ class Settings:
     """GPUs that all models together may hold; None: as many as there are."""
     service_annotations: tuple[str, ...] = SERVICE_ANNOTATIONS
     """Beginnings of the annotations that models may give their Services."""
+    site_policy: SitePolicy = ANYTHING
+    """What ModelDeployments may ask for."""
+    dashboard: DashboardSettings | None = None
+    """None: there is none."""
+    prices: Prices | None = None
+    """Of GPUs; None: not known."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -117,6 +129,52 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="beginnings of the annotations that models may give their Services, with commas between them; empty: none "
         "(default: those of load balancers and external-dns)",
     )
+    add(
+        "--dashboard",
+        choices=["off", "localhost", "pod"],
+        default="off",
+        help="serve the web dashboard: on localhost, plain and without sign-in, for kubectl port-forward; or on every address of the "
+        "pod, by TLS, for users of the cluster (default: off)",
+    )
+    add("--dashboard-port", type=int, default=8090, help="its port (default: 8090)")
+    add(
+        "--dashboard-proxy",
+        dest="dashboard_proxies",
+        type=_network,
+        action="append",
+        default=[],
+        metavar="CIDR",
+        help="addresses of a proxy whose word on users is taken; may be given several times (default: nobody's)",
+    )
+    add(
+        "--dashboard-user-header",
+        default="X-Forwarded-User",
+        help="its header with the user (default: X-Forwarded-User)",
+    )
+    add(
+        "--dashboard-groups-header",
+        default="X-Forwarded-Groups",
+        help="its header with the user's groups, with commas between them (default: X-Forwarded-Groups)",
+    )
+    add(
+        "--site-policy-file",
+        dest="site_policy",
+        type=_policy,
+        default=ANYTHING,
+        metavar="FILE",
+        help="JSON of what ModelDeployments may ask for, as the chart's sitePolicy has it; read at the start (default: everything)",
+    )
+    add(
+        "--gpu-price",
+        dest="gpu_prices",
+        type=_product_price,
+        action="append",
+        default=[],
+        metavar="PRODUCT=PRICE",
+        help="of one GPU for an hour, by the value of its node's label nvidia.com/gpu.product, which models ask for in their nodeSelector; "
+        "default=PRICE is that of the others; may be given several times (default: not known, and no cost is shown)",
+    )
+    add("--currency", default="", metavar="NAME", help="of these prices, for example EUR (default: none is shown)")
     add("--log-level", choices=["debug", "info", "warning"], default="info", help="least level that is logged")
 
 
@@ -126,6 +184,30 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    try:
+        return ipaddress.ip_network(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} are no addresses: {error}; good: 10.0.12.0/24") from None
+
+
+def _price(text: str) -> float:
+    try:
+        price = float(text)
+    except ValueError:
+        price = -1.0
+    if not 0 <= price < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no price; good: 2.50")
+    return price
+
+
+def _product_price(text: str) -> tuple[str, float]:
+    product, _, price = text.rpartition("=")
+    if not product:
+        raise argparse.ArgumentTypeError(f"{text!r} has no product; good: NVIDIA-L4=0.80, or default=2.50")
+    return product, _price(price)
+
+
 def _prefixes(text: str) -> tuple[str, ...]:
     found = tuple(part.strip() for part in text.split(",") if part.strip())
     for part in found:
@@ -133,6 +215,18 @@ def _prefixes(text: str) -> tuple[str, ...]:
             good = "service.beta.kubernetes.io/,external-dns.alpha.kubernetes.io/hostname"
             raise argparse.ArgumentTypeError(f"{part!r} can't begin an annotation's key with a domain; good: {good}")
     return found
+
+
+def _policy(name: str) -> SitePolicy:
+    try:
+        return SitePolicy.from_json(Path(name).read_text())
+    except OSError as error:
+        raise argparse.ArgumentTypeError(
+            f"{name} can't be read: {error.strerror}; good: a mounted policy.json"
+        ) from None
+    except ValueError as error:
+        good = '{"limits": {"replicas": 8}}'
+        raise argparse.ArgumentTypeError(f"{name} is no policy of a site: {error}; good: {good}") from None
 
 
 def of(arguments: argparse.Namespace) -> Settings:
@@ -146,7 +240,24 @@ def of(arguments: argparse.Namespace) -> Settings:
         "image_pull_secrets": tuple(arguments.image_pull_secrets),
         "watch_namespaces": tuple(dict.fromkeys(filter(None, arguments.watch_namespaces))),
     }
-    return Settings(**given | lists | {"prometheus": _prometheus(arguments)})
+    prices = dict(arguments.gpu_prices)
+    default = prices.pop("default", None)
+    known = Prices(arguments.currency, prices, default) if arguments.gpu_prices else None
+    return Settings(
+        **given | lists | {"prices": known, "prometheus": _prometheus(arguments), "dashboard": _dashboard(arguments)}
+    )
+
+
+def _dashboard(arguments: argparse.Namespace) -> DashboardSettings | None:
+    if arguments.dashboard == "off":
+        return None
+    local, networks = arguments.dashboard == "localhost", tuple(arguments.dashboard_proxies)
+    if local and networks:
+        raise SettingsError(
+            f"--dashboard-proxy={networks[0]} is given with --dashboard=localhost, where nobody signs in; good: --dashboard=pod"
+        )
+    proxy = Proxy(networks, arguments.dashboard_user_header, arguments.dashboard_groups_header) if networks else None
+    return DashboardSettings(local, arguments.dashboard_port, proxy)
 
 
 def _prometheus(arguments: argparse.Namespace) -> PrometheusSite | None:

@@ -6,12 +6,23 @@ One function per condition, its truth table above it. What isn't known is Unknow
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from halcyon.api import conditions
 from halcyon.api.conditions import Condition, Reason, Type
 from halcyon.api.spec import mode
-from halcyon.control import kinds, pods, rollout_status, route_status, scaling_status
+from halcyon.control import (
+    cold_start,
+    cost_status,
+    kinds,
+    pods,
+    policy,
+    rollout_status,
+    route_status,
+    scaling_status,
+    stages,
+)
 from halcyon.control.client import Object
 from halcyon.control.owned import own
 from halcyon.control.plan import Actuator, Plan, counts
@@ -46,6 +57,10 @@ def make(view: View, plan: Plan, *, now: str) -> Object:
         status["runtimeImage"] = plan.target.template["spec"]["containers"][0]["image"]
         status["model"] = _model(view, plan)
         status["rollout"] = rollout_status.make(view, plan)
+        if (started := cold_start.make(view, longest_s=plan.target.startup_timeout_s)) is not None:
+            status["coldStart"] = started
+        if (costs := cost_status.make(view)) is not None:
+            status["cost"] = costs
         status["revision"] = {"target": names.revision(view.key.name, plan.rollout.asked.key)}
         if current := _current(view, plan):
             status["revision"]["current"] = names.revision(view.key.name, current)
@@ -71,7 +86,15 @@ def _conditions(view: View, plan: Plan) -> list[Condition]:
         scaling_status.active(view, plan),
     ]
     reconciling = None if stalled else _reconciling(view, plan, servers, balancer)
-    at_times = (routed, scaling_status.conflict(view, plan), scaling_status.ignored(plan), reconciling, stalled)
+    at_times = (
+        routed,
+        scaling_status.conflict(view, plan),
+        scaling_status.ignored(plan),
+        _advice(view, plan),
+        rollout_status.outdated(view, plan),
+        reconciling,
+        stalled,
+    )
     return [*decided, *(c for c in at_times if c is not None)]
 
 
@@ -79,7 +102,7 @@ def _conditions(view: View, plan: Plan) -> list[Condition]:
 # ok                     yes           went through    True
 # ok                     yes           refused         False  Forbidden
 # ok                     no            -               False  Conflict
-# broken                 -             -               False  Invalid, SourceNotFound
+# broken                 -             -               False  Invalid, PolicyDenied, SourceNotFound
 def _accepted(view: View, plan: Plan) -> Condition:
     acceptance = plan.acceptance
     if acceptance.accepted and view.refused:
@@ -88,6 +111,13 @@ def _accepted(view: View, plan: Plan) -> Condition:
     if not acceptance.accepted and plan.spec is not None and not plan.strangers:
         message += "; what was accepted before keeps serving"
     return Condition(Type.ACCEPTED, status=acceptance.accepted, reason=acceptance.reason, message=message)
+
+
+def _advice(view: View, plan: Plan) -> Condition | None:
+    said = [] if plan.spec is None else policy.advice(view, plan.spec)
+    if not said:
+        return None
+    return Condition(Type.POLICY_WARNING, status=True, reason=Reason.POLICY_ADVICE, message="; ".join(said))
 
 
 def _target_pods(view: View, plan: Plan) -> list[Object]:
@@ -299,7 +329,18 @@ def _replicas(view: View, plan: Plan) -> dict[str, int]:
         "ready": ready,
         "updated": sum(pods.is_live(p) for p in _target_pods(view, plan)),
         "unschedulable": sum(pods.is_unschedulable(p) for p in view.pods),
+        **_by_cause(view),
     }
+
+
+_SHOWN_AS = {"warming": "loading", "ready": "", "ended": ""}
+"""States of a pod that are counted under another name, or not at all."""
+
+
+def _by_cause(view: View) -> dict[str, int]:
+    """Pods by what they are doing; none that nobody does."""
+    counted = Counter(_SHOWN_AS.get(state, state) for state in (stages.stage(p).state for p in view.pods))
+    return {name: count for name, count in sorted(counted.items()) if name}
 
 
 def _summary(view: View, plan: Plan, status: dict[str, Any]) -> dict[str, str]:

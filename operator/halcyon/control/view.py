@@ -11,6 +11,7 @@ from halcyon.control.client import Object
 from halcyon.control.kinds import Key, Kind
 from halcyon.render.revision import Content, Revision
 from halcyon.render.site import Site, Subject
+from halcyon.scaling.cost import Cost
 from halcyon.scaling.verdict import Change, Verdict
 
 
@@ -61,6 +62,27 @@ class Scaling:
 
 
 @dataclass(frozen=True)
+class Gpus:
+    """GPUs that ModelDeployments of a namespace may have by what was accepted of them."""
+
+    held: int = 0
+    """This one."""
+    elsewhere: int = 0
+    """All others."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What a model's GPUs cost, as it is to be shown."""
+
+    cost: Cost | None = None
+    """None where it has no GPUs."""
+    currency: str = ""
+    settling: bool = False
+    """It wasn't looked at yet: what was told before still stands."""
+
+
+@dataclass(frozen=True)
 class View:
     """Everything that a plan is made from."""
 
@@ -90,8 +112,11 @@ class View:
     scaling: Scaling = Scaling()
     canary: CanaryVerdict | None = None
     """What the analysis says of the canary; None where nothing was measured."""
+    costs: Costs = Costs()
     now: float = 0.0
     """When it was looked, in seconds since the epoch."""
+    gpus: Gpus = Gpus()
+    """Of its namespace; nothing where the site has no limit on them."""
     refused: str = ""
     """What the API server said to the last write that it refused."""
 

@@ -12,13 +12,12 @@ and what they may read) goes with the last of them.
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
 from halcyon.api.plan import BalancerPlan
 from halcyon.api.spec import Spec, mode
-from halcyon.control import kinds
+from halcyon.control import kinds, seal
 from halcyon.control.kinds import Kind, kind_of
 from halcyon.control.owned import own
 from halcyon.control.rollout import Rollout
@@ -65,9 +64,8 @@ def first(view: View, spec: Spec) -> list[Object]:
 def then(view: View, spec: Spec, rolled: Rollout) -> list[Object]:
     """The rest."""
     subject = view.subject
-    accepted = json.dumps(spec.model_copy(update={"replicas": 1}).to_dict(), sort_keys=True, separators=(",", ":"))
     # Also without balancers: both replicas of the operator read the spec in force from it.
-    objects = [balancer.config_map(subject, _balanced(view, spec, rolled), accepted)]
+    objects = [balancer.config_map(subject, _balanced(view, spec, rolled), seal.text(spec))]
     objects += _routes(view, spec, rolled)
     if mode.is_direct(spec):
         return [*objects, direct.service(subject, spec), direct.headless(subject, spec)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
@@ -12,8 +12,17 @@ Check = Callable[[], str]
 """Empty where all is well, else what isn't."""
 
 
-def build(registry: CollectorRegistry, *, live: Mapping[str, Check], ready: Mapping[str, Check]) -> web.Application:
-    """The application. A probe fails with the names of what isn't well."""
+def build(
+    registry: CollectorRegistry,
+    *,
+    live: Mapping[str, Check],
+    ready: Mapping[str, Check],
+    of_models: Callable[[], Awaitable[str]],
+) -> web.Application:
+    """The application. A probe fails with the names of what isn't well.
+
+    `of_models` is the part of /metrics that the registry doesn't have, in the text format; its families are others.
+    """
 
     def probe(checks: Mapping[str, Check]) -> Callable[[web.Request], object]:
         async def answer(_: web.Request) -> web.Response:
@@ -23,7 +32,7 @@ def build(registry: CollectorRegistry, *, live: Mapping[str, Check], ready: Mapp
         return answer
 
     async def metrics(_: web.Request) -> web.Response:
-        body = generate_latest(registry)
+        body = generate_latest(registry) + (await of_models()).encode()
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
 
     app = web.Application()

@@ -7,12 +7,13 @@ import logging
 import time
 from dataclasses import dataclass, field
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry
 
 from halcyon.control import errors
 from halcyon.control.kinds import Key
 from halcyon.control.queue import WorkQueue
 from halcyon.control.reconcile import Reconciler
+from halcyon.monitoring import instruments, operator
 
 log = logging.getLogger(__name__)
 
@@ -31,12 +32,8 @@ class Workers:
 
     def __post_init__(self) -> None:
         """Register the metrics."""
-        self._results = Counter("halcyon_reconciles", "Reconciles by their result", ["result"], registry=self.registry)
-        for result in ("done", "again", "error"):
-            self._results.labels(result)
-        self._seconds = Histogram(
-            "halcyon_reconcile_seconds", "Time of a reconcile", buckets=_BUCKETS, registry=self.registry
-        )
+        self._results = instruments.counter(operator.RECONCILES, self.registry)
+        self._seconds = instruments.histogram(operator.RECONCILE, self.registry, buckets=_BUCKETS)
 
     async def run(self, count: int) -> None:
         """Work until cancelled."""

@@ -3,7 +3,8 @@
     FetchError            FetchFailed          the machine: a disk that is full, a mount that is missing
     ├── SourceError       ModelSourceNotFound  the source has no such folder, no version folder, or a link leads nowhere
     ├── ConfigError       ModelConfigInvalid   config.pbtxt can't be read as a model configuration
-    │   └── UnknownFieldError                  it has a field or value that this version doesn't know
+    │   ├── UnknownFieldError                  it has a field or value that this version doesn't know
+    │   └── BackendError                       the model runs by, or brings, what the site doesn't allow
     ├── ConflictError     ModelConfigConflict  config.pbtxt and the ModelDeployment ask for things that exclude each other
     └── DocumentError     OverlayInvalid       the overlay is not one that this version reads
 
@@ -52,6 +53,10 @@ class ConfigError(FetchError):
 
 class UnknownFieldError(ConfigError):
     """config.pbtxt may be right, but for a newer Triton than this version knows."""
+
+
+class BackendError(ConfigError):
+    """The site has a list of backends, and the model isn't within it."""
 
 
 class ConflictError(FetchError):

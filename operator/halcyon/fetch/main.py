@@ -17,7 +17,7 @@ from typing import NoReturn
 
 from halcyon.api.overlay import Overlay, OverlayError
 from halcyon.api.sequences import REPORT, in_config
-from halcyon.fetch import config, merge, repository, schema, source
+from halcyon.fetch import backends, config, merge, repository, schema, source
 from halcyon.fetch.errors import DocumentError, FetchError, SourceError, UnknownFieldError
 
 _OVERLAY_LIMIT_BYTES = 1024 * 1024
@@ -37,6 +37,8 @@ class Request:
     """File with the overlay."""
     repository: Path
     """Where Triton looks for models."""
+    backends: frozenset[str] | None = None
+    """Those that the site allows; None: every one."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -76,6 +78,8 @@ def fetch(request: Request) -> Done:
     folder = source.read(request.source, request.path)
     _versions_exist(folder, overlay)
     content, done = _configuration(folder, overlay)
+    if request.backends is not None:
+        backends.check(content, folder, request.backends)
     made = repository.assemble(request.repository, overlay.model_name, folder, content)
     versions = ", ".join(str(version) for version in folder.versions)
     said = f"{made}: {done}; links into {folder.path}: {len(folder.names)}; versions: {versions}"
@@ -136,9 +140,11 @@ def _arguments(argv: Sequence[str]) -> tuple[Request, Path | None]:
     parser.add_argument("--path", help="folder of the model inside the source")
     parser.add_argument("--overlay", type=Path, required=True, help="file with what the ModelDeployment adds")
     parser.add_argument("--repository", type=Path, required=True, help="folder in which Triton looks for models")
+    parser.add_argument("--backends", help="the only ones that the site allows, with commas between them")
     parser.add_argument("--termination-log", type=Path, help="file for the reason of a failure")
     given = parser.parse_args(argv)
-    return Request(given.source, given.path, given.overlay, given.repository), given.termination_log
+    allowed = None if given.backends is None else frozenset(filter(None, given.backends.split(",")))
+    return Request(given.source, given.path, given.overlay, given.repository, allowed), given.termination_log
 
 
 def _fail(error: FetchError, log: Path | None) -> int:

@@ -46,6 +46,11 @@ def merge(own: ModelConfig, overlay: Overlay) -> ModelConfig:
     return config
 
 
+def backend_of(config: ModelConfig) -> str:
+    """The backend that a configuration names, by either way to name it; empty where it names none."""
+    return str(config.backend or _PLATFORMS.get(config.platform, config.platform))
+
+
 def changes(before: ModelConfig, after: ModelConfig) -> list[str]:
     """Names of the top-level fields that differ, in the order of the message."""
     old, new = ({field.name: value for field, value in config.ListFields()} for config in (before, after))
@@ -64,7 +69,7 @@ def _backend(config: ModelConfig, backend: str | None) -> None:
     if backend is None:
         return
     _not_for_ensembles(config, "spec.model.backend")
-    own = config.backend or _PLATFORMS.get(config.platform, config.platform)
+    own = backend_of(config)
     if own and own != backend:
         field = f'backend: "{config.backend}"' if config.backend else f'platform: "{config.platform}"'
         raise ConflictError(

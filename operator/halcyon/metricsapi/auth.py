@@ -7,6 +7,9 @@
 | anything else, with a bearer token                             | the token's, if it may list the metric           |
 | anything else                                                  | nobody: 401; X-Remote headers count for nothing  |
 
+Who comes without the front proxy's certificate is asked for patience beyond a rate (`limit`), before anybody is asked about it. The API
+server itself isn't: it asks for all autoscalers at once, and has limits of its own for who asks it.
+
 Source: facts, autoscaling 1.10. Not here: the reviews themselves; the caller brings them.
 """
 
@@ -15,6 +18,7 @@ from __future__ import annotations
 import hashlib
 import json
 import ssl
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -26,6 +30,7 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from halcyon.metricsapi.certificates import signed
+from halcyon.metricsapi.limit import Limiter
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,14 @@ class Unauthenticated(Exception):  # noqa: N818  # an answer (401), not a fault
 
 class Forbidden(Exception):  # noqa: N818  # an answer (403), not a fault
     """Somebody that may not."""
+
+
+class TooOften(Exception):  # noqa: N818  # an answer (429), not a fault
+    """Somebody that asks faster than it may."""
+
+    def __init__(self, again_s: float) -> None:
+        super().__init__(f"too many requests from this address; ask again in {again_s:.1f} s")
+        self.again_s = again_s
 
 
 @dataclass(frozen=True)
@@ -116,9 +129,11 @@ class Gate:
         front_proxy: RequestHeaderConfig | None,
         review_token: TokenReviewer,
         review_access: AccessReviewer,
+        limiter: Limiter | None = None,
     ) -> None:
         self.front_proxy = front_proxy
         self._review_token, self._review_access = review_token, review_access
+        self._limiter = limiter or Limiter(time.monotonic)
         self._verified: tuple[RequestHeaderConfig | None, dict[bytes, x509.Certificate]] = (None, {})
 
     async def caller(self, request: web.Request, now: datetime) -> Caller:
@@ -126,12 +141,15 @@ class Gate:
 
         Raises:
             Unauthenticated: where that is not known.
+            TooOften: where nobody was asked, for there were too many questions.
         """
         proxy = self.front_proxy
         if proxy is not None and self._is_front_proxy(request, proxy, now):
             user = _remote_user(request, proxy)
             if user is not None:
                 return Caller(user, vouched=True)
+        if again_s := self._limiter.take(request.remote or ""):
+            raise TooOften(again_s)
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() == "bearer" and token.strip():
             known = await self._review_token(token.strip())

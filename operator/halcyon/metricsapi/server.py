@@ -11,6 +11,7 @@ Not here: certificates (`tls`, `certificates`), who may ask (`auth`), what is re
 from __future__ import annotations
 
 import logging
+import math
 import re
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime, timedelta
@@ -18,13 +19,14 @@ from typing import Any, Protocol
 
 import orjson
 from aiohttp import web
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry
 
 from halcyon.api.types import GROUP as OUR_GROUP
 from halcyon.api.types import NAME_PATTERN
 from halcyon.metricsapi import wire
-from halcyon.metricsapi.auth import Forbidden, Gate, Unauthenticated
+from halcyon.metricsapi.auth import Forbidden, Gate, TooOften, Unauthenticated
 from halcyon.metricsapi.tls import ServingTLS
+from halcyon.monitoring import instruments, operator
 from halcyon.scaling.direct import milli
 from halcyon.scaling.observations import Missing, Value
 from halcyon.scaling.rules import GPU_UTILIZATION, QUEUE_DEPTH, WINDOW_S, RulesReading
@@ -68,12 +70,7 @@ class MetricsApi:
     ) -> None:
         self._source, self._gate, self._ready = source, gate, ready
         self._monotonic, self._utcnow = monotonic, utcnow
-        self.requests = Counter(
-            "halcyon_metricsapi_requests",
-            "Questions for a value, by metric and HTTP status; 404 is a value that is missing.",
-            ["metric", "code"],
-            registry=registry or CollectorRegistry(),
-        )
+        self.requests = instruments.counter(operator.VALUES_ASKED, registry or CollectorRegistry())
 
     def routes(self) -> list[web.RouteDef]:
         """What to mount on the operator's TLS site."""
@@ -169,6 +166,10 @@ class MetricsApi:
             return response
         except Forbidden as error:
             return _fail(403, str(error))
+        except TooOften as error:
+            response = _fail(429, str(error))
+            response.headers["Retry-After"] = str(math.ceil(error.again_s))
+            return response
         except Exception:  # noqa: BLE001  # whatever the reviews raise, nobody gets in by it
             _log.exception("a caller of %s could not be reviewed", request.path)
             return _fail(503, "whether you may ask could not be found out now; try again")

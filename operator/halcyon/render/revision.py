@@ -20,6 +20,8 @@ KEPT = 10
 """Records that are kept, the newest first."""
 NOTE = f"{GROUP}/rollout"
 """Annotation of a record: what became of the revision. Unlike the record itself it changes."""
+SEAL = f"{GROUP}/accepted"
+"""Annotation of the newest record: the digest of the accepted spec, which lies where people may edit it."""
 _FORMAT = 1
 
 
@@ -47,6 +49,20 @@ class Revision:
     number: int
     note: str = ""
     """Text of the annotation `NOTE`; empty where nothing is known."""
+    base: str = ""
+    """Where it was rendered anew for the same spec: the key that the spec has. Empty where that is `key` itself."""
+    version: str = ""
+    """Of the operator that rendered it; empty where that isn't known."""
+    site: str = ""
+    """Stands for that version and for what of the site it has made servers of: see `site_digest`."""
+
+    seal: str = ""
+    """Digest of the spec that was accepted when this revision was asked for; empty where nobody has written it."""
+
+    @property
+    def asks(self) -> str:
+        """The key of what the user asked for: the same, however often it was rendered anew."""
+        return self.base or self.key
 
 
 def key(subject: Subject, spec: Spec, content: Content | None) -> str:
@@ -73,9 +89,12 @@ def _said(part: Model) -> dict[str, Any]:
     return part.model_dump(mode="json", by_alias=True, exclude_defaults=True)
 
 
-def render(subject: Subject, spec: Spec, site: Site, content: Content | None, *, number: int) -> Revision:
-    """The revision of a spec, rendered now."""
-    this = key(subject, spec, content)
+def render(
+    subject: Subject, spec: Spec, site: Site, content: Content | None, *, number: int, as_key: str = ""
+) -> Revision:
+    """The revision of a spec, rendered now; `as_key` is its key where it isn't the spec's own."""
+    base = key(subject, spec, content)
+    this = as_key or base
     text = overlay.build(subject.name, spec).to_json()
     model = overlay.model_name(subject.name, spec)
     copied = None if content is None else names.snapshot(subject.name, [dict(content.data), dict(content.binary)])
@@ -96,14 +115,26 @@ def render(subject: Subject, spec: Spec, site: Site, content: Content | None, *,
         snapshot=copied,
         startup_timeout_s=server.startup_s(spec),
         number=number,
+        base="" if this == base else base,
+        version=site.version,
+        site=site_digest(site),
     )
+
+
+def site_digest(site: Site) -> str:
+    """Stands for the operator's version and what of the site is in a server's template: with the same, a spec is rendered the same."""
+    parts: list[Any] = [site.version, site.operator_image, site.server_image, list(site.pull_secrets)]
+    if site.policy.models.backends is not None:
+        parts += [list(site.policy.models.backends), list(site.policy.exempt_namespaces)]
+    return names.digest(parts)
 
 
 def record(subject: Subject, revision: Revision) -> Object:
     """The ControllerRevision."""
     result = child("apps/v1", "ControllerRevision", subject, names.revision(subject.name, revision.key), names.SERVER)
-    if revision.note:
-        result["metadata"]["annotations"] = {NOTE: revision.note}
+    noted = {key: text for key, text in ((NOTE, revision.note), (SEAL, revision.seal)) if text}
+    if noted:
+        result["metadata"]["annotations"] = noted
     result["revision"] = revision.number
     result["data"] = {
         "format": _FORMAT,
@@ -113,6 +144,9 @@ def record(subject: Subject, revision: Revision) -> Object:
         "overlay": revision.overlay,
         "snapshot": revision.snapshot or "",
         "startupTimeoutSeconds": revision.startup_timeout_s,
+        **({"base": revision.base} if revision.base else {}),
+        **({"version": revision.version} if revision.version else {}),
+        **({"site": revision.site} if revision.site else {}),
     }
     return result
 
@@ -131,6 +165,10 @@ def read(stored: Mapping[str, Any]) -> Revision | None:
         startup_timeout_s=data["startupTimeoutSeconds"],
         number=int(stored.get("revision", 0)),
         note=(stored["metadata"].get("annotations") or {}).get(NOTE, ""),
+        seal=(stored["metadata"].get("annotations") or {}).get(SEAL, ""),
+        base=str(data.get("base", "")),
+        version=str(data.get("version", "")),
+        site=str(data.get("site", "")),
     )
 
 

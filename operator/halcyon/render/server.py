@@ -51,7 +51,7 @@ def pod_template(
         # By construction longer than what happens inside it.
         "terminationGracePeriodSeconds": PRE_STOP_S + drain_s(spec) + drain_s(spec) + EXIT_MARGIN_S,
         "securityContext": pod_security(1000),
-        "initContainers": [_fetch(spec.model.source, site)],
+        "initContainers": [_fetch(subject, spec.model.source, site)],
         "containers": [_triton(subject, spec, site, model)],
         "volumes": [
             {"name": "models", "emptyDir": {}},
@@ -95,10 +95,13 @@ def _source_volume(source: Source, snapshot: str | None) -> Object:
     return {"persistentVolumeClaim": {"claimName": claim, "readOnly": True}}
 
 
-def _fetch(source: Source, site: Site) -> Object:
+def _fetch(subject: Subject, source: Source, site: Site) -> Object:
     args = ["fetch", f"--source={_SOURCE}", f"--overlay={_OVERLAY}/overlay.json", f"--repository={_REPOSITORY}"]
     if source.persistent_volume_claim is not None and source.persistent_volume_claim.path is not None:
         args.append(f"--path={source.persistent_volume_claim.path}")
+    allowed = site.policy.models.backends
+    if allowed is not None and subject.namespace not in site.policy.exempt_namespaces:
+        args.append(f"--backends={','.join(allowed)}")
     return {
         "name": "fetch",
         "image": site.operator_image,

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from halcyon.api.plan import Collector
+from halcyon.api.site_policy import ANYTHING, SitePolicy
 
 SERVICE_ANNOTATIONS = (
     "service.beta.kubernetes.io/",
@@ -40,6 +41,13 @@ class Site:
     """Names of Secrets, in the ModelDeployment's own namespace, for pulling these images."""
     service_annotations: tuple[str, ...] = SERVICE_ANNOTATIONS
     """Beginnings of the keys that `traffic.service.annotations` may have."""
+    version: str = ""
+    """Of the operator: written down with what it renders."""
+
+    policy: SitePolicy = ANYTHING
+    """What specs may ask for."""
+    own_secret: str = ""
+    """NAMESPACE/NAME of the Secret with the operator's key, which no model may be given."""
 
     def refused_annotations(self, keys: Iterable[str]) -> list[str]:
         """Those that this site does not allow."""

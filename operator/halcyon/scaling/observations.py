@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from halcyon.api.record import Batches, PodState
+from halcyon.api.record import Batches, PodState, SlotLatency
 
 FRESH_S = 10.0
 """A value older than this is not known any more. Agents speak at least every 5 s, so one lost record does no harm."""
@@ -111,6 +111,8 @@ class BalancerObservation:
     agent: str
     points: tuple[BalancerPoint, ...] = ()
     """Oldest first; none newer than `FRESH_S` where its HAProxy does not answer."""
+    latency: tuple[SlotLatency, ...] = ()
+    """Of the newest; told while there are two slots. A HAProxy that starts anew counts from 0."""
 
 
 @dataclass(frozen=True)

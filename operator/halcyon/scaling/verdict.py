@@ -24,6 +24,8 @@ _MOVED = 0.2
 """A value is news when it has moved by this share,"""
 _SLIGHT = {"requestRate": 0.2, "queueDepth": 2.0, "gpuUtilization": 5.0}
 """and by more than so much."""
+UNLIMITED = "; limited by nothing"
+"""How the planner's sentence ends where nothing limits it."""
 RULES_SAY_UNTIL = "what one replica can do is not known yet, so queue depth and GPU utilisation decide"
 
 
@@ -149,7 +151,8 @@ def limited(verdict: Verdict, ceilings: Iterable[Ceiling]) -> Verdict:
     return replace(
         verdict,
         desired=lowest.replicas,
-        why=f"{_counted(lowest.replicas)}, where {_counted(verdict.desired)} are wanted: {lowest.why}. {verdict.why}",
+        why=f"{_counted(lowest.replicas)}, where {_counted(verdict.desired)} are wanted: {lowest.why}. "
+        + verdict.why.removesuffix(UNLIMITED),
         limited_by=(*verdict.limited_by, lowest.name),
     )
 

@@ -26,9 +26,10 @@ from collections.abc import Callable
 from typing import Protocol
 
 from aiohttp import WSCloseCode, WSMsgType, web
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry
 
 from halcyon.api.record import AUDIENCE, STREAM_PATH, Record
+from halcyon.monitoring import instruments, operator
 from halcyon.signals.hub import Hub
 from halcyon.signals.vetting import Vetted, vet
 
@@ -94,24 +95,10 @@ class Collector:
         self._streams: set[web.WebSocketResponse] = set()
         self._per_model: Count[tuple[str, str]] = Count()
         registry = registry or CollectorRegistry()
-        self.records = Counter(
-            "halcyon_collector_records",
-            "Records from agents, by what became of them: accepted, late, garbage, foreign or flood.",
-            ["result"],
-            registry=registry,
-        )
-        self.absurd = Counter(
-            "halcyon_collector_absurd_values",
-            "Values that can't be true (negative, NaN, out of range) and count as unknown.",
-            registry=registry,
-        )
-        self.logins = Counter(
-            "halcyon_collector_logins",
-            "Streams asked for, by what became of them: accepted, refused, foreign, crowded or unknown.",
-            ["result"],
-            registry=registry,
-        )
-        self.streams = Gauge("halcyon_collector_streams", "Streams that are open now.", registry=registry)
+        self.records = instruments.counter(operator.RECORDS, registry)
+        self.absurd = instruments.counter(operator.ABSURD_VALUES, registry)
+        self.logins = instruments.counter(operator.LOGINS, registry)
+        self.streams = instruments.gauge(operator.STREAMS, registry)
 
     def routes(self) -> list[web.RouteDef]:
         """What to mount on the operator's TLS site."""

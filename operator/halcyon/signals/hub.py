@@ -121,7 +121,11 @@ class Hub:
             at=now,
             pods=tuple(_observe_pod(pod, model, speaking.values(), since) for pod in pods_of(speaking.values())),
             balancers=tuple(
-                BalancerObservation(agent, tuple(BalancerPoint(*row) for row in seen.ring.rows(since)))
+                BalancerObservation(
+                    agent,
+                    tuple(BalancerPoint(*row) for row in seen.ring.rows(since)),
+                    () if seen.last is None else seen.last.latency,
+                )
                 for agent, seen in speaking.items()
             ),
             silent=tuple(

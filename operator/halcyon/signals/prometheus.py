@@ -26,8 +26,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal, TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry
 
+from halcyon.monitoring import instruments, operator
 from halcyon.scaling.season import BIN_S, History
 from halcyon.signals import dcgm, recorded
 from halcyon.signals.dcgm import STALE_S, PodKey
@@ -107,17 +108,8 @@ class PrometheusSource:
         self._idle = asyncio.Event()
         self._idle.set()
         registry = registry or CollectorRegistry()
-        self.requests = Counter(
-            "halcyon_prometheus_requests",
-            "Questions to Prometheus, by kind (gpu, history) and result (answered, failed).",
-            ["kind", "result"],
-            registry=registry,
-        )
-        self.known = Gauge(
-            "halcyon_prometheus_pods",
-            "Pods whose GPU utilisation the last answer told. Old values don't count in decisions, but do here.",
-            registry=registry,
-        )
+        self.requests = instruments.counter(operator.PROMETHEUS_REQUESTS, registry)
+        self.known = instruments.gauge(operator.PROMETHEUS_PODS, registry)
 
     async def run(self) -> None:
         """Ask for the GPU utilisation of all pods again and again until cancelled. Never fails."""

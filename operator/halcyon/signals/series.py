@@ -117,6 +117,22 @@ class Ring:
             return max(rows[last + column] - rows[first + column], 0.0) / max(rows[last] - rows[first], 1.0)
         return None
 
+    def rates(self, columns: Sequence[int], now: float, window_s: float) -> list[float | None]:
+        """`rate` of several columns, at the cost of one where the newest and the oldest row of the window know them all."""
+        rows, width, since = self._rows, self._width, now - window_s
+        last = first = len(rows) - width
+        if first < 0 or rows[first] < since:
+            return [None] * len(columns)
+        while first >= width and rows[first - width] >= since:
+            first -= width
+        seconds = max(rows[last] - rows[first], 1.0)
+        found: list[float | None] = []
+        for column in columns:
+            grown = rows[last + column] - rows[first + column]
+            known = first < last and not isnan(grown)
+            found.append(max(grown, 0.0) / seconds if known else self.rate(column, now, window_s))
+        return found
+
     def _first(self, since: float) -> int:
         """Where the rows from `since` on begin, and the one before."""
         rows, width = self._rows, self._width

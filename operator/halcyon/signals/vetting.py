@@ -6,9 +6,19 @@ A record that is not one at all (wrong types where names belong) is refused as a
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, get_args
 
-from halcyon.api.record import MOST_SIZES, BalancerSample, BatchStats, PodSample, PodState, Record, RecordError
+from halcyon.api.record import (
+    MOST_SIZES,
+    BalancerSample,
+    BatchStats,
+    PodSample,
+    PodState,
+    Record,
+    RecordError,
+    SlotLatency,
+)
 
 MOST_WAITING = 1e6
 """More requests than this don't wait in one process: a balancer's queue is bounded at 100,000 by the spec."""
@@ -24,6 +34,10 @@ MOST_ERROR = 2048
 MOST_VERSIONS = 64
 MOST_ROWS = 65536
 """Rows in one batch: the most that a spec allows."""
+MOST_SLOTS = 2
+MOST_BOUNDS = 100
+"""As many counters as a row of HAProxy's has."""
+MOST_MS = 3_600_000
 _STATES = frozenset(get_args(PodState))
 _LIMITS = (
     ("pending", MOST_WAITING),
@@ -57,6 +71,8 @@ def vet(record: Record) -> Vetted:
     absurd = 0
     if balancer is not None and not _plausible(balancer):
         balancer, absurd = None, 1
+    if balancer is not None and not _is_latency(balancer.latency):
+        balancer, absurd = replace(balancer, latency=()), 1
     pods = []
     for pod in record.pods:
         vetted, thrown = _vet_pod(pod, record)
@@ -69,6 +85,23 @@ def _plausible(balancer: BalancerSample) -> bool:
     gauges = (balancer.queued, balancer.inflight, balancer.held)
     counters = (balancer.requests, balancer.refused, balancer.errors)
     return all(_number(g, MOST_WAITING) for g in gauges) and all(_number(c, MOST_COUNTED) for c in counters)
+
+
+def _is_latency(latency: tuple[SlotLatency, ...]) -> bool:
+    """Whether all of it can be true: one that can't makes the others doubtful."""
+    return len(latency) <= MOST_SLOTS and all(
+        _is_short_text(slot.slot)
+        and _is_row(slot.bounds_ms, MOST_MS)
+        and _is_row(slot.counts, MOST_COUNTED)
+        and 0 < len(slot.bounds_ms) < MOST_BOUNDS
+        and len(slot.counts) == len(slot.bounds_ms) + 1
+        and all(low < high for low, high in pairwise((0, *slot.bounds_ms)))
+        for slot in latency
+    )
+
+
+def _is_row(values: object, most: float) -> bool:
+    return isinstance(values, tuple) and all(isinstance(value, int) and _number(value, most) for value in values)
 
 
 def _vet_pod(pod: PodSample, record: Record) -> tuple[PodSample, int]:

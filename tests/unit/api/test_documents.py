@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halcyon.api.plan import BalancerPlan, Collector, PlanError, Slot
-from halcyon.api.record import BalancerSample, PodSample, Record, RecordError
+from halcyon.api.record import BalancerSample, PodSample, Record, RecordError, SlotLatency
 
 COUNTS = st.integers(0, 2**53)
 PLANS = st.builds(
@@ -37,13 +37,17 @@ PODS = st.builds(
     load_error=st.none() | st.text(),
     versions=st.lists(st.text(), max_size=3).map(tuple),
 )
+LATENCY = st.lists(
+    st.builds(SlotLatency, st.text(), st.lists(COUNTS, max_size=3).map(tuple), st.lists(COUNTS, max_size=3).map(tuple)),
+    max_size=2,
+).map(tuple)
 RECORDS = st.builds(
     Record,
     namespace=st.text(),
     name=st.text(),
     agent=st.text(),
     at=TIMES,
-    balancer=st.none() | st.builds(BalancerSample, COUNTS, COUNTS, COUNTS, COUNTS, COUNTS),
+    balancer=st.none() | st.builds(BalancerSample, COUNTS, COUNTS, COUNTS, COUNTS, COUNTS, latency=LATENCY),
     pods=st.lists(PODS, max_size=3).map(tuple),
 )
 PLAN = BalancerPlan("ns", "m", "m", (Slot("a", "m-server-a", 100, 8),), 8, 200, 60000, 30000, None)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from e2e.images.host import prepare
 from halcyon.balancer.haproxy_config import LUA, Listen, Ports
 from halcyon.balancer.runtime_socket import RuntimeSocket
+from tests.ports import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,18 +64,6 @@ def check(text: str) -> str:
     if done.returncode and not said:
         said = [f"rc {done.returncode}: {done.stderr}"]
     return "\n".join(said)
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nothing uses now, on any loopback address."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("0.0.0.0", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
 
 
 class Haproxy:

@@ -14,7 +14,7 @@ from halcyon.api.record import MOST_SIZES, BatchStats, PodSample, Record, Record
 from halcyon.balancer.sensor import MOST_WITH_BATCHES, Sensor, Sighting, record, without_times
 from halcyon.balancer.slots import Endpoint
 from halcyon.balancer.triton import TritonClient, TritonError, parse_batches
-from tests.unit.balancer.real_haproxy import free_ports
+from tests.ports import free_ports
 from tests.unit.balancer.stand_ins import Pod
 
 

@@ -10,13 +10,28 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from halcyon.balancer import latency
-from halcyon.balancer.exposition import METRICS, View, page
+from halcyon.balancer.exposition import View, page
 from halcyon.balancer.haproxy_config import LineKey
-from halcyon.balancer.latency import BOUNDS_MS, Latency
+from halcyon.balancer.latency import BOUNDS_MS, SHOWN_MS, Latency
 from halcyon.balancer.runtime_socket import Reading
 from halcyon.balancer.slots import Endpoint, Observed
+from halcyon.monitoring.agent import METRICS
 
 PAGE = Path(__file__).parents[3] / "docs/reference/agent-metrics.md"
+SLOT_A, SLOT_B = 22, 61
+"""Where the counters of a slot begin in HAProxy's row; those of clients begin at 6."""
+COUNTERS = {
+    SLOT_A: 90,
+    SLOT_A + 1: 4000,
+    SLOT_A + 2: 60,
+    SLOT_A + 3: 30,
+    SLOT_B: 5,
+    6: 80,
+    7: 9000,
+    8: 80,
+    9: 80,
+    10: 70,
+}
 READING = Reading(
     4711,
     "halcyon-0123",
@@ -26,7 +41,8 @@ READING = Reading(
     },
     queued=3,
     requests=100,
-    latency=latency.read({6: 90, 7: 4000, 8: 60, 9: 30, 22: 5}),
+    latency=latency.read(COUNTERS),
+    clients=latency.read_clients(COUNTERS),
 )
 ENDPOINTS = (
     Endpoint("a", "pod-1", "10.0.0.1", serving=True, terminating=False),
@@ -45,6 +61,7 @@ def view(reading: Reading | None = READING, endpoints: tuple[Endpoint, ...] | No
         reloads=2,
         plan_errors=0,
         in_trouble=False,
+        expires={"tls.crt": 1.8e9},
         uplinks=1,
         process=PROCESS,
     )
@@ -99,9 +116,12 @@ def test_a_histogram_has_cumulative_buckets_of_both_slots() -> None:
 
 @given(st.integers(0, 2**32 - 1), st.lists(st.integers(0, 2**32 - 1), min_size=len(BOUNDS_MS), max_size=len(BOUNDS_MS)))
 def test_buckets_rise_whatever_moment_the_counters_were_read_at(answered: int, slower: list[int]) -> None:
-    buckets = Latency(answered, 0, tuple(slower)).buckets
-    assert all(low <= high for (_, low), (_, high) in pairwise(buckets))
-    assert all(0 <= count <= answered for _, count in buckets)
+    read = Latency(BOUNDS_MS, answered, 0, tuple(slower))
+    assert all(low <= high for (_, low), (_, high) in pairwise(read.buckets))
+    assert all(0 <= count <= answered for _, count in read.buckets)
+    assert [bound_s for bound_s, _ in read.buckets] == [bound_ms / 1000 for bound_ms in SHOWN_MS]
+    assert min(read.counts) >= 0
+    assert sum(read.counts) == answered
 
 
 @given(st.text())
@@ -114,7 +134,16 @@ def test_a_label_can_hold_any_text(text: str) -> None:
 
 def test_bounds_rise_and_the_counters_fit_haproxys_row() -> None:
     assert all(low < high for low, high in pairwise(BOUNDS_MS))
+    assert set(SHOWN_MS) <= set(BOUNDS_MS)
     assert latency.COUNTERS <= 100
+
+
+def test_what_clients_met_has_the_wait_in_it() -> None:
+    found = samples(page(view()))
+    assert found["halcyon_agent_request_duration_seconds_bucket", ("0.002",)] == 0
+    assert found["halcyon_agent_request_duration_seconds_bucket", ("0.005",)] == 10
+    assert found["halcyon_agent_request_duration_seconds_sum", ()] == 9.0
+    assert found["halcyon_agent_request_duration_seconds_count", ()] == 80
 
 
 def test_the_reference_has_every_metric_and_no_other() -> None:

@@ -11,6 +11,7 @@ from halcyon.api.plan import BalancerPlan, Slot
 from halcyon.balancer import haproxy_config
 from halcyon.balancer.haproxy_config import ConfigError, LineKey, Listen, Ports, digest, render
 from halcyon.balancer.secret_files import Tls
+from tests.ports import free_ports
 from tests.unit.balancer import real_haproxy
 
 PLAN = BalancerPlan(
@@ -53,7 +54,7 @@ TWO = replace(PLAN, slots=(Slot("a", "digits-server-a", 90, 3), Slot("b", "digit
 @pytest.mark.parametrize("dual_stack", [False, True])
 def test_haproxy_3_accepts_the_configuration_without_a_warning(plan: BalancerPlan, *, dual_stack: bool) -> None:
     placed = {LineKey("a", 1): "10.0.0.7", LineKey("a", 2): "fd00::1:2"}
-    listen = Listen(Ports(*real_haproxy.free_ports(3)), dual_stack, "/tmp/h.sock")
+    listen = Listen(Ports(*free_ports(3)), dual_stack, "/tmp/h.sock")
     assert real_haproxy.check(render(plan, listen=listen, placed=placed)) == ""
 
 

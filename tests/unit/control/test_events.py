@@ -26,6 +26,7 @@ def status(**conditions: tuple[str, str]) -> dict[str, Any]:
 GOOD = {"Accepted": ("True", "Accepted"), "Ready": ("True", "Ready")}
 STARTING = {"Accepted": ("True", "Accepted"), "Ready": ("False", "NoneReady")}
 INVALID = {"Accepted": ("False", "Invalid"), "Ready": ("False", "Invalid"), "Stalled": ("True", "Invalid")}
+TROUBLED = {"BalancerReady": ("True", "BalancerTrouble")}
 FAILED = {"Accepted": ("True", "Accepted"), "Ready": ("False", "LoadFailed"), "Stalled": ("True", "LoadFailed")}
 
 
@@ -48,6 +49,10 @@ FAILED = {"Accepted": ("True", "Accepted"), "Ready": ("False", "LoadFailed"), "S
         (GOOD, FAILED, [("Warning", "LoadFailed")]),
         (FAILED, GOOD, [("Normal", "Ready")]),
         (GOOD, GOOD | {"Ready": ("True", "ScaledToZero")}, []),
+        (GOOD, GOOD | TROUBLED, [("Warning", "BalancerTrouble")]),
+        (GOOD | TROUBLED, GOOD | TROUBLED, []),
+        (GOOD | TROUBLED, GOOD | {"BalancerReady": ("True", "BalancerReady")}, []),
+        (GOOD, GOOD | TROUBLED | {"Ready": ("False", "BalancerTrouble")}, [("Warning", "BalancerTrouble")]),
         (GOOD, GOOD | {"Ready": ("Unknown", "Unknown")}, [("Warning", "Unknown")]),
     ],
 )
@@ -113,6 +118,18 @@ async def test_an_event_says_what_it_is_about_and_is_not_told_again_for_a_while(
     await recorder.tell(resource(), Happening("Warning", "LoadFailed", "another"))
     assert len(kube.objects) == 3
     assert {kind for kind, _, _ in kube.objects} == {EVENT}
+
+
+async def test_an_event_about_the_longest_name_has_one_that_the_api_server_takes() -> None:
+    kube = MemoryKube()
+    long = resource()
+    long["metadata"]["name"] = "a" * 199 + "-" + "b" * 53
+    await Recorder(kube, instance="x", clock=Clock()).tell(long, Happening("Warning", "Invalid", "m"))
+
+    (event,) = kube.objects.values()
+    assert len(event["metadata"]["name"]) <= 253
+    assert "-." not in event["metadata"]["name"]
+    assert event["regarding"]["name"] == long["metadata"]["name"]
 
 
 async def test_an_event_that_cannot_be_written_stops_nobody(caplog: pytest.LogCaptureFixture) -> None:

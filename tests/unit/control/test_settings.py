@@ -95,6 +95,23 @@ def test_a_gpu_budget_is_a_count_and_none_is_no_limit() -> None:
         taken("--gpu-budget=-1")
 
 
+def test_prices_of_gpus_are_by_product_and_a_missing_one_is_not_zero() -> None:
+    assert taken().prices is None
+    made = taken("--gpu-price=NVIDIA-L4=0.80", "--gpu-price=default=2.5", "--currency=EUR").prices
+    assert made is not None
+    assert (made.currency, made.of("NVIDIA-L4"), made.of("NVIDIA-H200")) == ("EUR", 0.8, 2.5)
+    without = taken("--gpu-price=NVIDIA-L4=0").prices
+    assert without is not None
+    assert (without.of("NVIDIA-L4"), without.of(None)) == (0.0, None)
+    for bad, said in (
+        ("2.5", "has no product; good: NVIDIA-L4=0.80"),
+        ("a=-1", "is no price"),
+        ("a=nan", "is no price"),
+    ):
+        with pytest.raises(argparse.ArgumentError, match=said):
+            taken(f"--gpu-price={bad}")
+
+
 def test_the_annotations_of_services_are_beginnings_of_keys_with_a_domain() -> None:
     assert taken().service_annotations == SERVICE_ANNOTATIONS
     assert taken("--service-annotations=").service_annotations == ()

@@ -536,7 +536,7 @@ def test_a_stranger_s_deployment_tells_nothing_of_ours() -> None:
 def test_replicas_are_counted_by_what_they_are() -> None:
     now = deployed({"replicas": 4}, ready=1, starting=2, old=1, troubled={"unschedulable": "no GPU"})
 
-    assert of(now)["replicas"] == {"total": 4, "ready": 2, "updated": 3, "unschedulable": 2}
+    assert of(now)["replicas"] == {"total": 4, "ready": 2, "updated": 3, "unschedulable": 2, "pending": 2}
     assert of(now)["summary"]["ready"] == "2/4"
 
 

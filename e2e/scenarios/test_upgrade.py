@@ -1,0 +1,215 @@
+"""An upgrade of Halcyon and the way back, under load: no model pod restarts, balancers go one by one, no request is lost, and counts stay.
+
+The chart before and the one after are both this one, for a clone of one commit has no other. What makes them two: the version of the chart,
+and all three images under another tag, by which the node has the same content. So the operator's pods are replaced, the balancers with
+them (the agent is the operator's image), and what the model's pods would be made of anew (the fetcher, and Triton, which the model leaves
+to the site) is another thing after the upgrade than it was. What can't be seen so is what a changed operator would do by changed code.
+"""
+
+import json
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.cluster import cluster as clusters
+from e2e.demo import models
+from e2e.demo.coldstart import ColdStart
+from e2e.demo.kube import SYSTEM, Kube, is_ready, wait_for
+from e2e.demo.models import GRPC_PORT, HTTP_PORT
+from e2e.demo.setup import CHART
+from e2e.load.process import RunningLoad
+from e2e.load.settings import Load, Report
+from e2e.scenarios.conftest import NAME as CLUSTER
+from tests import figures
+
+pytestmark = pytest.mark.more
+
+NAME = "upgraded"
+BALANCERS = 2
+NEXT = "next"
+VERSION = "99.0.0"
+IMAGES = {"operator": "halcyon-operator:dev", "balancer": "halcyon-balancer:dev", "triton": "tritonserver-cpu:24.10"}
+"""Of the chart's values."""
+_LIMIT_S = 90
+_TIMEOUT = "--timeout=240s"
+
+
+@dataclass
+class Seen:
+    """The model, as it was at every look while something happened."""
+
+    kube: Kube
+    fewest_balancers: int = BALANCERS
+    most_balancers: int = BALANCERS
+    servers: set[tuple[str, str, int]] = field(default_factory=set)
+    """Uid, image and restarts of each server pod."""
+
+    def look(self) -> None:
+        here = [p for p in self.kube.pods(NAME, "balancer") if not p["metadata"].get("deletionTimestamp")]
+        ready = sum(map(is_ready, here))
+        self.fewest_balancers = min(self.fewest_balancers, ready)
+        self.most_balancers = max(self.most_balancers, len(here))
+        self.servers |= servers(self.kube)
+
+
+def servers(kube: Kube) -> set[tuple[str, str, int]]:
+    return {
+        (pod["metadata"]["uid"], status["image"], status["restartCount"])
+        for pod in kube.pods(NAME, "server")
+        for status in pod["status"]["containerStatuses"]
+    }
+
+
+@contextmanager
+def watched(kube: Kube) -> Iterator[Seen]:
+    """Looked at some times a second while the block runs."""
+    seen, over = Seen(kube), threading.Event()
+    failed: list[BaseException] = []
+
+    def look() -> None:
+        try:
+            while not over.wait(0.2):
+                seen.look()
+        except BaseException as error:  # noqa: BLE001  # told below
+            failed.append(error)
+
+    thread = threading.Thread(target=look, name="looks")
+    thread.start()
+    try:
+        yield seen
+    finally:
+        over.set()
+        thread.join()
+    assert not failed, failed
+
+
+@contextmanager
+def load(kube: Kube) -> Iterator[list[Report]]:
+    """Keep-alive over HTTP and long-lived channels of gRPC, which repeat nothing; their reports are there when the block has ended."""
+    common: dict[str, Any] = {"model": NAME, "clients": 6, "pause_s": 0.02, "duration_s": 600, "channels": 2}
+    reports: list[Report] = []
+    with ExitStack() as stack:
+        loads = (
+            Load(address=kube.must_address(NAME, HTTP_PORT), protocol="http", **common),
+            Load(address=kube.must_address(NAME, GRPC_PORT), protocol="grpc", **common),
+        )
+        running = [stack.enter_context(RunningLoad(each)) for each in loads]
+        for each in running:
+            each.began_s()
+        yield reports
+        reports += [each.stop() for each in running]
+
+
+@pytest.fixture
+def next_chart(tmp_path: Path) -> Path:
+    """The chart with another version."""
+    chart = tmp_path / "halcyon"
+    shutil.copytree(CHART, chart)
+    about = chart / "Chart.yaml"
+    lines = [f"version: {VERSION}" if x.startswith("version:") else x for x in about.read_text().splitlines()]
+    about.write_text("\n".join(lines) + "\n")
+    assert f"version: {VERSION}" in lines
+    return chart
+
+
+@pytest.fixture
+def next_images() -> list[str]:
+    """Values of the chart that name the images by another tag, which the node has from now on."""
+    place = clusters.get(CLUSTER).place
+    ctr = ["ctr", "--address", str(place.containerd_socket), "--namespace", "k8s.io", "images", "tag", "--force"]
+    for image in IMAGES.values():
+        name = f"localhost/{image}"
+        subprocess.run([*ctr, name, f"{name.rpartition(':')[0]}:{NEXT}"], check=True, capture_output=True)
+    return [f"--set-string=images.{image}.tag={NEXT}" for image in IMAGES]
+
+
+def _model() -> dict[str, Any]:
+    document = models.variant(NAME, replicas=1, gpus=0)
+    document["spec"]["traffic"] = {"balancerReplicas": BALANCERS, "drain": "2s"}
+    # Triton is left to the site.
+    del document["spec"]["runtime"]["image"]
+    return document
+
+
+def _wait_until(kube: Kube, tag: str) -> None:
+    """Until every balancer is of the images of this tag, ready, and no other is left."""
+
+    def are() -> bool:
+        pods = kube.pods(NAME, "balancer")
+        images = {c["image"] for p in pods for c in (*p["spec"]["containers"], *p["spec"].get("initContainers", ()))}
+        return len(pods) == BALANCERS and all(map(is_ready, pods)) and {i.rpartition(":")[2] for i in images} == {tag}
+
+    wait_for(are, what=f"balancers of {tag}", limit_s=_LIMIT_S)
+
+
+def _release(kube: Kube) -> dict[str, Any]:
+    [release] = json.loads(kube.helm("list", f"--namespace={SYSTEM}", "--output=json"))
+    return dict(release)
+
+
+def test_an_upgrade_and_the_way_back_restart_no_model_and_lose_nothing(
+    kube: Kube,
+    digits: ColdStart,  # noqa: ARG001  # it comes first
+    next_chart: Path,
+    next_images: list[str],
+) -> None:
+    came_from = _release(kube)
+    kube.apply(_model())
+    try:
+        models.wait_until_served(kube, NAME)
+        # A count that is not the manifest's: no upgrade may take it back.
+        kube("scale", f"modeldeployment/{NAME}", "--replicas=2")
+        models.wait_until_served(kube, NAME, replicas=2)
+        _wait_until(kube, "dev")
+        before, revision = servers(kube), _revision(kube)
+        assert len(before) == 2
+
+        began_s = time.monotonic()
+        with watched(kube) as seen, load(kube) as reports:
+            kube.helm(
+                "upgrade",
+                "halcyon",
+                str(next_chart),
+                f"--namespace={SYSTEM}",
+                "--reuse-values",
+                "--wait",
+                _TIMEOUT,
+                *next_images,
+            )
+            assert _release(kube)["chart"] == f"halcyon-{VERSION}"
+            _wait_until(kube, NEXT)
+            upgraded_s = time.monotonic() - began_s
+            kube.helm(
+                "rollback",
+                "halcyon",
+                came_from["revision"],
+                f"--namespace={SYSTEM}",
+                "--wait",
+                _TIMEOUT,
+            )
+            assert _release(kube)["chart"] == came_from["chart"]
+            _wait_until(kube, "dev")
+        took_s = time.monotonic() - began_s
+
+        assert seen.servers == before
+        assert _revision(kube) == revision
+        assert (seen.fewest_balancers, seen.most_balancers) == (BALANCERS, BALANCERS + 1)
+        assert [report.failed for report in reports] == [0, 0], reports
+        assert min(report.answered for report in reports) > 100
+        figures.record("upgrade", upgraded_s)
+        figures.record("upgrade_and_rollback", took_s)
+        figures.record("upgrade_requests", sum(report.answered for report in reports))
+    finally:
+        models.delete(kube, NAME, wait=False)
+
+
+def _revision(kube: Kube) -> Any:
+    return ((kube.model(NAME) or {}).get("status") or {}).get("revision")

@@ -1,0 +1,42 @@
+"""Whether the accepted spec is the one that was accepted. Pure.
+
+It lies in a ConfigMap, which tenants may edit: with a spec that is refused beside it, whatever is written there would be in force. So
+its digest stands on the newest ControllerRevision, which they may not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+
+from halcyon.api.parse import SpecError, parse
+from halcyon.api.spec import Spec
+from halcyon.control.client import Object
+from halcyon.render import balancer
+from halcyon.render.revision import Revision
+
+
+def text(spec: Spec) -> str:
+    """A spec as its ConfigMap has it: without the count, which changes by itself."""
+    return json.dumps(spec.model_copy(update={"replicas": 1}).to_dict(), sort_keys=True, separators=(",", ":"))
+
+
+def of(accepted: str) -> str:
+    """What stands on the record of the revision that was asked for when this was accepted."""
+    return hashlib.sha256(accepted.encode()).hexdigest()
+
+
+def read(name: str, config_map: Object, revisions: Iterable[Revision]) -> Spec | None:
+    """The accepted spec in a ConfigMap; None where there is none, or where it isn't what was accepted.
+
+    A record without a seal is of an earlier version of the operator: it says nothing of it. Without any record nothing was accepted.
+    """
+    newest = max(revisions, key=lambda r: r.number, default=None)
+    try:
+        accepted = config_map["data"][balancer.ACCEPTED_KEY]
+        if newest is None or (newest.seal and newest.seal != of(accepted)):
+            return None
+        return parse(name, json.loads(accepted))
+    except (SpecError, KeyError, ValueError):
+        return None

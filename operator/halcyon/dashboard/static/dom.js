@@ -1,0 +1,41 @@
+// Elements and texts. Everything that comes from the cluster goes in as text, never as markup.
+
+/**
+ * An element with attributes, listeners (`onclick`) and children; what is null or false is left out.
+ * @param {string} name
+ * @param {Record<string, any>} [attributes]
+ * @param {...(Node | string | number | null | false)} children
+ * @returns {HTMLElement}
+ */
+export function h(name, attributes = {}, ...children) {
+  return filled(document.createElement(name), attributes, children);
+}
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/** The same for SVG. @returns {SVGElement} */
+export function svg(name, attributes = {}, ...children) {
+  return filled(document.createElementNS(SVG, name), attributes, children);
+}
+
+function filled(element, attributes, children) {
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
+    else element.setAttribute(key, value === true ? "" : String(value));
+  }
+  element.append(...children.filter((child) => child !== null && child !== false && child !== undefined).map((child) => (typeof child === "number" ? String(child) : child)));
+  return element;
+}
+
+/** Sets an element's text where it is another one: a text that is set anew is read aloud anew. */
+export function say(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+/** Replaces the children where the new ones say something else: a selection of text and the focus stay. */
+export function refill(element, ...children) {
+  const fresh = element.cloneNode(false);
+  fresh.append(...children);
+  if (!fresh.isEqualNode(element)) element.replaceChildren(...fresh.childNodes);
+}

@@ -1,0 +1,51 @@
+// Numbers and times as people read them. What isn't known is a dash, never 0.
+
+export const NONE = "–";
+
+/** @param {number | null | undefined} value */
+export function number(value, digits = 3) {
+  if (value === null || value === undefined) return NONE;
+  if (Math.abs(value) >= 10000) return new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 }).format(value);
+  return new Intl.NumberFormat("en", { maximumSignificantDigits: digits, useGrouping: false }).format(value);
+}
+
+export function percent(value) {
+  return value === null || value === undefined ? NONE : `${number(value, 2)} %`;
+}
+
+export function millis(value) {
+  if (value === null || value === undefined) return NONE;
+  return value >= 1000 ? `${number(value / 1000)} s` : `${number(value)} ms`;
+}
+
+/** @param {number | null} seconds */
+export function duration(seconds) {
+  if (seconds === null || seconds === undefined) return NONE;
+  if (seconds < 1) return "< 1 s";
+  if (seconds < 120) return `${Math.round(seconds)} s`;
+  if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
+  return seconds < 172800 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86400)} d`;
+}
+
+/** Seconds since 1970 as a time of day, with the day where it isn't today. */
+export function clock(at) {
+  if (!at) return NONE;
+  const when = new Date(at * 1000);
+  const time = when.toLocaleTimeString("en-GB");
+  return when.toDateString() === new Date().toDateString() ? time : `${when.toLocaleDateString("en-CA")} ${time}`;
+}
+
+/** Kubernetes' own form -> seconds since 1970; null where there is none. */
+export function seconds(stamp) {
+  const at = Date.parse(stamp || "");
+  return Number.isNaN(at) ? null : at / 1000;
+}
+
+export function age(stamp) {
+  const at = seconds(stamp);
+  return at === null ? NONE : duration(Math.max(Date.now() / 1000 - at, 0));
+}
+
+export function plural(count, word) {
+  return `${count} ${word}${count === 1 ? "" : "s"}`;
+}

@@ -1,0 +1,221 @@
+"""Grafana's dashboards, as values, and the JSON that Grafana 9.5 and newer take. Which there are stands in `boards`.
+
+A panel says what it shows, in which unit, and what each line is. Its queries name models by the labels `namespace` and
+`model_deployment`, and choose them by the variables of the dashboard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+Json = dict[str, Any]
+Unit = Literal["short", "reqps", "s", "percentunit", "bytes", "none", "ops", "dateTimeFromNow"]
+"""Grafana's own names: a number, requests per second, seconds, a ratio as percent, bytes, a text, operations per second, an age."""
+Kind = Literal["timeseries", "stat", "table", "state-timeline"]
+
+COLUMNS: Final = 24
+SOURCE: Final[Json] = {"type": "prometheus", "uid": "${datasource}"}
+SCHEMA_VERSION: Final = 38
+
+
+@dataclass(frozen=True)
+class Query:
+    """One query of a panel."""
+
+    expression: str
+    """PromQL, in which the variables of the dashboard and $__rate_interval may stand."""
+    legend: str
+    """Grafana's template of labels: `{{pod}}`."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One panel."""
+
+    title: str
+    description: str
+    queries: tuple[Query, ...]
+    unit: Unit = "short"
+    kind: Kind = "timeseries"
+    width: int = 8
+    height: int = 8
+    stacked: bool = False
+    limits: Mapping[float, str] = field(default_factory=dict)
+    """Colours from a value on; green below the first."""
+    hidden: tuple[str, ...] = ()
+    """Labels that a table leaves out."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """Panels below a line with a title, from left to right."""
+
+    title: str
+    panels: tuple[Panel, ...]
+
+
+@dataclass(frozen=True)
+class Variable:
+    """What a reader chooses at the top."""
+
+    name: str
+    label: str
+    expression: str
+    """As `label_values(METRIC, LABEL)`."""
+    several: bool = True
+
+
+@dataclass(frozen=True)
+class Board:
+    """One dashboard."""
+
+    uid: str
+    title: str
+    description: str
+    rows: tuple[Row, ...]
+    variables: tuple[Variable, ...] = ()
+
+    @property
+    def panels(self) -> Iterator[Panel]:
+        """Every panel, in order."""
+        for row in self.rows:
+            yield from row.panels
+
+
+def dashboard(board: Board) -> Json:
+    """As Grafana takes it."""
+    return {
+        "uid": board.uid,
+        "title": board.title,
+        "description": board.description,
+        "tags": ["halcyon"],
+        "schemaVersion": SCHEMA_VERSION,
+        "version": 1,
+        "editable": True,
+        "graphTooltip": 1,
+        "time": {"from": "now-1h", "to": "now"},
+        "refresh": "30s",
+        "timezone": "browser",
+        "links": [_link()],
+        "annotations": {"list": []},
+        "templating": {"list": [_source(), *map(_variable, board.variables)]},
+        "panels": list(_laid_out(board.rows)),
+    }
+
+
+def _laid_out(rows: Iterable[Row]) -> Iterator[Json]:
+    """Panels with their places; those that don't fit beside the others begin a line."""
+    number, top = 0, 0
+    for row in rows:
+        number += 1
+        yield {"id": number, "type": "row", "title": row.title, "collapsed": False, "panels": []} | _place(
+            0, top, 24, 1
+        )
+        top += 1
+        left = deepest = 0
+        for panel in row.panels:
+            if left + panel.width > COLUMNS:
+                top, left, deepest = top + deepest, 0, 0
+            number += 1
+            yield _panel(panel, number) | _place(left, top, panel.width, panel.height)
+            left, deepest = left + panel.width, max(deepest, panel.height)
+        top += deepest
+
+
+def _place(left: int, top: int, width: int, height: int) -> Json:
+    return {"gridPos": {"x": left, "y": top, "w": width, "h": height}}
+
+
+def _panel(panel: Panel, number: int) -> Json:
+    at_once = panel.kind in {"table", "stat"}
+    return {
+        "id": number,
+        "type": panel.kind,
+        "title": panel.title,
+        "description": panel.description,
+        "datasource": SOURCE,
+        "fieldConfig": {"defaults": _defaults(panel), "overrides": []},
+        "options": _options(panel),
+        "targets": [_target(query, letter, panel, at_once=at_once) for query, letter in _lettered(panel.queries)],
+        "transformations": _transformations(panel),
+    }
+
+
+def _lettered(queries: Sequence[Query]) -> Iterator[tuple[Query, str]]:
+    return zip(queries, "ABCDEFGHIJKLMNOP", strict=False)
+
+
+def _target(query: Query, letter: str, panel: Panel, *, at_once: bool) -> Json:
+    return {
+        "refId": letter,
+        "datasource": SOURCE,
+        "editorMode": "code",
+        "expr": query.expression,
+        "legendFormat": query.legend,
+        "instant": at_once,
+        "range": not at_once,
+        "format": "table" if panel.kind == "table" else "time_series",
+    }
+
+
+def _defaults(panel: Panel) -> Json:
+    steps = [{"color": "green", "value": None}, *({"color": c, "value": v} for v, c in sorted(panel.limits.items()))]
+    made: Json = {"unit": panel.unit, "thresholds": {"mode": "absolute", "steps": steps}}
+    if panel.kind == "timeseries":
+        stacking = {"mode": "normal" if panel.stacked else "none", "group": "A"}
+        drawn = {"lineWidth": 1, "fillOpacity": 30 if panel.stacked else 0, "showPoints": "never", "spanNulls": False}
+        made |= {"min": 0, "custom": {"stacking": stacking, **drawn}}
+    if panel.kind in {"stat", "state-timeline"} and panel.limits:
+        made["color"] = {"mode": "thresholds"}
+    return made
+
+
+def _options(panel: Panel) -> Json:
+    if panel.kind == "timeseries":
+        legend = {"displayMode": "list", "placement": "bottom", "showLegend": True}
+        return {"legend": legend, "tooltip": {"mode": "multi", "sort": "desc"}}
+    if panel.kind == "stat":
+        counted = {"calcs": ["lastNotNull"], "fields": "", "values": False}
+        return {"reduceOptions": counted, "colorMode": "value", "graphMode": "none", "textMode": "auto"}
+    if panel.kind == "state-timeline":
+        return {"mergeValues": True, "showValue": "never", "legend": {"displayMode": "list", "placement": "bottom"}}
+    return {"showHeader": True, "cellHeight": "sm"}
+
+
+def _transformations(panel: Panel) -> list[Json]:
+    """Tables: one line per series, without the columns that say nothing."""
+    if panel.kind != "table":
+        return []
+    names = {f"Value #{letter}": query.legend for query, letter in _lettered(panel.queries)}
+    if len(panel.queries) == 1:
+        names = {"Value": panel.queries[0].legend}
+    hidden = dict.fromkeys(("Time", "__name__", *panel.hidden), True)
+    organized = {"id": "organize", "options": {"excludeByName": hidden, "renameByName": names}}
+    return [{"id": "merge", "options": {}}, organized] if len(panel.queries) > 1 else [organized]
+
+
+def _source() -> Json:
+    return {"name": "datasource", "label": "Prometheus", "type": "datasource", "query": "prometheus", "hide": 0}
+
+
+def _variable(variable: Variable) -> Json:
+    everything = {"includeAll": True, "allValue": ".*", "current": {"text": "All", "value": "$__all"}}
+    return {
+        "name": variable.name,
+        "label": variable.label,
+        "type": "query",
+        "datasource": SOURCE,
+        "query": {"query": variable.expression, "refId": variable.name},
+        "definition": variable.expression,
+        "refresh": 2,
+        "sort": 1,
+        "multi": variable.several,
+        "hide": 0,
+        **(everything if variable.several else {}),
+    }
+
+
+def _link() -> Json:
+    return {"title": "Halcyon", "type": "dashboards", "tags": ["halcyon"], "asDropdown": True, "keepTime": True}

@@ -1,0 +1,71 @@
+"""What the tests in a browser share: a cluster, a fleet of 5,000 models with two operators beside it, and the browser.
+
+Run by `make test-browser`; without Playwright there is nothing to collect.
+"""
+
+import os
+from collections.abc import Iterator
+from importlib.util import find_spec
+
+import pytest
+
+from tests.browser.fleet import Fleet, filled
+from tests.integration.conftest import cluster, kubectl, namespace
+from tests.integration.operator_process import Operator, running
+from tests.integration.operator_space import Space
+from tests.ports import free_ports
+
+__all__ = ["cluster", "kubectl", "namespace"]
+
+if find_spec("playwright") is None:
+    collect_ignore_glob = ["test_*.py"]
+else:
+    from playwright.sync_api import Browser, Page, sync_playwright
+
+    @pytest.fixture(scope="session")
+    def browser() -> Iterator[Browser]:
+        """The system's Chromium."""
+        with sync_playwright() as playwright:
+            flags = ["--no-sandbox"] if os.geteuid() == 0 else []
+            found = playwright.chromium.launch(executable_path=os.environ["HALCYON_CHROMIUM"], args=flags)
+            yield found
+            found.close()
+
+    @pytest.fixture
+    def bare(browser: Browser) -> Iterator[Page]:
+        """A page of its own context."""
+        context = browser.new_context(viewport={"width": 1280, "height": 800}, reduced_motion="reduce")
+        yield context.new_page()
+        context.close()
+
+    @pytest.fixture
+    def page(bare: Page) -> Iterator[Page]:
+        """The same. At its end nothing may have been complained of in the console."""
+        complaints: list[str] = []
+        bare.on("console", lambda said: complaints.append(said.text) if said.type in {"error", "warning"} else None)
+        bare.on("pageerror", lambda error: complaints.append(str(error)))
+        yield bare
+        assert complaints == []
+
+
+@pytest.fixture(scope="session")
+def fleet(cluster, tmp_path_factory) -> Iterator[Fleet]:  # noqa: ANN001  # fixtures of another module
+    """5,000 models, and two standbys that know them: one with the dashboard, one without, to compare."""
+    with filled(cluster, tmp_path_factory.mktemp("fleet")) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def leader(cluster, tmp_path_factory) -> Iterator[Operator]:  # noqa: ANN001
+    """An operator that works in one namespace, `live`, and shows it on localhost."""
+    Space(cluster.api, "live").make()
+    more = ("--dashboard=localhost", f"--dashboard-port={free_ports(1)[0]}")
+    with running(cluster, tmp_path_factory.mktemp("leader"), watch="live", more=more) as started:
+        yield started
+
+
+@pytest.fixture
+def live(cluster, leader: Operator) -> Space:  # noqa: ANN001
+    """The leader's namespace."""
+    assert leader.process is not None
+    return Space(cluster.api, "live")

@@ -1,0 +1,167 @@
+"""What no child of a ModelDeployment may ever have, whatever its spec says: the operator's own limits, which no policy loosens.
+
+Written from the threat model (docs/concepts/security.md), not from the builders: what isn't known here is forbidden.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tests.unit.render.pod_security import violations
+
+Object = dict[str, Any]
+
+KINDS = {
+    "ConfigMap", "ControllerRevision", "Deployment", "GRPCRoute", "HTTPRoute", "HorizontalPodAutoscaler", "PodDisruptionBudget",
+    "Role", "RoleBinding", "Service", "ServiceAccount",
+}  # fmt: skip
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_POD = {
+    "automountServiceAccountToken", "containers", "enableServiceLinks", "imagePullSecrets", "initContainers", "nodeSelector",
+    "priorityClassName", "runtimeClassName", "securityContext", "serviceAccountName", "terminationGracePeriodSeconds", "tolerations",
+    "topologySpreadConstraints", "volumes",
+}  # fmt: skip
+_CONTAINER = {
+    "args", "command", "env", "image", "lifecycle", "livenessProbe", "name", "ports", "readinessProbe", "resources", "restartPolicy",
+    "securityContext", "startupProbe", "volumeMounts",
+}  # fmt: skip
+_VOLUMES = {"configMap", "emptyDir", "persistentVolumeClaim", "projected", "secret"}
+_SERVICE = {
+    "clusterIP", "loadBalancerSourceRanges", "ports", "publishNotReadyAddresses", "selector", "sessionAffinity", "trafficDistribution",
+    "type",
+}  # fmt: skip
+_OUR_LABELS = {
+    "app.kubernetes.io/component", "app.kubernetes.io/managed-by", "serving.halcyon.dev/model-deployment", "serving.halcyon.dev/revision",
+    "serving.halcyon.dev/slot",
+}  # fmt: skip
+_RESERVED = ("LD_", "NVIDIA_", "CUDA_", "KUBERNETES_", "AIP_", "PYTHON")
+_TRITON = {
+    "--model-repository", "--model-control-mode", "--exit-on-error", "--exit-timeout-secs", "--metrics-interval-ms",
+    "--http-restricted-api", "--grpc-restricted-protocol", "--grpc-max-connection-age", "--grpc-max-connection-age-grace",
+}  # fmt: skip
+_RIGHTS = {("", "configmaps"), ("discovery.k8s.io", "endpointslices")}
+
+
+def found(obj: Object, *, namespace: str, name: str) -> Iterator[str]:
+    """What a child of `namespace/name` has and must not have, a sentence each. As it is written, without the API server's defaults."""
+    kind, meta = obj["kind"], obj["metadata"]
+    where = f"{kind} {meta['name']}"
+    if kind not in KINDS:
+        yield f"{where}: of a kind that nobody makes"
+    if meta.get("namespace") != namespace:
+        yield f"{where}: in namespace {meta.get('namespace')}"
+    if not (_SUBDOMAIN if kind in {"ConfigMap", "HTTPRoute", "GRPCRoute"} else _LABEL).fullmatch(meta["name"]):
+        yield f"{where}: no name"
+    if not meta["name"].startswith(name):
+        yield f"{where}: not of {name}"
+    yield from (f"{where}: label {key}" for key in meta.get("labels", {}) if key not in _OUR_LABELS)
+    yield from (f"{where}: label {k}={v!r}" for k, v in meta.get("labels", {}).items() if len(v) > 63)
+    yield from (f"{where}: {said}" for said in _of_kind(obj, namespace, name))
+
+
+def _of_kind(obj: Object, namespace: str, name: str) -> Iterator[str]:
+    check = _CHECKS.get(obj["kind"])
+    return iter(()) if check is None else check(obj, namespace, name)
+
+
+def _deployment(obj: Object, _: str, name: str) -> Iterator[str]:
+    return pod(obj["spec"]["template"], name=name)
+
+
+def _record(obj: Object, _: str, name: str) -> Iterator[str]:
+    return pod(obj["data"]["template"], name=name)
+
+
+def _service(obj: Object, _: str, name: str) -> Iterator[str]:
+    spec = obj["spec"]
+    yield from (f"field {key}" for key in spec.keys() - _SERVICE)
+    if spec.get("type", "ClusterIP") not in {"ClusterIP", "NodePort", "LoadBalancer"}:
+        yield f"type {spec['type']}"
+    if spec.get("clusterIP", "None") != "None" or spec["selector"].get("serving.halcyon.dev/model-deployment") != name:
+        yield f"leads to {spec.get('clusterIP')} {spec['selector']}"
+
+
+def _role(obj: Object, _: str, name: str) -> Iterator[str]:
+    for rule in obj["rules"]:
+        rights = {(group, resource) for group in rule["apiGroups"] for resource in rule["resources"]}
+        named = ("", "configmaps") not in rights or rule.get("resourceNames") == [f"{name}-balancer"]
+        if not rights <= _RIGHTS or not set(rule["verbs"]) <= {"get", "list", "watch"} or not named:
+            yield f"right {rule}"
+
+
+def _binding(obj: Object, namespace: str, name: str) -> Iterator[str]:
+    own = {"kind": "ServiceAccount", "name": f"{name}-balancer", "namespace": namespace}
+    if obj["subjects"] != [own] or (obj["roleRef"]["kind"], obj["roleRef"]["name"]) != ("Role", own["name"]):
+        yield f"grants {obj['roleRef']} to {obj['subjects']}"
+
+
+def _route(obj: Object, namespace: str, name: str) -> Iterator[str]:
+    for backend in (backend for rule in obj["spec"]["rules"] for backend in rule["backendRefs"]):
+        local = backend.get("namespace", namespace) == namespace and backend.get("kind", "Service") == "Service"
+        if not local or not backend["name"].startswith(name):
+            yield f"leads to {backend}"
+
+
+def _scaler(obj: Object, _: str, name: str) -> Iterator[str]:
+    if obj["spec"]["scaleTargetRef"]["name"] != name:
+        yield f"scales {obj['spec']['scaleTargetRef']}"
+
+
+_CHECKS: dict[str, Callable[[Object, str, str], Iterator[str]]] = {
+    "Deployment": _deployment,
+    "ControllerRevision": _record,
+    "Service": _service,
+    "Role": _role,
+    "RoleBinding": _binding,
+    "HTTPRoute": _route,
+    "GRPCRoute": _route,
+    "HorizontalPodAutoscaler": _scaler,
+}
+
+
+def pod(template: Object, *, name: str) -> Iterator[str]:
+    """What a pod template has and must not have."""
+    spec = template["spec"]
+    yield from violations(template)
+    yield from (f"label {key}" for key in template["metadata"]["labels"] if key not in _OUR_LABELS)
+    yield from (f"annotation {key}" for key in template["metadata"].get("annotations", {}))
+    yield from (f"pod field {key}" for key in spec.keys() - _POD)
+    if spec.get("automountServiceAccountToken") is not False:
+        yield "a token is mounted"
+    if spec.get("serviceAccountName", f"{name}-balancer") != f"{name}-balancer":
+        yield f"service account {spec['serviceAccountName']}"
+    yield from (f"volume {volume}" for volume in spec["volumes"] if not _is_harmless(volume))
+    tokens = {volume["name"] for volume in spec["volumes"] if _has_token(volume)}
+    if tokens and "serviceAccountName" not in spec:
+        yield f"tokens {tokens}"
+    for container in (*spec["initContainers"], *spec["containers"]):
+        yield from (f"{container['name']}: {said}" for said in _container(container, tokens))
+
+
+def _is_harmless(volume: Object) -> bool:
+    read_only = volume.get("persistentVolumeClaim", {"readOnly": True}).get("readOnly")
+    return set(volume) - {"name"} <= _VOLUMES and bool(read_only)
+
+
+def _has_token(volume: Object) -> bool:
+    return any("serviceAccountToken" in source for source in volume.get("projected", {}).get("sources", ()))
+
+
+def _container(container: Object, tokens: set[str]) -> Iterator[str]:
+    yield from (f"field {key}" for key in container.keys() - _CONTAINER)
+    yield from (f"variable {e['name']}" for e in container.get("env", ()) if e["name"].startswith(_RESERVED))
+    if container["name"] not in {"fetch", "triton", "agent", "haproxy"}:
+        yield "of a name that nobody gives"
+    if not container["securityContext"].get("readOnlyRootFilesystem"):
+        yield "writes to its image"
+    if container["name"] != "agent" and tokens & {mount["name"] for mount in container["volumeMounts"]}:
+        yield "has a token"
+    if container["name"] == "triton":
+        given = {argument.partition("=")[0] for argument in container["args"]}
+        # In any other mode whoever reaches the API loads what he likes.
+        fixed = "--model-control-mode=none" in container["args"]
+        if container["command"] != ["tritonserver"] or not given <= _TRITON or not fixed:
+            yield f"runs {container['command']} {container['args']}"

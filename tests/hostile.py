@@ -1,0 +1,365 @@
+"""Seventy inputs by which people try to get past an operator, as rows: what is tried, and what must come of it.
+
+The rows are those of the project's research on what went wrong in other operators, in its order and numbers; where a row names a
+field that this resource hasn't, that there is none is what it tries. Each is tried with admission on (the CRD's rules and the site's
+policy) and off (an API server that stores whatever it is given), by tests/integration/test_hostile.py.
+
+    admission    it must
+    on           be refused by the API server, in these words; or, where only the operator can tell, not be accepted
+    off          not be accepted by the operator, in these words, and make nothing
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from typing import Any
+
+Document = dict[str, Any]
+
+DIGEST = "sha256:" + "a" * 64
+POLICY: Document = {
+    "images": {"registries": ["registry.example.com/ml"], "pinned": "Tag"},
+    "triton": {"refuseBelow": "26.03", "warnBelow": "26.07"},
+    "models": {"backends": ["onnxruntime", "tensorrt"], "secrets": ["models-*"]},
+    "pods": {
+        "priorityClasses": ["models"],
+        "runtimeClasses": ["nvidia"],
+        "nodeSelectors": ["pool=models"],
+        "tolerations": ["nvidia.com/gpu", "dedicated=models"],
+    },
+    "limits": {"replicas": 64, "gpusPerModel": 16, "gpusPerNamespace": 24},
+    "traffic": {
+        "serviceTypes": ["ClusterIP", "LoadBalancer"],
+        "gateways": ["infra/edge"],
+        "hostnames": ["*.{namespace}.models.example.com"],
+    },
+}
+"""Of the site that the rows are tried at."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One ModelDeployment that must not be accepted."""
+
+    spec: Document
+    on: str
+    """What the API server says of it; empty: it can't tell, and the operator says `off`."""
+    off: str
+    """What the operator says of it."""
+    name: str = ""
+    """Empty: any."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the table."""
+
+    number: int
+    tried: str
+    attempts: tuple[Attempt, ...] = ()
+    deed: str = ""
+    """A function of test_hostile.py that tries what is more than a spec."""
+    beside: tuple[str, ...] = field(default=())
+    """Tests that try more of it where it takes a pod, a balancer or a fetcher: `file::name`."""
+
+
+def spec(path: str = "", value: Any = None) -> Document:
+    """A spec that is right, with one field set."""
+    made: Document = {
+        "model": {
+            "source": {"configMap": {"name": "files", "items": [{"key": "config.pbtxt", "path": "config.pbtxt"}]}}
+        },
+        "runtime": {"gpu": {"count": 0}},
+    }
+    if path:
+        part = made
+        *parents, last = path.split(".")
+        for parent in parents:
+            part = part.setdefault(parent, {})
+        part[last] = copy.deepcopy(value)
+    return made
+
+
+def unknown(path: str, value: Any) -> Attempt:
+    """A field that there isn't."""
+    return Attempt(spec(path, value), f'unknown field "spec.{path}"', f"spec.{path} is not a field")
+
+
+def bad(path: str, value: Any, on: str, off: str = "") -> Attempt:
+    """A field with a value that it can't have; both name the field."""
+    return Attempt(spec(path, value), on or f"spec.{path}", off or f"spec.{path}")
+
+
+def both(path: str, value: Any, words: str) -> Attempt:
+    """A value that both refuse in the same words."""
+    return Attempt(spec(path, value), words, words)
+
+
+def named(name: str) -> Attempt:
+    """A name that there can't be."""
+    return Attempt(spec(), "metadata.name", f"metadata.name is '{name}'", name=name)
+
+
+CLAIM = "model.source"
+_MATCH = "in body should match"
+_ENV = ("LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONPATH", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES",
+        "CUDA_VISIBLE_DEVICES", "AIP_MODE", "KUBERNETES_SERVICE_HOST")  # fmt: skip
+_ARGS = ("--model-control-mode=explicit", "--log-file=/etc/x", "--allow-sagemaker", "--backend-directory", "--repoagent-directory",
+         "--cache-directory", "--http-address", "--model-repo")  # fmt: skip
+
+
+def _claim(claim: str, **more: Any) -> Document:
+    return {"persistentVolumeClaim": {"claimName": claim, **more}}
+
+
+def _deep(levels: int) -> Document:
+    made: Document = {}
+    for _ in range(levels):
+        made = {"a": made}
+    return made
+
+
+def _gateway(**fields: Any) -> Document:
+    return {"name": "edge", "namespace": "infra", **fields}
+
+
+ROWS: tuple[Row, ...] = (
+    Row(1, "the node's network and processes", (
+        unknown("podTemplate", {"spec": {"hostNetwork": True, "hostPID": True, "hostIPC": True}}),
+        unknown("runtime.hostNetwork", True),
+    )),
+    Row(2, "privileges", (
+        unknown("runtime.securityContext", {"privileged": True, "capabilities": {"add": ["SYS_ADMIN"]}, "procMount": "Unmasked"}),
+    )),
+    Row(3, "the node's files", (
+        unknown("runtime.volumes", [{"name": "root", "hostPath": {"path": "/"}}]),
+        unknown(f"{CLAIM}.hostPath", {"path": "/var/run/docker.sock"}),
+    )),
+    Row(4, "root", (unknown("runtime.runAsUser", 0), unknown("runtime.runAsNonRoot", False))),
+    Row(5, "somebody's service account", (
+        unknown("runtime.serviceAccountName", "cluster-admin-sa"), unknown("serviceAccountName", "cluster-admin-sa"),
+    )),
+    Row(6, "a Secret of another namespace", (
+        bad("runtime.env", [{"name": "A", "secretKeyRef": {"name": "x", "key": "k", "namespace": "kube-system"}}],
+            'unknown field "spec.runtime.env[0].secretKeyRef.namespace"', "spec.runtime.env[0].secretKeyRef.namespace is not a field"),
+        bad("runtime.env", [{"name": "A", "secretKeyRef": {"name": "kube-system/x", "key": "k"}}], _MATCH,
+            "spec.runtime.env[0].secretKeyRef.name is"),
+        bad("traffic.tls", {"secretName": "kube-system/x"}, _MATCH, "spec.traffic.tls.secretName is"),
+    )),
+    Row(7, "the operator's own key", (
+        both("runtime.env", [{"name": "A", "secretKeyRef": {"name": "halcyon-tls", "key": "tls.key"}}], "names the Secrets halcyon-tls"),
+        both("traffic.tls", {"secretName": "halcyon-tls"}, "names the Secrets halcyon-tls"),
+    ), deed="own_key"),
+    Row(8, "a claim of another namespace", (
+        bad(CLAIM, _claim("../x"), _MATCH, "persistentVolumeClaim.claimName is"),
+        bad(CLAIM, _claim("other/x"), _MATCH, "persistentVolumeClaim.claimName is"),
+        bad(CLAIM, _claim("x", namespace="other"), "unknown field", "persistentVolumeClaim.namespace is not a field"),
+    )),
+    Row(9, "names that are too long for what they become", (named("x" * 53), named("x" * 64), named("x" * 253))),
+    Row(10, "names with dots", (named("a.b"),)),
+    Row(11, "PromQL in a model's name", (bad("model.name", 'x"} or vector(1) or nv_inference_count{model="', _MATCH),)),
+    Row(12, "lines and control characters in a model's name", tuple(
+        bad("model.name", f"a{character}b", _MATCH) for character in ("\n", "\r", "\t", "\0", "\u2028")
+    )),
+    Row(13, "letters that look like others in a model's name", tuple(
+        bad("model.name", name, _MATCH) for name in ("digits\u202e", "d\u0456gits", "dig\u200bits")
+    )),
+    Row(14, "paths in a model's name", (*tuple(bad("model.name", name, _MATCH) for name in ("..", "a/../../etc", "-digits", "/etc")), bad(CLAIM, _claim("x", path="../../etc"), _MATCH, "persistentVolumeClaim.path is"))),
+    Row(15, "versions that are none", tuple(
+        bad("model.versions", {"specific": [version]}, "spec.model.versions.specific") for version in (-1, 0, 999999999999, "01")
+    )),
+    Row(16, "a file of the node as a model", (unknown(f"{CLAIM}.uri", "file:///etc/shadow"), unknown("model.uri", "file:///etc/shadow"))),
+    Row(17, "addresses of the cluster's inside as a model", tuple(
+        unknown(f"{CLAIM}.uri", uri)
+        for uri in ("https://169.254.169.254/latest/meta-data", "http://[::1]:6443", "http://2130706433", "https://rebind.example")
+    )),
+    Row(18, "a password in an address", (unknown(f"{CLAIM}.uri", "https://user:pass@host/x"),)),
+    Row(19, "commands in an address or a path", (unknown(f"{CLAIM}.uri", "s3://bucket/$(reboot)"), *tuple(bad(CLAIM, _claim("x", path=path), _MATCH, "persistentVolumeClaim.path is") for path in ("$(reboot)", "`id`", "; rm -rf /", "--option")))),
+    Row(20, "a way up, encoded twice", (unknown(f"{CLAIM}.uri", "s3://bucket/../other"), *tuple(bad(CLAIM, _claim("x", path=path), _MATCH, "persistentVolumeClaim.path is") for path in ("a/../other", "%2e%2e%2f", "a/%252e%252e")))),
+    Row(21, "an archive that leads out, or is endless", (unknown(f"{CLAIM}.archive", "https://example.com/bomb.zip"),), beside=(
+        "tests/unit/fetch/test_main.py::test_a_link_that_can_not_be_followed_is_refused",
+        "tests/unit/fetch/test_main.py::test_a_path_through_a_link_out_of_the_volume_is_refused",
+    )),
+    Row(22, "an image of anybody's", (
+        both("runtime.image", "evil.example/triton:26.07", "spec.runtime.image is evil.example/triton:26.07, and this site takes images from"),
+        both("runtime.image", "registry.example.com/ml/triton:latest", "this site takes images by Tag"),
+        both("runtime.image", "registry.example.com.evil.io/ml/triton:26.07", "and this site takes images from"),
+    )),
+    Row(23, "an image with known holes", (
+        both("runtime.image", "registry.example.com/ml/triton:26.02-py3", "this site takes Triton 26.03 or newer"),
+        both("runtime.image", f"registry.example.com/ml/triton:26.07@{DIGEST}", "this site takes Triton 26.03 or newer"),
+    )),
+    Row(24, "image references that are none", tuple(
+        bad("runtime.image", image, "spec.runtime.image")
+        for image in ("a b", "Registry/Triton", "a" * 3000, "triton@sha256:" + "a" * 63, "triton@sha256:" + "a" * 64 + "\n")
+    )),
+    Row(25, "Triton's own arguments", (*tuple(unknown("runtime.args", [argument]) for argument in _ARGS), unknown("runtime.command", ["/bin/sh"]))),
+    Row(26, "variables that change what a container is", tuple(
+        both("runtime.env", [{"name": name, "value": "x"}], f"spec.runtime.env: {name} is reserved") for name in _ENV
+    )),
+    Row(27, "variables twice, and ten thousand of them", (
+        bad("runtime.env", [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}], "Duplicate value", "name A is there more than once"),
+        bad("runtime.env", [{"name": f"A{n}", "value": "1"} for n in range(10_000)], "must have at most 64 items"),
+    )),
+    Row(28, "variables of a whole Secret", (unknown("runtime.envFrom", [{"secretRef": {"name": "models-x"}}]),)),
+    Row(29, "a minimum above the maximum", (
+        both("scaling", {"minReplicas": 5, "maxReplicas": 2}, "spec.scaling.minReplicas is 5 and must not be above spec.scaling.maxReplicas, which is 2"),
+    )),
+    Row(30, "more than there is", (
+        bad("scaling", {"maxReplicas": 10**9}, "spec.scaling.maxReplicas"),
+        both("scaling", {"maxReplicas": 65}, "is 65, and this site allows 64"),
+        Attempt(spec("scaling", {"maxReplicas": 9}) | {"runtime": {"gpu": {"count": 2}}}, "is 18 GPUs, and this site allows a model 16",
+                "is 18 GPUs, and this site allows a model 16"),
+    ), deed="gpus_of_a_namespace"),
+    Row(31, "zero where nobody wakes it", (
+        both("scaling", {"minReplicas": 0, "maxReplicas": 2, "policy": "Rules"}, "spec.scaling.minReplicas is 0, which the policy Rules can't do"),
+    )),
+    Row(32, "targets that divide by zero", tuple(
+        bad("scaling", {"maxReplicas": 2, "targets": {name: value}}, f"spec.scaling.targets.{name}", f"spec.scaling.targets.{name}")
+        for name, value in (("queueDepth", 0), ("queueDepth", -1), ("gpuUtilization", 0), ("gpuUtilization", 101), ("gpuUtilization", -5))
+    )),
+    Row(33, "numbers that are none", (
+        bad("scaling", {"maxReplicas": 1.5}, "spec.scaling.maxReplicas"),
+        bad("replicas", "NaN", "spec.replicas"),
+        bad("runtime.resources", {"memory": "1e1000"}, _MATCH, "spec.runtime.resources.memory"),
+        bad("runtime.resources", {"memory": "0.1m"}, "spec.runtime.sharedMemory is 256Mi"),
+    ), deed="numbers_that_json_has_not"),
+    Row(34, "durations that are none", tuple(
+        bad("traffic.drain", text, "spec.traffic.drain") for text in ("-5s", "0s", "999999h", "99999999999h", "5 minutes", "")
+    )),
+    Row(35, "batches that can't be", (
+        both("batching", {"maxBatchSize": 8, "preferredBatchSizes": [64]}, "has a size above spec.batching.maxBatchSize, which is 8"),
+        bad("batching", {"preferredBatchSizes": [8, 8]}, "Duplicate value", "spec.batching.preferredBatchSizes"),
+        bad("batching", {"preferredBatchSizes": list(range(1, 10_001))}, "must have at most 16 items", "spec.batching.preferredBatchSizes"),
+    )),
+    Row(36, "batching without a batch", (bad("batching", {"maxBatchSize": 0}, "spec.batching.maxBatchSize"),)),
+    Row(37, "a wait in Triton without end", (
+        bad("batching", {"maxQueueDelay": "2m"}, "must lie between 0us and 1m", "spec.batching.maxQueueDelay"),
+        bad("traffic.requestTimeout", "2h", "must lie between 10ms and 1h"),
+    )),
+    Row(38, "a GPU's target without a GPU", (
+        both("scaling", {"maxReplicas": 2, "targets": {"gpuUtilization": 80}}, "spec.scaling.targets.gpuUtilization is set and spec.runtime.gpu.count is 0"),
+    )),
+    Row(39, "parts of GPUs, and several kinds of them", (
+        bad("runtime.gpu", {"count": 0.5}, "spec.runtime.gpu.count"),
+        unknown("runtime.gpu.mig", "9g.999gb; x"),
+        unknown("runtime.gpu.resourceClaimTemplateName", "x"),
+        bad("runtime.gpu", {"count": 17}, "spec.runtime.gpu.count"),
+    )),
+    Row(40, "GPUs that are shared, by name", (unknown("runtime.gpu.sharing", "mps"), unknown("runtime.gpu.resource", "nvidia.com/gpu.shared"))),
+    Row(41, "labels and annotations that switch something on", (
+        unknown("runtime.podAnnotations", {"container.apparmor.security.beta.kubernetes.io/triton": "unconfined"}),
+        unknown("runtime.podLabels", {"app.kubernetes.io/managed-by": "me"}),
+    ), deed="own_labels"),
+    Row(42, "labels that another's Service picks", (unknown("runtime.podLabels", {"app": "victim"}), unknown("podLabels", {"app": "victim"}))),
+    Row(43, "objects that are too large or too deep", (
+        bad("model.parameters", {f"k{n}": "x" * 4096 for n in range(300)}, "must have at most 64 items"),
+        bad("model.parameters", {"k": "x" * 1_200_000}, "may not be more than 1024 bytes"),
+        # The operator reads no further than it must to see that it is none.
+        bad("model.deep", _deep(200), 'unknown field "spec.model.deep"', "recursion limit exceeded"),
+    ), deed="annotations_without_end"),
+    Row(44, "documents that grow when they are read", deed="yaml_bombs", beside=(
+        "tests/unit/cli/test_lint.py::test_aliases_are_gone_through_once",
+        "tests/unit/cli/test_lint.py::test_any_text_is_either_read_or_named",
+    )),
+    Row(45, "another kind of source or GPU under the same name", deed="another_source", beside=(
+        "tests/unit/render/test_children.py::test_a_change_of_what_a_server_pod_is_made_of_is_a_new_revision",
+    )),
+    Row(46, "a name that is somebody else's", deed="somebody_s_name", beside=(
+        "tests/integration/test_operator_conflicts.py::test_an_object_that_is_not_ours_is_left_untouched_and_nothing_else_is_made",
+    )),
+    Row(47, "an object that claims to be ours", deed="spoofed_owner"),
+    Row(48, "finalizers, and a deletion that is raced", deed="finalizers"),
+    Row(49, "a status of one's own", deed="own_status"),
+    Row(50, "the operator's own annotations, broken", deed="broken_annotations"),
+    Row(51, "a host of another tenant's", (
+        both("traffic.gateway", _gateway(http={"hostnames": ["other-tenant.example.com"]}), "reached by the hostnames other-tenant.example.com"),
+        both("traffic.gateway", _gateway(http={"hostnames": ["*.example.com"]}), "reached by the hostnames *.example.com"),
+        both("traffic.gateway", _gateway(), "reached by the hostnames *"),
+        both("traffic.gateway", {"name": "edge"}, "/edge, and this site allows infra/edge"),
+        bad("traffic.gateway", _gateway(http={"hostnames": ["*"]}), _MATCH, "spec.traffic.gateway.http.hostnames[0] is"),
+    )),
+    Row(52, "addresses that are somebody else's", (
+        unknown("traffic.service.externalIPs", ["10.0.0.1"]),
+        unknown("traffic.service.externalName", "kubernetes.default.svc"),
+        bad("traffic.service", {"type": "ExternalName"}, "Unsupported value", "spec.traffic.service.type"),
+        both("traffic.service", {"type": "NodePort"}, "spec.traffic.service.type is NodePort, and this site allows"),
+        bad("traffic.service", {"type": "LoadBalancer", "sourceRanges": ["0.0.0.0/33"]}, _MATCH, "spec.traffic.service.sourceRanges[0] is"),
+    )),
+    Row(53, "annotations that a cloud obeys", (
+        Attempt(spec("traffic.service.annotations", {"example.com/acl": "open"}), "", "has example.com/acl, which this site doesn't allow"),
+    )),
+    Row(54, "paths to Triton's other APIs", (
+        unknown("traffic.pathPrefix", "/v2/repository"),
+        unknown("traffic.rewrite", '"\nbackend x; '),
+        unknown("traffic.haproxy", {"snippet": "http-request lua.evil"}),
+    ), beside=(
+        "tests/unit/balancer/test_haproxy_config.py::test_a_model_name_that_could_be_syntax_is_refused_with_an_example",
+        "tests/unit/balancer/test_haproxy_config.py::test_text_that_is_not_a_name_never_reaches_the_file",
+    )),
+    Row(55, "certificates of others, or none", (
+        bad("traffic.tls", {"secretName": "other/x"}, _MATCH, "spec.traffic.tls.secretName is"),
+        bad("traffic.tls", {"secretName": "x", "namespace": "other"}, "unknown field", "spec.traffic.tls.namespace is not a field"),
+    ), beside=(
+        "tests/integration/test_balancer_tls.py::test_without_a_certificate_nobody_can_come_until_there_is_one",
+        "tests/integration/test_balancer_tls.py::test_one_that_has_expired_takes_no_good_ones_place_and_the_days_that_are_left_are_told",
+        "tests/unit/balancer/test_haproxy_config.py::test_a_port_with_tls_never_takes_plain_text_and_without_a_certificate_nothing",
+    )),
+    Row(56, "where metrics are asked, and what", (
+        bad("scaling", {"maxReplicas": 2, "serverAddress": "http://evil/"}, "unknown field", "spec.scaling.serverAddress is not a field"),
+        bad("scaling", {"maxReplicas": 2, "query": "vector(1)"}, "unknown field", "spec.scaling.query is not a field"),
+    )),
+    Row(57, "the priority of the system", (
+        both("runtime.placement.priorityClassName", "system-node-critical", "priorityClassName is system-node-critical, and this site allows models"),
+    )),
+    Row(58, "nodes that aren't for models", (
+        bad("runtime.placement.tolerations", [{"operator": "Exists"}], "spec.runtime.placement.tolerations[0].key"),
+        both("runtime.placement.tolerations", [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}],
+             "tolerations has node-role.kubernetes.io/control-plane"),
+        both("runtime.placement.tolerations", [{"key": "dedicated", "operator": "Exists"}], "tolerations has dedicated"),
+        both("runtime.placement.nodeSelector", {"pool": "system"}, "nodeSelector has pool=system"),
+        unknown("runtime.placement.nodeName", "control-plane"),
+    )),
+    Row(59, "a runtime of another kind", (
+        both("runtime.placement.runtimeClassName", "kata-privileged", "runtimeClassName is kata-privileged, and this site allows nvidia"),
+    )),
+    Row(60, "shared memory without end", (
+        Attempt(spec("runtime", {"gpu": {"count": 0}, "sharedMemory": "1Ti", "resources": {"memory": "4Gi"}}),
+                "spec.runtime.sharedMemory is 1Ti", "spec.runtime.sharedMemory is 1Ti"),
+        bad("runtime.sharedMemory", "-1", _MATCH, "spec.runtime.sharedMemory"),
+        bad("runtime.sharedMemory", "64Mb", _MATCH, "spec.runtime.sharedMemory"),
+    )),
+    Row(61, "a grace that never ends", (
+        unknown("runtime.terminationGracePeriodSeconds", -1),
+        bad("traffic.drain", "2h", "must lie between 1s and 1h", "spec.traffic.drain"),
+    )),
+    Row(62, "pods that no node can take", deed="no_node"),
+    Row(63, "a route that another model has", (
+        both("traffic.gateway", _gateway(http={"hostnames": ["a.victim.models.example.com"]}), "reached by the hostnames a.victim.models.example.com"),
+    )),
+    Row(64, "shares of a canary that don't add up", tuple(
+        bad("rollout", {"strategy": "Canary", "canary": {"steps": [{"weight": weight} for weight in weights]}}, words, off)
+        for weights, words, off in (
+            ((60, 60), "Duplicate value", "weight 60 is there more than once"),
+            ((60, 40), "must rise", "must rise"),
+            ((-1,), "should be greater than or equal to 1", "weight is -1"),
+            ((1_000_001,), "should be less than or equal to 99", "weight is 1000001"),
+        )
+    )),
+    Row(65, "applying and deleting without pause", deed="without_pause"),
+    Row(66, "ten thousand objects", deed="quota"),
+    Row(67, "namespaces that nobody watches, or that end", deed="namespace_that_ends", beside=(
+        "tests/integration/test_chart_installed.py::test_two_releases_for_different_namespaces_stand_side_by_side",
+    )),
+    Row(68, "the longest names there are", deed="longest_names"),
+    Row(69, "code of a model's own", (both("model.backend", "python", "spec.model.backend is python, and this site allows onnxruntime, tensorrt"),), beside=(
+        "tests/unit/fetch/test_backends.py::test_a_model_whose_backend_is_not_on_the_list_is_refused",
+    )),
+    Row(70, "APIs by which one client reads another's memory", (
+        unknown("traffic.sharedMemory", True),
+        unknown("model.responseCache", {"enable": True}),
+    ), beside=(
+        "tests/unit/render/test_children.py::test_without_a_balancer_clients_can_t_reach_what_could_be_used_against_others",
+    )),
+)  # fmt: skip

@@ -1,0 +1,227 @@
+"""For each alert a firing and a silent case, in the words of `promtool test rules`: series by the minute, and what must come of them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from halcyon.monitoring import queries
+from halcyon.monitoring.alerts import ALERTS, Alert
+
+PLACES = {
+    "__OPERATOR__": 'job="halcyon-metrics",namespace="halcyon-system"',
+    "__JOB__": 'job="halcyon-metrics"',
+    "__NAMESPACE__": "halcyon-system",
+    "__NAME__": "halcyon",
+    "__REPLICAS__": "2",
+    "__RUNBOOKS__": "docs/runbooks",
+}
+JOB = 'job="halcyon-metrics"'
+OPERATOR = f'{JOB},namespace="halcyon-system",instance="one"'
+OF = 'namespace="team",model_deployment="m"'
+M = f"{JOB},{OF}"
+MODEL = {"namespace": "team", "model_deployment": "m"}
+Series = dict[str, str]
+"""Series to values, in promtool's notation: `0+60x9` is 0, 60, 120 and so on, ten of them, one a minute."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One alert: series with which it must fire at `at`, and others with which it must not."""
+
+    name: str
+    at: str
+    firing: Series
+    silent: Series
+    labels: dict[str, str] = field(default_factory=lambda: dict(MODEL))
+    value: str = ""
+    """How its value is written in the summary."""
+    also: tuple[str, ...] = ()
+    """Others that these series raise, rightly."""
+
+    @property
+    def alert(self) -> Alert:
+        """Of this name."""
+        return next(alert for alert in ALERTS if alert.name == self.name)
+
+
+def condition(kind: str, status: str, reason: str) -> str:
+    """A series of a condition."""
+    return f'halcyon_model_condition{{{M},type="{kind}",status="{status}",reason="{reason}"}}'
+
+
+def of(name: str, more: str = "") -> str:
+    """A series of the model."""
+    return f"{name}{{{M}{more}}}"
+
+
+def failures(reason: str) -> str:
+    """A series of a server pod."""
+    return f'nv_inference_request_failure{{{OF},pod="p",model="x",version="1",reason="{reason}"}}'
+
+
+SUCCESS = f'nv_inference_request_success{{{OF},pod="p",model="x",version="1"}}'
+CAME, REFUSED, LOST = (f'halcyon_agent_{what}_total{{{OF},pod="b"}}' for what in ("requests", "refused", "errors"))
+START, STARTED = of("halcyon_model_start_seconds"), of("halcyon_model_start_timestamp_seconds")
+AT_MAX, HOLDS = of("halcyon_model_limited", ',limit="max"'), of("halcyon_model_limited", ',limit="hold"')
+QUEUE, TARGET = of("halcyon_model_queue_requests"), of("halcyon_model_queue_target_requests")
+READY = of("halcyon_model_replicas_ready")
+GPU, GPUS = of("halcyon_model_gpu_utilization_ratio"), of("halcyon_model_gpus")
+MISSING = of("halcyon_model_signal_missing", ',signal="queueDepth"')
+UP, LEADS = f"up{{{OPERATOR}}}", f"halcyon_leading{{{OPERATOR}}}"
+UP_TOO = UP.replace('"one"', '"two"')
+WAITS = f"halcyon_queue_ready{{{OPERATOR}}}"
+FAILED, DONE = (f'halcyon_reconciles_total{{{OPERATOR},result="{result}"}}' for result in ("error", "done"))
+ASKED, UNANSWERED = (f'halcyon_metricsapi_requests_total{{{OPERATOR},metric="x",code="{c}"}}' for c in ("404", "503"))
+WELL = {UP: "1x200", UP_TOO: "1x200", LEADS: "1x200"}
+"""The operator as it should be."""
+NOT_READY = condition("Ready", "False", "NoneReady")
+
+CASES = (
+    Case(
+        "HalcyonModelNotReady",
+        "12m",
+        # Another reason meanwhile doesn't start the ten minutes anew.
+        {NOT_READY: "1x5 stale", condition("Ready", "Unknown", "Unknown"): "_x5 1x20"},
+        {NOT_READY: "1x8 stale", condition("Ready", "True", "Ready"): "_x8 1x20"},
+    ),
+    Case(
+        "HalcyonModelLoadFailed",
+        "3m",
+        {condition("ModelLoaded", "False", "LoadFailed"): "1x9"},
+        {condition("ModelLoaded", "Unknown", "Loading"): "1x9"},
+    ),
+    Case(
+        "HalcyonModelAtMax",
+        "16m",
+        {AT_MAX: "1x20", QUEUE: "41x20", TARGET: "10x20", READY: "4x20"},
+        {AT_MAX: "1x20", QUEUE: "39x20", TARGET: "10x20", READY: "4x20", HOLDS: "1x20"},
+    ),
+    Case(
+        "HalcyonMetricMissing",
+        "6m",
+        {MISSING: "1x9"},
+        {MISSING: "1 1 1 0 1 1 1 1 1 1"},
+        labels=MODEL | {"signal": "queueDepth"},
+    ),
+    Case(
+        "HalcyonErrorRatioHigh",
+        "15m",
+        {SUCCESS: "0+90x20", failures("BACKEND"): "0+10x20", failures("CANCELED"): "0+50x20"},
+        {SUCCESS: "0+96x20", failures("BACKEND"): "0+4x20", failures("CANCELED"): "0+50x20"},
+        value="10%",
+    ),
+    Case(
+        "HalcyonRequestsRefused",
+        "15m",
+        {CAME: "0+100x20", REFUSED: "0+8x20", LOST: "0+4x20"},
+        # Nobody asks: nothing is known of a share.
+        {CAME: "0x20", REFUSED: "0x20", LOST: "0x20"},
+        value="12%",
+    ),
+    Case(
+        "HalcyonAutoscalerConflict",
+        "6m",
+        {condition("AutoscalerConflict", "True", "ForeignAutoscaler"): "1x9"},
+        {condition("ScalingActive", "False", "Paused"): "1x9"},
+    ),
+    Case(
+        "HalcyonRolloutBlocked",
+        "12m",
+        {
+            condition("Reconciling", "True", "RolloutBlocked"): "1x5 stale",
+            condition("Stalled", "True", "RolloutBlocked"): "_x5 1x20",
+        },
+        {condition("Reconciling", "True", "Progressing"): "1x20"},
+    ),
+    Case(
+        "HalcyonColdStartSlow",
+        "10m",
+        {START: "400x99", STARTED: "0x99"},
+        {START: "250x99", STARTED: "0x99"},
+        value="6m 40s",
+    ),
+    Case("HalcyonGPUIdle", "61m", {GPU: "0.01x99", GPUS: "2x99"}, {GPU: "0.01x99", GPUS: "0x99"}),
+    Case("HalcyonOperatorDown", "6m", {UP: "0x9", UP_TOO: "0x9"}, {UP: "1x9", UP_TOO: "0x9"}, labels={}),
+    Case(
+        "HalcyonNobodyLeads",
+        "6m",
+        WELL | {LEADS: "0x9"},
+        # A hand-over.
+        WELL | {LEADS: "1 1 0 1 1 1 1 1 1 1"},
+        labels={},
+    ),
+    Case("HalcyonReplicaMissing", "16m", WELL | {UP_TOO: "0x20"}, WELL, labels={}),
+    Case(
+        "HalcyonReconcilesFail",
+        "31m",
+        WELL | {FAILED: "0+1x60", DONE: "0+1x60"},
+        WELL | {FAILED: "0 4x60", DONE: "0+9x60"},
+        labels={},
+    ),
+    # A standby's queue is nobody's work.
+    Case(
+        "HalcyonWorkWaits",
+        "20m",
+        WELL | {WAITS: "3x30"},
+        WELL | {WAITS: "3 3 3 3 3 0 3 3 3 3 0 3 3 3 3 3 3 0 3 3 3"},
+        labels={},
+    ),
+    Case(
+        "HalcyonMetricsUnanswered",
+        "25m",
+        WELL | {UNANSWERED: "0+1x40", ASKED: "0+9x40"},
+        WELL | {UNANSWERED: "0x40", ASKED: "0+9x40"},
+        labels={},
+    ),
+)
+
+
+def tests(rule_file: str) -> dict[str, Any]:
+    """The file for `promtool test rules`."""
+    return {
+        "rule_files": [rule_file],
+        "evaluation_interval": "1m",
+        "tests": [t for c in CASES for t in (_fires(c), _rests(c))],
+    }
+
+
+def _series(series: Series) -> list[dict[str, str]]:
+    return [{"series": name, "values": values} for name, values in series.items()]
+
+
+def _fires(case: Case) -> dict[str, Any]:
+    expected = {
+        "exp_labels": case.labels | {"severity": case.alert.severity},
+        "exp_annotations": {
+            "summary": _text(case.alert.summary, case),
+            "description": _text(case.alert.description, case),
+            "runbook_url": f"docs/runbooks/{case.name}.md",
+        },
+    }
+    told = {"eval_time": case.at, "alertname": case.name, "exp_alerts": [expected]}
+    return {
+        "interval": "1m",
+        "name": f"{case.name} fires",
+        "input_series": _series(case.firing),
+        "alert_rule_test": [told],
+    }
+
+
+def _rests(case: Case) -> dict[str, Any]:
+    """Never, from the beginning to long after the time at which the other case fires."""
+    minutes = int(case.at.removesuffix("m"))
+    told = [{"eval_time": f"{m}m", "alertname": case.name, "exp_alerts": []} for m in range(minutes + 3)]
+    return {
+        "interval": "1m",
+        "name": f"{case.name} rests",
+        "input_series": _series(case.silent),
+        "alert_rule_test": told,
+    }
+
+
+def _text(template: str, case: Case) -> str:
+    text = queries.replaced(template, PLACES)
+    text = re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda found: case.labels[found[1]], text)
+    return re.sub(r"\{\{ \$value[^}]*\}\}", case.value, text)

@@ -1,0 +1,97 @@
+"""One connection to an API server for many requests: a new one for each would cost more than the request."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import ssl
+import time
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from e2e.cluster.cluster import Cluster
+from halcyon.control import kinds
+from halcyon.control.kinds import Kind
+from tests.strategies import Document
+from tests.unit.control.objects import resource
+
+STRICT = {"dryRun": "All", "fieldValidation": "Strict"}
+LIMIT_S = 10
+TIMEOUT_S = 60
+"""Of an answer: it ends what never comes."""
+IDLE_S = 30
+"""The API server closes a connection that nobody has used for 90 s."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Of the API server."""
+
+    status: int
+    body: dict[str, Any]
+    warnings: tuple[str, ...] = ()
+    """What it warns of, as headers have it."""
+
+    @property
+    def message(self) -> str:
+        return str(self.body.get("message", ""))
+
+
+class Connection:
+    """The connection."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        identity = cluster.api.identity
+        context = ssl.create_default_context(cafile=str(identity.ca))
+        context.load_cert_chain(identity.certificate, identity.key)
+        address = urlsplit(identity.url)
+        self._http = http.client.HTTPSConnection(
+            address.hostname or "", address.port, timeout=TIMEOUT_S, context=context
+        )
+        self._used = time.monotonic()
+
+    def close(self) -> None:
+        self._http.close()
+
+    def send(
+        self, method: str, path: str, body: object = None, *, query: dict[str, str] | None = None,
+        content: str = "application/json",
+    ) -> Answer:  # fmt: skip
+        return self.send_text(
+            method, path, None if body is None else _json_that_is_yaml(body), query=query, content=content
+        )
+
+    def send_text(
+        self, method: str, path: str, text: bytes | None, *, query: dict[str, str] | None = None, content: str
+    ) -> Answer:
+        """A request as it is."""
+        if time.monotonic() - self._used > IDLE_S:
+            self._http.close()  # the request opens another one
+        self._http.request(method, f"{path}?{urlencode(query or {})}", text, {"Content-Type": content})
+        response = self._http.getresponse()
+        said = response.read()
+        self._used = time.monotonic()
+        # Where nothing is served yet the answer is no JSON.
+        found = json.loads(said) if said.startswith(b"{") else {"message": said.decode()}
+        return Answer(response.status, found, tuple(response.headers.get_all("Warning") or ()))
+
+    def apply(self, kind: Kind, obj: dict[str, Any], *, subresource: str = "", **query: str) -> Answer:
+        """Server-side apply."""
+        meta = obj["metadata"]
+        path = kind.path(meta.get("namespace", ""), meta["name"], subresource)
+        asked = {"fieldManager": "halcyon", "force": "true"} | query
+        return self.send("PATCH", path, obj, query=asked, content="application/apply-patch+yaml")
+
+    def try_spec(self, spec: Document, *, name: str = "digits", namespace: str = "default", **query: str) -> Answer:
+        """What the API server would say to a ModelDeployment; nothing is stored."""
+        body = resource() | {"metadata": {"name": name, "namespace": namespace}, "spec": spec}
+        del body["status"]
+        return self.send("POST", kinds.MODEL_DEPLOYMENT.path(namespace), body, query=STRICT | query)
+
+
+def _json_that_is_yaml(value: object) -> bytes:
+    # Server-side apply is read as YAML, which knows no surrogate pairs and refuses some characters that aren't escaped.
+    text = json.dumps(value, ensure_ascii=False)
+    return re.sub(r"[\x7f-\uffff]", lambda found: f"\\u{ord(found[0]):04x}", text).encode()

@@ -1,0 +1,81 @@
+"""The alerts as the chart renders them: Prometheus' own promtool checks them, and plays a firing and a silent case of each."""
+
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from halcyon.monitoring.alerts import ALERTS
+from halcyon.monitoring.boards import BOARDS
+from tests.integration import alert_cases
+from tests.integration.charts import EVERYTHING, find, laid_over, render
+from tests.integration.real_prometheus import programs
+
+pytestmark = pytest.mark.more
+
+RUNBOOKS = "https://wiki.example.com/halcyon"
+
+
+def rules(values: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+    wanted = {"replicas": 2, "monitoring": {"prometheusRule": {"create": True}}}
+    groups = find(render(laid_over(wanted, values or {})), "PrometheusRule")["spec"]["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+def test_the_chart_has_every_alert_of_the_list_with_nothing_left_to_replace() -> None:
+    made = rules()
+    assert [rule["alert"] for rule in made] == [alert.name for alert in ALERTS]
+    assert "__" not in json.dumps(made)
+    for rule, alert in zip(made, ALERTS, strict=True):
+        assert rule["annotations"]["runbook_url"] == f"docs/runbooks/{alert.name}.md"
+        assert rule["labels"] == {"severity": alert.severity}
+
+
+def test_a_site_leaves_alerts_out_and_says_where_its_pages_are() -> None:
+    without = {"without": ["HalcyonGPUIdle"], "runbooks": f"{RUNBOOKS}/"}
+    made = rules({"monitoring": {"prometheusRule": without}})
+    assert {rule["alert"] for rule in made} == {alert.name for alert in ALERTS} - {"HalcyonGPUIdle"}
+    assert all(rule["annotations"]["runbook_url"].startswith(f"{RUNBOOKS}/Halcyon") for rule in made)
+
+
+@pytest.mark.parametrize("values", [{}, EVERYTHING], ids=["plain", "everything"])
+def test_the_operators_own_series_are_those_of_this_release(values: dict[str, Any]) -> None:
+    for rule in rules(values):
+        for name, matchers in re.findall(r"(halcyon_(?!model_|agent_)\w+|up)\{([^}]*)\}", rule["expr"]):
+            assert 'job="halcyon-metrics",namespace="halcyon-system"' in matchers, (rule["alert"], name)
+        for matchers in re.findall(r"halcyon_model_\w+\{([^}]*)\}", rule["expr"]):
+            # Of any namespace: it is the model's.
+            assert matchers.startswith('job="halcyon-metrics"'), rule["alert"]
+
+
+def test_every_alert_fires_when_it_should_and_rests_when_it_should(
+    tmp_path: Path, record_testsuite_property: Callable[[str, object], None]
+) -> None:
+    assert [case.name for case in alert_cases.CASES] == [alert.name for alert in ALERTS]
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": [{"name": "all", "rules": rules()}]}))
+    (tmp_path / "tests.yaml").write_text(yaml.safe_dump(alert_cases.tests("rules.yaml"), sort_keys=False))
+    for arguments in (("check", "rules", "rules.yaml"), ("test", "rules", "tests.yaml")):
+        done = subprocess.run(
+            [programs() / "promtool", *arguments], cwd=tmp_path, check=False, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    record_testsuite_property("alerts that fire and rest as they should", f"{len(alert_cases.CASES)} of {len(ALERTS)}")
+
+
+def test_dashboards_come_where_they_are_asked_for_as_grafanas_sidecar_finds_them() -> None:
+    assert not [o for o in render() if "dashboard" in o["metadata"]["name"]]
+    wanted = {"dashboards": {"enabled": True, "labels": {"team": "ml"}, "annotations": {"grafana_folder": "Models"}}}
+    objects = render(wanted)
+    for name, board in BOARDS.items():
+        made = find(objects, "ConfigMap", f"halcyon-dashboard-{name}")
+        assert made["metadata"]["labels"].items() >= {"grafana_dashboard": "1", "team": "ml"}.items()
+        assert made["metadata"]["annotations"] == {"grafana_folder": "Models"}
+        [(file, text)] = made["data"].items()
+        assert file == f"halcyon-{name}.json"
+        assert json.loads(text)["uid"] == board.uid
+        assert text == (Path("charts/halcyon/files/monitoring/dashboards") / f"{name}.json").read_text()

@@ -1,0 +1,92 @@
+"""`halcyon explain` on what a real API server, scheduler and quota controller say. Pods are KWOK's, so no agent speaks.
+
+What it says of decisions is the unit tests' matter: there the planner decides on what agents say.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from e2e.cluster.cluster import Cluster
+from halcyon.cli.main import main
+from halcyon.control import kinds
+from tests.integration.operator_space import Space, deployment, files
+from tests.integration.waiting import until
+
+pytestmark = pytest.mark.more
+
+Explain = Callable[..., str]
+SCALING: dict[str, Any] = {"minReplicas": 1, "maxReplicas": 5, "actuator": "Direct"}
+
+
+@pytest.fixture
+def explain(cluster: Cluster, space: Space, capsys: pytest.CaptureFixture[str]) -> Explain:
+    """`explain(text)`: waits until the page has it; the page, on one line."""
+
+    def page() -> str:
+        status = main(["explain", "m", "-n", space.namespace, "--kubeconfig", str(cluster.kubeconfig)])
+        captured = capsys.readouterr()
+        assert (status, captured.err) == (0, "")
+        return " ".join(captured.out.split())
+
+    def said(text: str) -> str:
+        return until(page, lambda found: text in found, what=f"it is explained by {text!r}")
+
+    return said
+
+
+def test_a_pod_that_finds_no_node_is_explained_by_the_scheduler(space: Space, explain: Explain) -> None:
+    nowhere = {"gpu": {"count": 0}, "placement": {"nodeSelector": {"halcyon.dev/pool": "nowhere"}}}
+    space.apply(files(), deployment(replicas=2, runtime=nowhere))
+
+    page = explain("0 of 2 ready, 2 unschedulable")
+    assert "2 replicas, fixed: there is no spec.scaling" in page
+    assert "ServersReady is False (Unschedulable)" in page
+    assert "didn't match Pod's node affinity/selector" in page
+
+
+def test_a_quota_that_refuses_pods_is_explained_by_its_name(space: Space, explain: Explain) -> None:
+    quota = {"metadata": {"name": "few"}, "spec": {"hard": {"count/pods": "3"}}}
+    space.api.create(f"/api/v1/namespaces/{space.namespace}/resourcequotas", quota)
+    space.apply(files(), deployment(replicas=4))
+
+    page = explain("exceeded quota: few")
+    assert "4 replicas, fixed" in page
+    assert "not created yet" in page
+
+
+def test_another_autoscaler_is_explained_by_its_name(space: Space, explain: Explain) -> None:
+    space.serve(scaling=SCALING)
+    target = {"apiVersion": kinds.MODEL_DEPLOYMENT.api_version, "kind": kinds.MODEL_DEPLOYMENT.kind, "name": "m"}
+    metric = {
+        "type": "Resource",
+        "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}},
+    }
+    spec = {"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": 3, "metrics": [metric]}
+    theirs = {"apiVersion": kinds.HPA.api_version, "kind": kinds.HPA.kind, "metadata": {"name": "theirs"}, "spec": spec}
+    space.apply(theirs)
+
+    assert "left to others: HorizontalPodAutoscaler theirs" in explain("left to others")
+
+
+def test_a_pause_a_missing_signal_and_a_refused_spec_are_explained(space: Space, explain: Explain) -> None:
+    space.serve(scaling=SCALING)
+    assert "1 replica; nothing was decided yet: no balancer's agent has spoken yet" in explain("no balancer's agent")
+
+    gone = deployment(scaling=SCALING)
+    gone["spec"]["model"]["source"]["configMap"]["name"] = "absent"
+    space.apply(gone)
+    page = explain("SourceNotFound")
+    assert "ConfigMap" in page
+    assert "what was accepted before keeps serving" in page
+
+
+def test_a_rollout_without_room_is_explained(space: Space, explain: Explain) -> None:
+    space.serve(replicas=1)
+    nowhere = {"gpu": {"count": 0}, "placement": {"nodeSelector": {"halcyon.dev/pool": "nowhere"}}}
+    space.apply(deployment(replicas=1, runtime=nowhere, rollout={"strategy": "Surge", "surgeWait": "1s"}))
+
+    page = explain("RolloutBlocked")
+    assert "waits for room" in page
+    assert "1 replica, fixed" in page

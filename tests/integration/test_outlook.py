@@ -1,0 +1,100 @@
+"""`halcyon plan -f FILE` against a real API server: what it says there would be is what the operator makes then, and nothing is written."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from e2e.cluster.cluster import Cluster
+from halcyon.cli.main import main
+from halcyon.control import kinds
+from tests.integration.operator_space import Object, Space, deployment, files
+
+pytestmark = pytest.mark.more
+
+Run = Callable[..., tuple[int, dict[str, Any], str]]
+
+
+@pytest.fixture
+def plan(cluster: Cluster, space: Space, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    """`plan(object, ...)`: (exit status, what is told as data, stderr)."""
+
+    def run(obj: Object, *options: str) -> tuple[int, dict[str, Any], str]:
+        file = tmp_path / "m.yaml"
+        file.write_text(yaml.safe_dump(obj))
+        where = ["-n", space.namespace, "--kubeconfig", str(cluster.kubeconfig)]
+        status = main(["plan", "-f", str(file), "-o", "json", *where, *options])
+        captured = capsys.readouterr()
+        return status, json.loads(captured.out) if captured.out else {}, captured.err
+
+    return run
+
+
+def told(found: dict[str, Any]) -> dict[tuple[str, str], str]:
+    return {(child["kind"], child["name"]): child["change"] for child in found["children"]}
+
+
+def test_what_is_told_is_what_is_made(space: Space, plan: Run) -> None:
+    space.apply(files())
+    before = space.versions()
+    status, found, err = plan(deployment(replicas=2))
+    assert (status, err) == (0, "")
+    assert space.versions() == before
+    assert set(told(found).values()) == {"create"}
+    assert found["servers"] == "2 servers of the first revision would start"
+
+    space.serve(replicas=2)
+    # The overlay's and the record's names follow from the spec, so they are told as they come.
+    assert set(space.children()) == set(told(found))
+    before = space.versions()
+    status, again, _ = plan(deployment(replicas=2))
+    assert (status, again["servers"]) == (0, "no server would restart: the revision stays")
+    assert set(told(again).values()) == {"same"}, [c for c in again["children"] if c["change"] != "same"]
+    assert space.versions() == before
+
+
+def test_a_change_is_shown_as_the_api_server_would_have_it(space: Space, plan: Run) -> None:
+    space.serve(replicas=1)
+    changed = deployment(replicas=1, batching={"maxBatchSize": 4})
+    _, found, _ = plan(changed)
+    by = {(child["kind"], child["name"]): child for child in found["children"]}
+
+    assert found["servers"].startswith("1 server would be replaced, by rollout.strategy Auto")
+    servers = by["Deployment", "m-a"]
+    assert servers["change"] == "change"
+    assert any(line.startswith("+") and "serving.halcyon.dev/revision" in line for line in servers["diff"])
+    # The API server's defaults are there on both sides, so they are no difference.
+    assert not any("terminationMessagePath" in line for line in servers["diff"] if line[0] in "+-")
+    space.apply(changed)
+    space.wait_settled()
+    assert {where for where, change in told(found).items() if change == "create"} <= set(space.children())
+    assert set(told(plan(changed)[1]).values()) == {"same"}
+
+
+def test_whoever_scales_keeps_the_count(space: Space, plan: Run) -> None:
+    asked = deployment(scaling={"minReplicas": 1, "maxReplicas": 5, "actuator": "Direct"})
+    space.apply(files(), asked)
+    space.wait_settled()
+    space.scale(3)
+    space.wait_settled()
+
+    _, found, _ = plan(asked)
+    assert told(found)["Deployment", "m-a"] == "same"
+
+
+def test_what_the_api_server_refuses_is_refused(space: Space, plan: Run) -> None:
+    space.apply(files())
+    asked = deployment(name="m", replicas=1)
+    asked["spec"]["scaling"] = {"minReplicas": 5, "maxReplicas": 2}
+    status, found, err = plan(asked)
+
+    assert (status, found) == (2, {})
+    assert "maxReplicas" in err
+    missing = deployment(replicas=1)
+    missing["spec"]["model"]["source"]["configMap"]["name"] = "absent"
+    status, found, _ = plan(missing)
+    assert space.get(kinds.MODEL_DEPLOYMENT, "m") is None
+    assert any("absent" in note for note in [*found["notes"], found["message"]])

@@ -1,0 +1,97 @@
+"""The ledger of a namespace's GPUs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from halcyon.api.conditions import Reason
+from halcyon.api.parse import parse
+from halcyon.control import kinds
+from halcyon.control.caches import Caches
+from halcyon.control.kinds import Key
+from halcyon.control.namespace_gpus import NamespaceGpus
+from halcyon.control.plan import Acceptance, Plan, make
+from halcyon.control.view import Gpus
+from halcyon.render import names
+from tests.unit.control.memory_kube import MemoryKube
+from tests.unit.control.objects import PVC, resource, view, world
+
+ONE, TWO, THREE = (Key("team", name) for name in ("one", "two", "three"))
+ELSEWHERE = Key("other", "one")
+
+
+def plan(key: Key, replicas: int, *, gpus: int = 1, reason: Reason = Reason.ACCEPTED) -> Plan:
+    spec = parse(key.name, {"replicas": replicas, "model": {"source": PVC}, "runtime": {"gpu": {"count": gpus}}})
+    return Plan(Acceptance(accepted=reason is Reason.ACCEPTED, reason=reason, message=""), spec=spec)
+
+
+class Ledger:
+    def __init__(self, *, limited: bool = True) -> None:
+        self.again: list[Key] = []
+        self.caches = Caches(MemoryKube(), enqueue=lambda _: None)
+        self.gpus = NamespaceGpus(self.caches, self.again.append, limited=limited)
+
+    def store(self, spec: dict[str, Any], *, count: int | None = None, tampered: bool = False) -> None:
+        """A model `digits` as an earlier process has left it."""
+        before = view(spec)
+        children = world(before, make(before))
+        self.caches.resources._store(Key("team", "digits"), resource(spec))
+        for (kind, name), obj in children.items():
+            stored = obj | {"metadata": obj["metadata"] | {"resourceVersion": "1"}}
+            if tampered and name == names.balancer("digits") and kind is kinds.CONFIG_MAP:
+                text = stored["data"]["accepted.json"].replace('"maxReplicas":3', '"maxReplicas":900')
+                stored = stored | {"data": stored["data"] | {"accepted.json": text}}
+            if count is not None and name == "digits-a" and kind is kinds.DEPLOYMENT:
+                stored = stored | {"spec": stored["spec"] | {"replicas": count}}
+            self.caches.children[kind]._store(Key("team", name), stored)
+
+
+def test_what_is_planned_counts_for_all_others_of_the_namespace() -> None:
+    ledger = Ledger()
+    ledger.gpus.planned(ONE, plan(ONE, 2, gpus=4))
+    ledger.gpus.planned(TWO, plan(TWO, 3))
+    ledger.gpus.planned(ELSEWHERE, plan(ELSEWHERE, 100))
+
+    assert ledger.gpus(ONE) == Gpus(8, 3)
+    assert ledger.gpus(TWO) == Gpus(3, 8)
+    assert ledger.gpus(THREE) == Gpus(0, 11)
+
+
+def test_whom_the_policy_has_refused_is_asked_again_when_another_holds_less() -> None:
+    ledger = Ledger()
+    ledger.gpus.planned(ONE, plan(ONE, 8))
+    ledger.gpus.planned(TWO, replace(plan(TWO, 0, reason=Reason.POLICY_DENIED), spec=None))
+    assert ledger.again == []
+    ledger.gpus.planned(ONE, plan(ONE, 4))
+    assert ledger.again == [TWO]
+    ledger.gpus.gone(ONE)
+    assert ledger.again == [TWO, TWO]
+    ledger.gpus.planned(TWO, plan(TWO, 8))
+    ledger.gpus.planned(TWO, plan(TWO, 2))
+    assert ledger.again == [TWO, TWO]
+
+
+def test_a_new_process_begins_with_what_was_accepted() -> None:
+    ledger = Ledger()
+    ledger.store({"scaling": {"maxReplicas": 3}, "runtime": {"gpu": {"count": 2}}})
+    assert ledger.gpus(ONE) == Gpus(0, 6)
+
+
+def test_of_a_model_without_scaling_the_count_that_is_in_force_counts() -> None:
+    ledger = Ledger()
+    ledger.store({"runtime": {"gpu": {"count": 2}}}, count=5)
+    assert ledger.gpus(ONE) == Gpus(0, 10)
+
+
+def test_what_somebody_has_written_into_the_accepted_spec_counts_for_nothing() -> None:
+    ledger = Ledger()
+    ledger.store({"scaling": {"maxReplicas": 3}}, tampered=True)
+    assert ledger.gpus(Key("team", "digits")) == Gpus(0, 0)
+
+
+def test_without_a_limit_nothing_is_counted() -> None:
+    ledger = Ledger(limited=False)
+    ledger.gpus.planned(ONE, plan(ONE, 2))
+    ledger.gpus.gone(ONE)
+    assert ledger.gpus(TWO) == Gpus()

@@ -1,0 +1,59 @@
+import json
+
+import yaml
+
+from halcyon.dashboard import detail
+from halcyon.dashboard.history import Counts, History, Series
+from halcyon.dashboard.source import UNKNOWN, Past, Reading
+from tests.unit.dashboard.objects import READY, condition, model, name
+
+NOTHING = Series(0.0, ())
+
+
+def test_conditions_that_need_a_person_come_first() -> None:
+    good, unknown, bad = (
+        condition("BalancerReady", "True"),
+        condition("ModelLoaded", "Unknown"),
+        condition("Accepted", "False"),
+    )
+    page = detail.page(
+        model(conditions=(READY, good, unknown, bad)), servers=(), balancers=(), reading=UNKNOWN, newest=NOTHING
+    )
+    assert [c["type"] for c in page["conditions"]] == ["Accepted", "ModelLoaded", "Ready", "BalancerReady"]
+
+
+def test_decisions_are_told_by_themselves() -> None:
+    decision = {"time": "2026-01-01T12:00:00Z", "before": 1, "after": 3, "why": "queue 96"}
+    page = detail.page(
+        model(status={"scaling": {"mode": "Active", "decisions": [decision]}}),
+        servers=(),
+        balancers=(),
+        reading=Reading(rate=10.0, refused=1.0),
+        newest=NOTHING,
+    )
+    assert page["decisions"] == [decision]
+    assert page["scaling"] == {"mode": "Active"}
+    assert page["now"]["errors"] == 0.1
+
+
+def test_values_of_the_environment_are_not_shown_and_the_object_stays_as_it_is() -> None:
+    env = [{"name": "KEY", "value": "s3cret"}, {"name": "FROM", "secretKey": {"name": "s", "key": "k"}}]
+    asked = model(spec={"runtime": {"env": env}})
+    made = detail.spec(asked, '{"max_batch_size":8}')
+    assert yaml.safe_load(made["spec"])["runtime"]["env"] == [{"name": "KEY", "value": detail.HIDDEN}, env[1]]
+    assert asked["spec"]["runtime"]["env"][0]["value"] == "s3cret"
+    assert json.loads(made["overlay"]) == {"max_batch_size": 8}
+    assert detail.spec(asked, "")["overlay"] == ""
+
+
+def test_a_series_is_told_by_field() -> None:
+    history = History()
+    for step in range(2):
+        history.add(name(), step * 10.0, Counts(replicas=step, ready=None, desired=None), UNKNOWN)
+    told = detail.series(history.series(name()))
+    assert (told["end"], told["step"], told["replicas"], told["ready"]) == (10.0, 10, [0, 1], [None, None])
+
+
+def test_what_the_planner_remembers_is_told_where_there_is_a_planner() -> None:
+    assert detail.past(None) is None
+    assert detail.past(Past(300.0, 900.0, (1.0, None))) == {"end": 900.0, "step": 300.0, "rate": [1.0, None]}

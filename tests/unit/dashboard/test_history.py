@@ -1,0 +1,113 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from halcyon.dashboard.history import FIELDS, KEPT, STEP_S, Counts, History
+from halcyon.dashboard.source import UNKNOWN, Name, Reading
+
+ONE, OTHER = Name("a", "one"), Name("a", "other")
+COUNTS = Counts(replicas=3, ready=2, desired=4)
+FULL = Reading(rate=12.5, waiting=3.0, latency_ms=8.25, batch=6.4, gpu=71.3, refused=0.5, lost=0.0, failed=0.75)
+
+
+def test_a_point_comes_back_as_it_was() -> None:
+    history = History()
+    history.add(ONE, 1000.0, COUNTS, FULL)
+    series = history.series(ONE)
+    assert series.end == 1000.0
+    assert dict(zip(FIELDS, series.rows[-1], strict=True)) == {
+        "replicas": 3,
+        "ready": 2,
+        "desired": 4,
+        "gpu": 71.3,
+        "rate": 12.5,
+        "waiting": 3.0,
+        "latency": 8.25,
+        "batch": 6.4,
+        "errors": 10.0,
+    }
+
+
+def test_what_is_not_known_is_none_and_never_zero() -> None:
+    history = History()
+    history.add(ONE, 1000.0, Counts(replicas=None, ready=None, desired=None), UNKNOWN)
+    history.add(OTHER, 1000.0, Counts(replicas=0, ready=0, desired=0), Reading(rate=0.0, waiting=0.0, gpu=0.0))
+    assert history.series(ONE).rows == ((None,) * len(FIELDS),)
+    assert history.series(OTHER).rows == ((0, 0, 0, 0.0, 0.0, 0.0, None, None, None),)
+
+
+def test_steps_that_nobody_has_seen_are_not_known() -> None:
+    history = History()
+    history.add(ONE, 1000.0, COUNTS, FULL)
+    history.add(ONE, 1030.0, COUNTS, FULL)
+    assert [row[0] for row in history.series(ONE).rows] == [3, None, None, 3]
+
+
+def test_a_second_point_within_a_step_takes_the_place_of_the_first() -> None:
+    history = History()
+    history.add(ONE, 1000.0, Counts(replicas=1, ready=1, desired=1), FULL)
+    history.add(ONE, 1009.9, COUNTS, FULL)
+    assert [row[0] for row in history.series(ONE).rows] == [3]
+
+
+@pytest.mark.parametrize(
+    ("at", "kept"),
+    [(9990.0, [3]), (1e4 - KEPT * STEP_S, [1]), (1e4 + KEPT * STEP_S, [1]), (1e9, [1])],
+    ids=["a little back: left out", "far back: begins anew", "after a gap as long as all: the same", "for ever"],
+)
+def test_a_clock_that_was_set(at: float, kept: list[int]) -> None:
+    history = History()
+    history.add(ONE, 1e4, COUNTS, FULL)
+    history.add(ONE, at, Counts(replicas=1, ready=1, desired=1), FULL)
+    assert [row[0] for row in history.series(ONE).rows] == kept
+
+
+@given(st.lists(st.integers(0, 2 * KEPT), min_size=1, max_size=40, unique=True).map(sorted))
+def test_it_keeps_the_newest_hour_in_order(steps: list[int]) -> None:
+    history = History()
+    for step in steps:
+        history.add(ONE, step * STEP_S, Counts(replicas=step, ready=None, desired=None), UNKNOWN)
+    series = history.series(ONE)
+    first = steps[-1] - len(series.rows) + 1
+    assert series.end == steps[-1] * STEP_S
+    assert len(series.rows) <= KEPT
+    # Where more than an hour lay between two points, what was before is gone.
+    known = [row[0] for row in series.rows]
+    assert known == [step if step in steps else None for step in range(first, steps[-1] + 1)]
+
+
+def test_numbers_beyond_what_is_kept_become_the_largest_and_nonsense_is_not_known() -> None:
+    history = History()
+    history.add(ONE, 0.0, Counts(replicas=10**6, ready=-1, desired=2), Reading(rate=math.inf, gpu=math.nan))
+    row = dict(zip(FIELDS, history.series(ONE).rows[0], strict=True))
+    assert row["replicas"] == 65534
+    assert row["ready"] == 0
+    assert row["rate"] is None
+    assert row["gpu"] is None
+
+
+def test_models_that_are_gone_are_forgotten() -> None:
+    history = History()
+    for name in (ONE, OTHER):
+        history.add(name, 0.0, COUNTS, FULL)
+    history.keep([ONE])
+    assert len(history) == 1
+    assert history.series(OTHER).rows == ()
+
+
+def test_a_model_takes_less_than_ten_kib() -> None:
+    import tracemalloc  # noqa: PLC0415  # of this test alone
+
+    history = History()
+    names = [Name("team", f"m-{number}") for number in range(50)]
+    tracemalloc.start()
+    try:
+        for name in names:
+            for step in range(3):
+                history.add(name, step * STEP_S, COUNTS, FULL)
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert taken / len(names) <= 9.5 * 1024

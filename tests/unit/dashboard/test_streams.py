@@ -1,0 +1,70 @@
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from halcyon.dashboard import streams
+from halcyon.dashboard.streams import Full, Seats
+
+
+async def frames(documents: list[bytes], *, looks: int, every_s: float = 1.0) -> list[bytes]:
+    """Every frame of a stream that looks so often, at documents the last of which stays."""
+    left = looks
+
+    async def render() -> bytes:
+        return documents.pop(0) if len(documents) > 1 else documents[0]
+
+    async def ended(_: float) -> bool:
+        nonlocal left
+        left -= 1
+        return left == 0
+
+    found: AsyncIterator[bytes] = streams.events("model", render, ended, every_s=every_s)
+    return [frame async for frame in found]
+
+
+async def test_a_document_is_sent_when_it_differs_from_the_one_before() -> None:
+    sent = await frames([b"1", b"1", b"2", b"2", b"1"], looks=6)
+    assert sent[0] == b"retry: 5000\n\n"
+    assert sent[1:] == [b"event: model\ndata: %b\n\n" % text for text in (b"1", b"2", b"1")]
+
+
+async def test_a_stream_that_says_nothing_shows_that_it_lives() -> None:
+    sent = await frames([b"1"], looks=32)
+    assert sent[1:] == [b"event: model\ndata: 1\n\n", b": still here\n\n", b": still here\n\n"]
+
+
+async def test_what_the_look_raises_ends_the_stream() -> None:
+    async def render() -> bytes:
+        raise PermissionError("no more")
+
+    found = streams.events("model", render, Seats().ended)
+    assert await anext(found) == b"retry: 5000\n\n"
+    with pytest.raises(PermissionError):
+        await anext(found)
+
+
+def test_there_are_so_many_seats_and_one_that_is_left_is_free() -> None:
+    seats = Seats(most=1)
+    with seats.seat():
+        with pytest.raises(Full, match="1 pages are open at this replica; the limit is 1"), seats.seat():
+            pass
+        assert seats.taken == 1
+    with seats.seat():
+        assert seats.taken == 1
+    assert seats.taken == 0
+
+
+async def test_all_go_at_once_when_it_is_said_and_nobody_comes() -> None:
+    seats = Seats()
+    waiting = asyncio.create_task(seats.ended(3600))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    seats.close()
+    assert await waiting
+    with pytest.raises(Full), seats.seat():
+        pass
+
+
+async def test_a_wait_ends_by_itself() -> None:
+    assert not await Seats().ended(0)

@@ -1,0 +1,96 @@
+"""The dashboards, by the rules that Grafana's format has, and by what a reader needs."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from typing import Any
+
+import pytest
+
+from halcyon.monitoring.boards import BOARDS
+from halcyon.monitoring.grafana import COLUMNS, SOURCE, Board, Panel, Query, Row, dashboard
+
+MADE = {name: dashboard(board) for name, board in BOARDS.items()}
+OF_GRAFANA = {"__rate_interval", "__all"}
+
+
+def of(made: dict[str, Any]) -> list[dict[str, Any]]:
+    return [panel for panel in made["panels"] if panel["type"] != "row"]
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_dashboard_has_what_grafana_needs(name: str) -> None:
+    made = MADE[name]
+    assert json.loads(json.dumps(made)) == made, "JSON and nothing else"
+    assert re.fullmatch(r"[a-z-]{1,40}", made["uid"])
+    assert made["schemaVersion"] >= 36
+    assert made["title"].startswith("Halcyon / ")
+    assert made["description"]
+    numbers = [panel["id"] for panel in made["panels"]]
+    assert len(numbers) == len(set(numbers))
+    assert {panel["type"] for panel in made["panels"]} <= {"row", "timeseries", "stat", "table", "state-timeline"}
+
+
+def test_dashboards_are_found_apart() -> None:
+    assert len({made["uid"] for made in MADE.values()}) == len({made["title"] for made in MADE.values()}) == len(MADE)
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_panels_lie_beside_each_other_and_none_over_another(name: str) -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in MADE[name]["panels"]:
+        place = panel["gridPos"]
+        assert 0 <= place["x"] < place["x"] + place["w"] <= COLUMNS
+        cells = set(
+            itertools.product(range(place["x"], place["x"] + place["w"]), range(place["y"], place["y"] + place["h"]))
+        )
+        assert not cells & taken, panel["title"]
+        taken |= cells
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_every_panel_says_what_it_shows_in_which_unit_and_what_each_line_is(name: str) -> None:
+    for panel in of(MADE[name]):
+        assert panel["title"], panel
+        assert panel["description"].endswith("."), panel["title"]
+        assert panel["fieldConfig"]["defaults"]["unit"], panel["title"]
+        assert panel["datasource"] == SOURCE
+        letters = [target["refId"] for target in panel["targets"]]
+        assert letters == sorted(set(letters)) != []
+        for target in panel["targets"]:
+            assert target["datasource"] == SOURCE
+            assert target["legendFormat"], panel["title"]
+            assert target["instant"] != target["range"]
+            assert (target["format"] == "table") == (panel["type"] == "table")
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_every_variable_that_is_used_is_there_and_every_one_that_is_there_is_used(name: str) -> None:
+    made = MADE[name]
+    there = {variable["name"] for variable in made["templating"]["list"]}
+    asked = json.dumps([made["panels"], [v.get("definition", "") for v in made["templating"]["list"]]])
+    used = set(re.findall(r"\$\{?(\w+)", asked)) - OF_GRAFANA
+    assert used == there
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_legend_names_only_labels_that_the_query_leaves(name: str) -> None:
+    for panel in of(MADE[name]):
+        for target in panel["targets"]:
+            wanted = set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))
+            outer = re.match(r"(?:topk\(10, |time\(\) - )?(?:sum|max|avg|count) by \(([^)]*)\)", target["expr"])
+            left = {label.strip() for label in outer[1].split(",")} if outer else {"instance"}
+            assert wanted <= left | (
+                {"namespace", "model_deployment"} if "histogram_quantile" in target["expr"] else set()
+            ), target["expr"]
+
+
+def test_a_panel_that_does_not_fit_begins_a_line_below_the_deepest_of_the_last() -> None:
+    def panel(width: int, height: int) -> Panel:
+        return Panel("t", "d.", (Query("up", "l"),), width=width, height=height)
+
+    board = Board("u", "t", "d", (Row("r", (panel(12, 4), panel(8, 9), panel(12, 4))), Row("s", (panel(24, 3),))))
+    places = [panel["gridPos"] for panel in dashboard(board)["panels"]]
+    assert [(p["x"], p["y"]) for p in places] == [(0, 0), (0, 1), (12, 1), (0, 10), (0, 14), (0, 15)]

@@ -1,0 +1,50 @@
+"""Every alert has a page that says how to confirm it and what to do; and the page's words are true."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from halcyon.cli.app import COMMANDS
+from halcyon.monitoring import reference
+from halcyon.monitoring.alerts import ALERTS, Alert
+from halcyon.monitoring.boards import BOARDS
+from tests.unit.monitoring.test_lists import NAMES, WORDS
+
+DOCS = Path(__file__).parents[3] / "docs"
+PAGES = DOCS / "runbooks"
+SECTIONS = ["What it means", "Confirm", "Likely causes", "What to do"]
+HALCYON = {command for group in COMMANDS.values() for command in group}
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
+def test_every_alert_has_a_page_with_every_section(alert: Alert) -> None:
+    text = (PAGES / f"{alert.name}.md").read_text()
+    assert text.startswith(f"# {alert.name}\n")
+    assert re.findall(r"^## (.+)$", text, re.MULTILINE) == SECTIONS
+    for section in text.split("## ")[1:]:
+        assert len(section.splitlines()) > 2, section
+
+
+@pytest.mark.parametrize("page", sorted(PAGES.glob("*.md")), ids=lambda page: page.stem)
+def test_pages_name_commands_metrics_and_files_that_exist(page: Path) -> None:
+    text = page.read_text()
+    assert set(re.findall(r"kubectl halcyon (\w+)", text)) <= HALCYON
+    assert {re.sub("_bucket$", "", name) for name in WORDS.findall(text)} - {"up"} <= NAMES
+    for target in re.findall(r"\]\(([^)#]+)", text):
+        assert (page.parent / target).exists(), target
+    assert set(re.findall(r"Halcyon / \w+", text)) <= {board.title for board in BOARDS.values()}
+
+
+def test_no_page_is_left_of_an_alert_that_is_no_more() -> None:
+    assert {page.stem for page in PAGES.glob("*.md")} == {alert.name for alert in ALERTS} | {"README"}
+    index = (PAGES / "README.md").read_text()
+    assert all(f"({alert.name}.md)" in index for alert in ALERTS)
+
+
+def test_the_reference_lists_every_metric_and_alert() -> None:
+    page = reference.page()
+    assert page == (DOCS / "reference" / "metrics.md").read_text()
+    assert all(f"({'../runbooks/'}{alert.name}.md)" in page for alert in ALERTS)

@@ -1,0 +1,104 @@
+"""How long answers took, by slot, on its way from a balancer's row of counters to those who compare two revisions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from halcyon.api.record import Record, SlotLatency
+from halcyon.balancer import latency, sensor
+from halcyon.balancer.haproxy_config import LineKey
+from halcyon.balancer.runtime_socket import Reading
+from halcyon.balancer.slots import Observed
+from halcyon.signals.hub import Hub
+from halcyon.signals.vetting import vet
+from tests.unit.signals.records import haproxy, record
+
+SLOT_A = 22
+"""Where its counters begin in HAProxy's row."""
+GOOD = SlotLatency("a", (1, 2), (3, 4, 5))
+
+
+def told(*slots: str) -> Record:
+    """What an agent tells of a HAProxy with these slots: 9 answers of slot a, 4 within a millisecond."""
+    counted = latency.read({SLOT_A: 9, SLOT_A + 1: 40, SLOT_A + 2: 5})
+    lines = {LineKey(slot, 1): Observed("10.0.0.1", "ready", 0) for slot in slots}
+    reading = Reading(1, "halcyon-0", lines=lines, latency=counted)
+    return sensor.record(
+        namespace="ns",
+        name="m",
+        agent="m-balancer-0",
+        at=1.0,
+        reading=reading,
+        endpoints=(),
+        sightings={},
+        maintenance=frozenset(),
+    )
+
+
+def sent(*slots: SlotLatency) -> Record:
+    return record(0, balancer=replace(haproxy(queued=3), latency=slots))
+
+
+def test_it_is_told_while_there_are_two_slots_and_arrives_as_it_was_counted() -> None:
+    made = Record.from_json(told("a", "b").to_json())
+    hub = Hub()
+    hub.receive(vet(made).record, 1.0)
+    observation = hub.observe("ns", "m", 1.0)
+    assert observation is not None
+    [balancer] = observation.balancers
+    assert [slot.slot for slot in balancer.latency] == ["a", "b"]
+    assert balancer.latency[0].bounds_ms == latency.BOUNDS_MS
+    assert balancer.latency[0].counts[:3] == (4, 5, 0)
+    assert sum(balancer.latency[0].counts) == 9
+    assert not any(balancer.latency[1].counts)
+
+
+def test_with_one_slot_nobody_has_anything_to_compare() -> None:
+    made = told("a")
+    assert made.balancer is not None
+    assert made.balancer.latency == ()
+
+
+def test_a_record_stays_small() -> None:
+    full = latency.read(dict.fromkeys(range(latency.COUNTERS), 2**32 - 1))
+    slots = tuple(SlotLatency(slot, found.bounds_ms, found.counts) for slot, found in full.items())
+    assert len(sent(*slots).to_json()) < 2000
+
+
+def test_what_can_be_true_passes() -> None:
+    for slots in ((), (GOOD,), (GOOD, replace(GOOD, slot="b"))):
+        assert vet(sent(*slots)).record == sent(*slots)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"slot": ""},
+        {"slot": 1},
+        {"bounds_ms": ()},
+        {"bounds_ms": (1, 2, 3)},
+        {"bounds_ms": (2, 1)},
+        {"bounds_ms": (0, 1)},
+        {"bounds_ms": (1, 1)},
+        {"bounds_ms": (1, 1e9)},
+        {"bounds_ms": (1, "2")},
+        {"bounds_ms": None},
+        {"counts": (1, 2)},
+        {"counts": (1, 2, -1)},
+        {"counts": (1, 2, 2**54)},
+        {"counts": (1, 2, 0.5)},
+        {"counts": (1, 2, True)},
+        {"counts": None},
+    ],
+)
+def test_one_that_cannot_be_true_makes_them_unknown_and_nothing_else(wrong: dict[str, Any]) -> None:
+    vetted = vet(sent(GOOD, replace(GOOD, **wrong)))
+    assert vetted.absurd == 1
+    assert vetted.record.balancer == haproxy(queued=3)
+
+
+def test_more_slots_than_there_can_be_are_not_believed() -> None:
+    assert vet(sent(GOOD, GOOD, GOOD)).record.balancer == haproxy(queued=3)
