@@ -1,8 +1,8 @@
 """Seventy inputs by which people try to get past an operator, as rows: what is tried, and what must come of it.
 
 The rows are those of the project's research on what went wrong in other operators, in its order and numbers; where a row names a
-field that this resource hasn't, that there is none is what it tries. Each is tried with admission on (the CRD's rules and the site's
-policy) and off (an API server that stores whatever it is given), by tests/integration/test_hostile.py.
+field that this resource hasn't, that there is none is what it tries. tests/unit/control/test_hostile_specs.py holds `off` against the
+plan of a reconcile.
 
     admission    it must
     on           be refused by the API server, in these words; or, where only the operator can tell, not be accepted
@@ -49,6 +49,8 @@ class Attempt:
     """What the operator says of it."""
     name: str = ""
     """Empty: any."""
+    storable: bool = True
+    """Whether an API server that knows no rule takes it: for /scale it must find a count."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class Row:
     tried: str
     attempts: tuple[Attempt, ...] = ()
     deed: str = ""
-    """A function of test_hostile.py that tries what is more than a spec."""
+    """What is more than a spec: it takes an API server to try it."""
     beside: tuple[str, ...] = field(default=())
     """Tests that try more of it where it takes a pod, a balancer or a fetcher: `file::name`."""
 
@@ -221,7 +223,7 @@ ROWS: tuple[Row, ...] = (
     )),
     Row(33, "numbers that are none", (
         bad("scaling", {"maxReplicas": 1.5}, "spec.scaling.maxReplicas"),
-        bad("replicas", "NaN", "spec.replicas"),
+        Attempt(spec("replicas", "NaN"), "spec.replicas", "spec.replicas", storable=False),
         bad("runtime.resources", {"memory": "1e1000"}, _MATCH, "spec.runtime.resources.memory"),
         bad("runtime.resources", {"memory": "0.1m"}, "spec.runtime.sharedMemory is 256Mi"),
     ), deed="numbers_that_json_has_not"),

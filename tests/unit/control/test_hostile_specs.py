@@ -1,12 +1,14 @@
 """The specs of the hostile-input table in the plan alone: what a real operator must say of them when nothing stands before it.
 
-The table against a real API server, with admission on and off, and with its deeds: tests/integration/test_hostile.py.
+Not here: what takes an API server, which are the words of `on` and the deeds.
 """
 
 from __future__ import annotations
 
 import copy
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +20,20 @@ from tests.unit.control.objects import resource, view
 from tests.unit.render.rendered import SITE
 
 STRICT = replace(SITE, policy=SitePolicy.model_validate(POLICY))
+
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_the_table_has_seventy_rows_and_each_tries_something() -> None:
+    assert [row.number for row in ROWS] == list(range(1, 71))
+    assert all(row.attempts or row.deed for row in ROWS)
+
+
+@pytest.mark.parametrize("beside", sorted({beside for row in ROWS for beside in row.beside}))
+def test_a_test_that_a_row_counts_on_is_there(beside: str) -> None:
+    file, _, name = beside.partition("::")
+    assert re.search(rf"^(async )?def {name}\(", (ROOT / file).read_text(), re.MULTILINE)
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.attempts], ids=lambda row: f"{row.number}-{row.tried}")
