@@ -47,7 +47,7 @@ format: bootstrap ## format the code
 unit: bootstrap ## pure tests, under 30 s
 	@$(PY) -m pytest tests/unit -q -n 2
 
-properties: bootstrap ## the unit tests with 40 times as many drawn examples: 10 minutes
+properties: bootstrap ## the unit tests with other drawn examples, and 60 times as many: 20 minutes
 	@$(PY) -m pytest tests/unit -q -n 2 --hypothesis-profile=thorough
 
 coverage: bootstrap ## the unit tests' coverage, by line and branch, into build/coverage

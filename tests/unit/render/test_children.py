@@ -31,7 +31,7 @@ MINIMAL = parse("digits", {"model": {"source": {"persistentVolumeClaim": {"claim
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?")
 CIDR = next(mark.pattern for mark in get_args(Cidr) if isinstance(mark, StringConstraints))
-FEW = settings(max_examples=15, deadline=None)
+FEW = settings(max_examples=8, deadline=None)
 
 
 def spec_of(**fields: Any) -> Spec:
