@@ -583,7 +583,7 @@ async def test_cancelled_requests_leave_the_queue_and_never_bring_refused_stream
                 await asyncio.sleep(0.01)
         await asyncio.gather(*tasks)
         reading = await balanced.haproxy.runtime.read()
-    assert codes.pop("OK", 0) > 10
+    assert codes.pop("OK") > 100
     assert sum(count for code, count in codes.items() if code.startswith("DEADLINE_EXCEEDED")) > 100
     # CANCELLED: HAProxy's own end at the deadline was there before the client's clock rang.
     assert {code.split(" ")[0] for code in codes} <= {"DEADLINE_EXCEEDED", "CANCELLED"}, codes
