@@ -47,7 +47,7 @@ format: bootstrap ## format the code
 unit: bootstrap ## pure tests, under 30 s
 	@$(PY) -m pytest tests/unit -q -n 2
 
-properties: bootstrap ## the unit tests with other drawn examples, and 60 times as many: 20 minutes
+properties: bootstrap ## the unit tests with other drawn examples, and 60 times as many
 	@$(PY) -m pytest tests/unit -q -n 2 --hypothesis-profile=thorough
 
 coverage: bootstrap ## the unit tests' coverage, by line and branch, into build/coverage
@@ -63,7 +63,7 @@ integration: bootstrap ## tests against a real API server (KWOK nodes and pods)
 e2e: bootstrap ## tests with real pods: the demo's path as assertions
 	@$(PY) -m pytest e2e/scenarios -q -m $(MARK)
 
-test-readme: bootstrap ## README's own words in a fresh cluster with an image registry, and the demo on it as on a cluster of yours: 12 minutes
+test-readme: bootstrap ## README's own words in a fresh cluster with an image registry, and the demo on it as on a cluster of yours
 	@$(PY) -m pytest e2e/readme -q
 
 cluster-up: bootstrap ## start the embedded Kubernetes (and build it, the first time)

@@ -10,6 +10,6 @@ settings.register_profile("halcyon", _USUAL, max_examples=15, derandomize=True)
 settings.register_profile("thorough", _USUAL, max_examples=1000)
 settings.load_profile("halcyon")
 
-# Thousands of tests are hundreds of thousands of objects that live to the end: looking through them again and again takes a third of
-# the time. What a test leaves behind is found by the collections that remain.
+# Thousands of tests are hundreds of thousands of objects that live to the end, and each collection looks through them again. What a
+# test leaves behind is found by the collections that remain.
 gc.set_threshold(50_000, 20, 100)

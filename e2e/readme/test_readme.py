@@ -146,7 +146,7 @@ def test_what_readme_says_is_what_happens(cluster: Cluster, shell: dict[str, str
 
 
 def test_the_demo_runs_on_a_cluster_that_is_there(shell: dict[str, str], kube: Kube) -> None:
-    """After the one above, which has pushed the images. Ten minutes."""
+    """After the one above, which has pushed the images."""
     assert (REPOSITORY / "build" / "images-values.yaml").is_file(), "make images push REGISTRY=... comes first"
     try:
         run("make demo CLUSTER=existing", shell, limit_s=1500)
