@@ -6,10 +6,8 @@ CLUSTER ?= halcyon
 MARK ?= "not more"
 CACHE := $(or $(HALCYON_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/halcyon)
 
-# Bytecode is kept, out of the way, also where the environment says otherwise: without it a third of the unit tests' time is spent
-# on compiling them.
-unit properties coverage simulator integration: export PYTHONDONTWRITEBYTECODE :=
-unit properties coverage simulator integration: export PYTHONPYCACHEPREFIX := $(CURDIR)/build/pycache
+# Bytecode is kept also where the environment says otherwise: tests start hundreds of Python processes.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help bootstrap properties coverage demo demo-down test test-more lint format unit simulator integration e2e test-readme cluster-up cluster-down images crds docs lock bench-scaling bench-reaction bench-dataplane clean
 
@@ -47,7 +45,7 @@ format: bootstrap ## format the code
 unit: bootstrap ## pure tests, under 30 s
 	@$(PY) -m pytest tests/unit -q -n 2
 
-properties: bootstrap ## the unit tests with other drawn examples, and 60 times as many
+properties: bootstrap ## the unit tests with other drawn examples, and 100 times as many
 	@$(PY) -m pytest tests/unit -q -n 2 --hypothesis-profile=thorough
 
 coverage: bootstrap ## the unit tests' coverage, by line and branch, into build/coverage

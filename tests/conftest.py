@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, settings
 
 _USUAL = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # The same examples in every run, so that a change is judged by what it changes; `make properties` draws others, and many of them.
-settings.register_profile("halcyon", _USUAL, max_examples=15, derandomize=True)
+settings.register_profile("halcyon", _USUAL, max_examples=10, derandomize=True)
 settings.register_profile("thorough", _USUAL, max_examples=1000)
 settings.load_profile("halcyon")
 

@@ -1,8 +1,8 @@
 """Seventy inputs by which people try to get past an operator, as rows: what is tried, and what must come of it.
 
 The rows are those of the project's research on what went wrong in other operators, in its order and numbers; where a row names a
-field that this resource hasn't, that there is none is what it tries. tests/unit/control/test_hostile_specs.py holds `off` against the
-plan of a reconcile.
+field that this resource hasn't, that there is none is what it tries. tests/integration/test_hostile.py tries all of it on a real API
+server beside a real operator; tests/unit/control/test_hostile_specs.py holds `off` against the plan of a reconcile alone.
 
     admission    it must
     on           be refused by the API server, in these words; or, where only the operator can tell, not be accepted
@@ -12,7 +12,7 @@ plan of a reconcile.
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 Document = dict[str, Any]
@@ -62,8 +62,10 @@ class Row:
     attempts: tuple[Attempt, ...] = ()
     deed: str = ""
     """What is more than a spec: it takes an API server to try it."""
-    beside: tuple[str, ...] = field(default=())
-    """Tests that try more of it where it takes a pod, a balancer or a fetcher: `file::name`."""
+    beside: tuple[str, ...] = ()
+    """Tests that try more of it: `file::name`."""
+    why: str = ""
+    """What of it is tried there, and why not on an API server beside pods that run nothing."""
 
 
 def spec(path: str = "", value: Any = None) -> Document:
@@ -182,7 +184,7 @@ ROWS: tuple[Row, ...] = (
     Row(21, "an archive that leads out, or is endless", (unknown(f"{CLAIM}.archive", "https://example.com/bomb.zip"),), beside=(
         "tests/unit/fetch/test_main.py::test_a_link_that_can_not_be_followed_is_refused",
         "tests/unit/fetch/test_main.py::test_a_path_through_a_link_out_of_the_volume_is_refused",
-    )),
+    ), why="what a volume holds is read by a fetcher, in a pod"),
     Row(22, "an image of anybody's", (
         both("runtime.image", "evil.example/triton:26.07", "spec.runtime.image is evil.example/triton:26.07, and this site takes images from"),
         both("runtime.image", "registry.example.com/ml/triton:latest", "this site takes images by Tag"),
@@ -264,13 +266,13 @@ ROWS: tuple[Row, ...] = (
     Row(44, "documents that grow when they are read", deed="yaml_bombs", beside=(
         "tests/unit/cli/test_lint.py::test_aliases_are_gone_through_once",
         "tests/unit/cli/test_lint.py::test_any_text_is_either_read_or_named",
-    )),
+    ), why="files on a user's machine are read by `halcyon lint`, which no API server stands before"),
     Row(45, "another kind of source or GPU under the same name", deed="another_source", beside=(
         "tests/unit/render/test_children.py::test_a_change_of_what_a_server_pod_is_made_of_is_a_new_revision",
-    )),
+    ), why="of a GPU that is another one: what makes a revision new is the builders' alone"),
     Row(46, "a name that is somebody else's", deed="somebody_s_name", beside=(
         "tests/integration/test_operator_conflicts.py::test_an_object_that_is_not_ours_is_left_untouched_and_nothing_else_is_made",
-    )),
+    ), why="each way to be a stranger, and what becomes of children that are there"),
     Row(47, "an object that claims to be ours", deed="spoofed_owner"),
     Row(48, "finalizers, and a deletion that is raced", deed="finalizers"),
     Row(49, "a status of one's own", deed="own_status"),
@@ -299,7 +301,7 @@ ROWS: tuple[Row, ...] = (
     ), beside=(
         "tests/unit/balancer/test_haproxy_config.py::test_a_model_name_that_could_be_syntax_is_refused_with_an_example",
         "tests/unit/balancer/test_haproxy_config.py::test_text_that_is_not_a_name_never_reaches_the_file",
-    )),
+    ), why="what HAProxy is told is written by the agent, in a pod"),
     Row(55, "certificates of others, or none", (
         bad("traffic.tls", {"secretName": "other/x"}, _MATCH, "spec.traffic.tls.secretName is"),
         bad("traffic.tls", {"secretName": "x", "namespace": "other"}, "unknown field", "spec.traffic.tls.namespace is not a field"),
@@ -307,7 +309,7 @@ ROWS: tuple[Row, ...] = (
         "tests/integration/test_balancer_tls.py::test_without_a_certificate_nobody_can_come_until_there_is_one",
         "tests/integration/test_balancer_tls.py::test_one_that_has_expired_takes_no_good_ones_place_and_the_days_that_are_left_are_told",
         "tests/unit/balancer/test_haproxy_config.py::test_a_port_with_tls_never_takes_plain_text_and_without_a_certificate_nothing",
-    )),
+    ), why="a certificate that lacks, or has expired, is read by the agent, in a pod"),
     Row(56, "where metrics are asked, and what", (
         bad("scaling", {"maxReplicas": 2, "serverAddress": "http://evil/"}, "unknown field", "spec.scaling.serverAddress is not a field"),
         bad("scaling", {"maxReplicas": 2, "query": "vector(1)"}, "unknown field", "spec.scaling.query is not a field"),
@@ -353,15 +355,15 @@ ROWS: tuple[Row, ...] = (
     Row(66, "ten thousand objects", deed="quota"),
     Row(67, "namespaces that nobody watches, or that end", deed="namespace_that_ends", beside=(
         "tests/integration/test_chart_installed.py::test_two_releases_for_different_namespaces_stand_side_by_side",
-    )),
+    ), why="of a namespace that nobody watches: the operator of this table watches all"),
     Row(68, "the longest names there are", deed="longest_names"),
     Row(69, "code of a model's own", (both("model.backend", "python", "spec.model.backend is python, and this site allows onnxruntime, tensorrt"),), beside=(
         "tests/unit/fetch/test_backends.py::test_a_model_whose_backend_is_not_on_the_list_is_refused",
-    )),
+    ), why="which backend a model's own configuration names is read in the pod"),
     Row(70, "APIs by which one client reads another's memory", (
         unknown("traffic.sharedMemory", True),
         unknown("model.responseCache", {"enable": True}),
     ), beside=(
         "tests/unit/render/test_children.py::test_without_a_balancer_clients_can_t_reach_what_could_be_used_against_others",
-    )),
+    ), why="which APIs Triton has is in the arguments of a pod"),
 )  # fmt: skip

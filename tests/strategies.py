@@ -45,7 +45,9 @@ NAMES = st.one_of(
 
 def documents(model: type[BaseModel] = Spec) -> st.SearchStrategy[Document]:
     """JSON objects that the model accepts."""
-    return _DOCUMENTS.setdefault(model, _build(model))
+    if model not in _DOCUMENTS:
+        _DOCUMENTS[model] = _build(model)
+    return _DOCUMENTS[model]
 
 
 def specs() -> st.SearchStrategy[Spec]:

@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import urllib.request
 import uuid
 from collections.abc import Iterator
@@ -31,7 +30,6 @@ IMAGES = (
     "--balancer-image=localhost/halcyon-balancer:dev",
     "--server-image=localhost/tritonserver-cpu:24.10",
 )
-_PYCACHE = Path(tempfile.gettempdir()) / f"halcyon-pycache-{os.getuid()}"
 
 
 def crd() -> dict[str, Any]:
@@ -59,7 +57,7 @@ def install(cluster: Cluster) -> str:
 def environment() -> dict[str, str]:
     """That of a process whose imports are compiled once, as they are in the image."""
     kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
-    return {**kept, "PYTHONPYCACHEPREFIX": str(_PYCACHE), "PYTHONPATH": "operator"}
+    return {**kept, "PYTHONPATH": "operator"}
 
 
 @dataclass

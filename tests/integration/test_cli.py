@@ -25,6 +25,9 @@ Run = Callable[..., tuple[int, str, str]]
 SCALING: dict[str, Any] = {"minReplicas": 1, "maxReplicas": 5}
 
 
+pytestmark = pytest.mark.more
+
+
 @pytest.fixture
 def halcyon(space: Space, kubectl: Kubectl, capsys: pytest.CaptureFixture[str]) -> Run:
     """`halcyon(command, ...)` in the test's namespace: (exit status, stdout, stderr)."""

@@ -25,6 +25,8 @@ from tests.integration.test_operator_direct import Agent, record, servers, until
 from tests.integration.test_operator_election import ask, token
 from tests.integration.waiting import until
 
+pytestmark = pytest.mark.more
+
 ROLES = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "APIService")
 SELECTED = "--selector=app.kubernetes.io/name=halcyon"
 

@@ -10,7 +10,7 @@ import io
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -117,14 +117,14 @@ def refuse(space: Space, revision: str, text: str) -> None:
 
 
 @contextmanager
-def fewest(space: Space) -> Iterator[list[int]]:
+def fewest(space: Space, count: Callable[[Space], int] = ready) -> Iterator[list[int]]:
     """The numbers of ready servers that were seen meanwhile."""
     seen: list[int] = []
     over = threading.Event()
 
     def look() -> None:
         while not over.wait(0.03):
-            seen.append(ready(space))
+            seen.append(count(space))
 
     watcher = threading.Thread(target=look)
     watcher.start()
@@ -343,6 +343,11 @@ def pods_of(space: Space, slot: str) -> set[str]:
     return {name for name, said in conditions.items() if said.get("Ready") == "True"}
 
 
+def served(space: Space) -> int:
+    """Ready pods of both slots."""
+    return len(pods_of(space, "a") | pods_of(space, "b"))
+
+
 def of_slot(space: Space, slot: str) -> set[tuple[str, str]]:
     """Objects that only this slot needs."""
     return {(k, n) for k, n in space.children() if n in {f"m-{slot}", f"m-server-{slot}"}}
@@ -431,3 +436,26 @@ def test_an_aborted_canary_leaves_nothing_and_is_not_tried_again(
     space.merge(kinds.MODEL_DEPLOYMENT, "m", {"metadata": {"annotations": {"serving.halcyon.dev/abort": None}}})
     always(lambda: of_slot(space, "b"), lambda left: not left, what="it stays away", for_s=2)
     assert applied(space) == first
+
+
+def test_a_canary_that_the_spec_leaves_goes_pod_by_pod_though_no_gpu_is_free(
+    space: Space, pool: Pool, operator: Operator
+) -> None:
+    pool.resize(4)
+    steps = [{"weight": 50, "pause": "1s"}]
+    canary: dict[str, Any] = {"surgeWait": "2s", "canary": {"steps": steps, "analysis": "On"}}
+    space.serve(**pool.model(1, replicas=4, strategy="Canary", **canary)["spec"])
+    change(space, pool.model(2, replicas=4, strategy="Canary", **canary))
+    split = lambda: (len(pods_of(space, "a")), len(pods_of(space, "b")))  # noqa: E731  # shorter so
+    until(split, lambda n: n == (2, 2), what="the canary has half of the pods", limit_s=40)
+    with fewest(space, served) as seen:
+        third = change(space, pool.model(3, replicas=4, strategy="Auto", **canary))
+        until(lambda: weights(space), lambda w: w.get("b", 0) < 50, what="the canary gives way")
+        operator.stop()
+        operator.start()
+        operator.wait_leading()
+        until(lambda: space.status()["revision"].get("current"), lambda r: r == third, what="it is served", limit_s=40)
+        until(
+            lambda: (of_slot(space, "b"), served(space)), lambda n: n == (set(), 4), what="the slot is gone", limit_s=40
+        )
+    assert min(seen) >= 3

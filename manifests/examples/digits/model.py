@@ -104,23 +104,29 @@ class TritonPythonModel:
             self._busy.stop(time.monotonic())
 
         ends = np.cumsum([len(part) for part in parts])[:-1]
-        return [self._response(part, batch=len(rows)) for part in np.split(probabilities, ends)]
+        return [
+            self._response(request.requested_output_names(), part, batch=len(rows))
+            for request, part in zip(requests, np.split(probabilities, ends), strict=True)
+        ]
 
     def finalize(self) -> None:
         """Stop to publish: Triton takes the gauge away next."""
         self._stopped.set()
         self._publisher.join()
 
-    def _response(self, probabilities: np.ndarray, *, batch: int) -> object:
+    def _response(self, wanted: list[str], probabilities: np.ndarray, *, batch: int) -> object:
+        # Only what was asked for: each tensor is copied on its way to Triton, and a string's most slowly.
         count = len(probabilities)
-        return pb_utils.InferenceResponse(
-            [
-                pb_utils.Tensor("probabilities", probabilities),
-                pb_utils.Tensor("label", probabilities.argmax(axis=1).astype(np.int64).reshape(count, 1)),
-                pb_utils.Tensor("BATCH", np.full((count, 1), batch, np.int32)),
-                pb_utils.Tensor("WHO", np.full((count, 1), self._who, object)),
-            ]
-        )
+        tensors = []
+        if "probabilities" in wanted:
+            tensors.append(pb_utils.Tensor("probabilities", probabilities))
+        if "label" in wanted:
+            tensors.append(pb_utils.Tensor("label", probabilities.argmax(axis=1).astype(np.int64).reshape(count, 1)))
+        if "BATCH" in wanted:
+            tensors.append(pb_utils.Tensor("BATCH", np.full((count, 1), batch, np.int32)))
+        if "WHO" in wanted:
+            tensors.append(pb_utils.Tensor("WHO", np.full((count, 1), self._who, object)))
+        return pb_utils.InferenceResponse(tensors)
 
     def _publish(self) -> None:
         published = None

@@ -1,36 +1,25 @@
-"""`halcyon operator`: every part of the operator, put together, started in order and stopped in order.
-
-    always                   caches, election, certificates, the TLS site (metrics API, collector), the plain site, kopf, the
-                             reading of servers that have no agent, and Prometheus, where the site has one
-    only while leading       workers, scaler, who serves the metrics API
-
-The standby has warm caches and the agents' observations, so that it answers the metrics API too and leads at once.
-"""
+"""`halcyon operator`: its parts, put together. What they do, and when, is operator.py's."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import logging
 import math
 import re
 import signal
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from aiohttp import web
 from prometheus_client import CollectorRegistry, disable_created_metrics
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
 from halcyon.api.plan import Collector as CollectorAddress
 from halcyon.api.spec import mode
-from halcyon.control import errors, front, logs, metrics_api, rights, settings
-from halcyon.control import web as probes
+from halcyon.control import errors, logs, rights, settings
 from halcyon.control.accepted import Accepted
 from halcyon.control.caches import Caches
 from halcyon.control.canary_watch import CanaryWatch
@@ -39,16 +28,17 @@ from halcyon.control.costs import Costs
 from halcyon.control.dashboard import Board, ModelReviews, OperatorSource
 from halcyon.control.events import Recorder
 from halcyon.control.histories import Histories
-from halcyon.control.identity import CHECK_EVERY_S, Identity
+from halcyon.control.identity import Identity
 from halcyon.control.kinds import Key
 from halcyon.control.lease import Elector
 from halcyon.control.local_reviews import LocalReviews
 from halcyon.control.memories import Memories
 from halcyon.control.model_metrics import ModelMetrics
 from halcyon.control.namespace_gpus import NamespaceGpus
+from halcyon.control.operator import Duty, Operator
 from halcyon.control.plan import Plan
 from halcyon.control.queue import Priority, WorkQueue
-from halcyon.control.reconcile import Reconciler
+from halcyon.control.reconcile import Counts, Reconciler
 from halcyon.control.reviews import Reviews
 from halcyon.control.scaler import Scaler
 from halcyon.control.scraping import Scraping
@@ -59,8 +49,7 @@ from halcyon.control.starts import Starts
 from halcyon.control.troubles import HearingHub
 from halcyon.control.workers import Workers
 from halcyon.metricsapi.auth import Gate
-from halcyon.metricsapi.server import MetricsApi, build_app, start_site
-from halcyon.metricsapi.tls import ServingTLS
+from halcyon.metricsapi.server import MetricsApi
 from halcyon.monitoring import instruments
 from halcyon.monitoring import operator as listed
 from halcyon.render.site import Site
@@ -71,14 +60,7 @@ from halcyon.signals.prometheus import PrometheusSource
 log = logging.getLogger(__name__)
 
 VERSION = version("halcyon-operator")
-RESYNC_EVERY_S = 600.0
 LEASE = "halcyon"
-HEAR_WITHIN_S = 15.0
-"""A new replica is ready after this long, whoever was not heard."""
-FLUSH_WITHIN_S = 0.6
-"""Of the 2 s that a hand-over may take. What isn't written then is as it was ten minutes ago at most."""
-STUCK_S = 120.0
-"""Work is waiting, and no reconcile has begun or ended for this long: the process is taken for stuck."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -116,412 +98,163 @@ async def _run(chosen: Settings) -> None:
         loop.add_signal_handler(number, stop.set)
     client = await connect(chosen.kubeconfig)
     try:
-        await Operator.build(chosen, client).run(stop)
+        await build(chosen, client).run(stop)
     finally:
         await client.close()
 
 
-@dataclass
-class Duty:
-    """Whether this replica does the leader's work now: later than the lease is won, and ended before it is given back."""
+def build(chosen: Settings, client: KubeClient) -> Operator:
+    """Put the parts together; nothing runs before `run`."""
+    clock = time.monotonic
+    # When a counter began doubles the page, and nobody asks for it.
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # has no types
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    queue = WorkQueue(clock)
+    caches = Caches(client, enqueue=queue.add, namespaces=chosen.watch_namespaces)
+    elector = Elector(client, chosen.namespace, LEASE, chosen.pod_name, clock)
+    duty = Duty()
+    hub = HearingHub(
+        on_change=lambda namespace, name: queue.add(Key(namespace, name)),
+        on_record=lambda namespace, name: scaler.heard(Key(namespace, name)),
+    )
+    accepted = Accepted(caches)
+    prometheus = None if chosen.prometheus is None else PrometheusSource(chosen.prometheus, registry=registry)
+    scaler = Scaler(
+        client=client,
+        caches=caches,
+        sensing=Sensing(caches, hub, clock, time.time, None if prometheus is None else prometheus.gpu),
+        spec_of=accepted,
+        enqueue=queue.add,
+        leads=lambda: duty.on,
+        led=lambda: elector.led,
+        clock=clock,
+        registry=registry,
+        budget=None if chosen.gpu_budget is None else SiteBudget(chosen.gpu_budget),
+    )
+    if prometheus is not None:
+        scaler.deciding.histories = Histories(prometheus.history, clock=clock)
+    caches.signals = scaler.facts
+    caches.scaling = scaler.shown
+    caches.troubles = lambda key: hub.troubles(key, clock())
 
-    on: bool = False
+    limited = chosen.site_policy.limits.gpus_per_namespace is not None
+    caches.gpus = gpus = NamespaceGpus(caches, queue.add, limited=limited)
 
+    costs = Costs(caches, scaler.sensing, accepted, queue.add, lambda: duty.on, clock, prices=chosen.prices or Prices())
 
-@dataclass
-class Operator:
-    """The parts."""
+    def everything() -> None:
+        for key in caches.resources.keys():  # noqa: SIM118  # an informer is no dict
+            queue.add(key, Priority.RESYNC)
 
-    settings: Settings
-    client: KubeClient
-    registry: CollectorRegistry
-    queue: WorkQueue
-    caches: Caches
-    scaler: Scaler
-    identity: Identity
-    gate: Gate
-    collector: Collector
-    metrics: MetricsApi
-    workers: Workers
-    elector: Elector
-    duty: Duty
-    memories: Memories
-    prometheus: PrometheusSource | None
-    scraping: Scraping
-    board: Board | None
-    """The web dashboard."""
-    of_models: ModelMetrics
-    costs: Costs
+    host = f"{chosen.service}.{chosen.namespace}.svc"
+    identity = Identity(
+        client,
+        namespace=chosen.namespace,
+        secret=chosen.tls_secret,
+        names=(host, f"{host}.cluster.local", f"{chosen.agents_service}.{chosen.namespace}.svc"),
+        on_change=everything,
+        fronted=not chosen.watch_namespaces,
+    )
+    reviews: Reviews | LocalReviews = Reviews(client)
+    if chosen.watch_namespaces:
+        reviews = LocalReviews(client, monotonic=clock, wall=time.time)
+    gate = Gate(front_proxy=None, review_token=reviews.user, review_access=reviews.may_list)
 
-    def __post_init__(self) -> None:
-        """Nothing was heard yet."""
-        self._built = time.monotonic()
-        self._heard = False
-        self._tolerance: bool | None = None
-
-    @classmethod
-    def build(cls, chosen: Settings, client: KubeClient) -> Operator:
-        """Put the parts together; nothing runs before `run`."""
-        clock = time.monotonic
-        # When a counter began doubles the page, and nobody asks for it.
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # has no types
-        registry = CollectorRegistry()
-        ProcessCollector(registry=registry)
-        PlatformCollector(registry=registry)
-        queue = WorkQueue(clock)
-        caches = Caches(client, enqueue=queue.add, namespaces=chosen.watch_namespaces)
-        elector = Elector(client, chosen.namespace, LEASE, chosen.pod_name, clock)
-        duty = Duty()
-        hub = HearingHub(
-            on_change=lambda namespace, name: queue.add(Key(namespace, name)),
-            on_record=lambda namespace, name: scaler.heard(Key(namespace, name)),
+    def site() -> Site:
+        known = identity.certificates
+        return Site(
+            operator_image=chosen.operator_image,
+            balancer_image=chosen.balancer_image,
+            server_image=chosen.server_image,
+            pull_secrets=chosen.image_pull_secrets,
+            service_annotations=chosen.service_annotations,
+            version=VERSION,
+            policy=chosen.site_policy,
+            own_secret=f"{chosen.namespace}/{chosen.tls_secret}",
+            collector=None
+            if known is None
+            else CollectorAddress(
+                host=f"{chosen.agents_service}.{chosen.namespace}.svc",
+                port=chosen.port,
+                server_name=host,
+                ca_pem=known.bundle_pem,
+            ),
         )
-        accepted = Accepted(caches)
-        prometheus = None if chosen.prometheus is None else PrometheusSource(chosen.prometheus, registry=registry)
-        scaler = Scaler(
-            client=client,
-            caches=caches,
-            sensing=Sensing(caches, hub, clock, time.time, None if prometheus is None else prometheus.gpu),
-            spec_of=accepted,
-            enqueue=queue.add,
+
+    watch = CanaryWatch(hub, clock)
+    caches.canary = lambda key: watch.verdict(key, caches.pods.find(key.namespace, key.name))
+
+    def planned(key: Key, plan: Plan) -> None:
+        gpus.planned(key, plan)
+        scaler.planned(key, plan)
+        watch.planned(key, plan.rollout, balanced=plan.spec is not None and not mode.is_direct(plan.spec))
+
+    def gone(key: Key) -> None:
+        gpus.gone(key)
+        scaler.gone(key)
+        watch.forget(key)
+        hub.forget(key.namespace, key.name)
+
+    memories = Memories(client, chosen.namespace, clock, time.time)
+    scaler.keep = memories.offer
+    memories.cost = costs.stored
+    recorder = Recorder(client, instance=chosen.pod_name, clock=clock)
+    reconciler = Reconciler(client, caches, recorder, site, clock, on_plan=planned, on_gone=gone)
+    operator = Operator(
+        settings=chosen,
+        client=client,
+        registry=registry,
+        queue=queue,
+        caches=caches,
+        scaler=scaler,
+        identity=identity,
+        gate=gate,
+        collector=Collector(hub, reviews.agent, monotonic=clock, registry=registry),
+        metrics=MetricsApi(scaler, gate, monotonic=clock, ready=lambda: caches.synced, registry=registry),
+        workers=Workers(queue, reconciler, registry),
+        elector=elector,
+        duty=duty,
+        memories=memories,
+        prometheus=prometheus,
+        scraping=Scraping(caches, hub, accepted, clock),
+        board=None
+        if chosen.dashboard is None
+        else Board(
+            chosen.dashboard,
+            OperatorSource(caches, hub, scaler, clock),
+            ModelReviews(client, reviews, local=bool(chosen.watch_namespaces)),
+            wall=time.time,
+        ),
+        costs=costs,
+        of_models=ModelMetrics(
+            caches,
+            accepted,
+            scaler.scaled,
+            Starts(caches, registry).last,
+            costs,
             leads=lambda: duty.on,
-            led=lambda: elector.led,
             clock=clock,
-            registry=registry,
-            budget=None if chosen.gpu_budget is None else SiteBudget(chosen.gpu_budget),
-        )
-        if prometheus is not None:
-            scaler.deciding.histories = Histories(prometheus.history, clock=clock)
-        caches.signals = scaler.facts
-        caches.scaling = scaler.shown
-        caches.troubles = lambda key: hub.troubles(key, clock())
+        ),
+    )
+    _instruments(operator, reconciler.counts)
+    return operator
 
-        limited = chosen.site_policy.limits.gpus_per_namespace is not None
-        caches.gpus = gpus = NamespaceGpus(caches, queue.add, limited=limited)
 
-        costs = Costs(
-            caches, scaler.sensing, accepted, queue.add, lambda: duty.on, clock, prices=chosen.prices or Prices()
-        )
-
-        def everything() -> None:
-            for key in caches.resources.keys():  # noqa: SIM118  # an informer is no dict
-                queue.add(key, Priority.RESYNC)
-
-        host = f"{chosen.service}.{chosen.namespace}.svc"
-        identity = Identity(
-            client,
-            namespace=chosen.namespace,
-            secret=chosen.tls_secret,
-            names=(host, f"{host}.cluster.local", f"{chosen.agents_service}.{chosen.namespace}.svc"),
-            on_change=everything,
-            fronted=not chosen.watch_namespaces,
-        )
-        reviews: Reviews | LocalReviews = Reviews(client)
-        if chosen.watch_namespaces:
-            reviews = LocalReviews(client, monotonic=clock, wall=time.time)
-        gate = Gate(front_proxy=None, review_token=reviews.user, review_access=reviews.may_list)
-
-        def site() -> Site:
-            known = identity.certificates
-            return Site(
-                operator_image=chosen.operator_image,
-                balancer_image=chosen.balancer_image,
-                server_image=chosen.server_image,
-                pull_secrets=chosen.image_pull_secrets,
-                service_annotations=chosen.service_annotations,
-                version=VERSION,
-                policy=chosen.site_policy,
-                own_secret=f"{chosen.namespace}/{chosen.tls_secret}",
-                collector=None
-                if known is None
-                else CollectorAddress(
-                    host=f"{chosen.agents_service}.{chosen.namespace}.svc",
-                    port=chosen.port,
-                    server_name=host,
-                    ca_pem=known.bundle_pem,
-                ),
-            )
-
-        watch = CanaryWatch(hub, clock)
-        caches.canary = lambda key: watch.verdict(key, caches.pods.find(key.namespace, key.name))
-
-        def planned(key: Key, plan: Plan) -> None:
-            gpus.planned(key, plan)
-            scaler.planned(key, plan)
-            watch.planned(key, plan.rollout, balanced=plan.spec is not None and not mode.is_direct(plan.spec))
-
-        def gone(key: Key) -> None:
-            gpus.gone(key)
-            scaler.gone(key)
-            watch.forget(key)
-            hub.forget(key.namespace, key.name)
-
-        memories = Memories(client, chosen.namespace, clock, time.time)
-        scaler.keep = memories.offer
-        memories.cost = costs.stored
-        recorder = Recorder(client, instance=chosen.pod_name, clock=clock)
-        reconciler = Reconciler(client, caches, recorder, site, clock, on_plan=planned, on_gone=gone)
-        operator = cls(
-            settings=chosen,
-            client=client,
-            registry=registry,
-            queue=queue,
-            caches=caches,
-            scaler=scaler,
-            identity=identity,
-            gate=gate,
-            collector=Collector(hub, reviews.agent, monotonic=clock, registry=registry),
-            metrics=MetricsApi(scaler, gate, monotonic=clock, ready=lambda: caches.synced, registry=registry),
-            workers=Workers(queue, reconciler, registry),
-            elector=elector,
-            duty=duty,
-            memories=memories,
-            prometheus=prometheus,
-            scraping=Scraping(caches, hub, accepted, clock),
-            board=None
-            if chosen.dashboard is None
-            else Board(
-                chosen.dashboard,
-                OperatorSource(caches, hub, scaler, clock),
-                ModelReviews(client, reviews, local=bool(chosen.watch_namespaces)),
-                wall=time.time,
-            ),
-            costs=costs,
-            of_models=ModelMetrics(
-                caches,
-                accepted,
-                scaler.scaled,
-                Starts(caches, registry).last,
-                costs,
-                leads=lambda: duty.on,
-                clock=clock,
-            ),
-        )
-        operator._instruments(reconciler)
-        return operator
-
-    def _instruments(self, reconciler: Reconciler) -> None:
-        """What is read when it is asked for."""
-        counts = reconciler.counts
-        reads: instruments.Reads = {
-            listed.LEADING: lambda: float(self.elector.leading.is_set()),
-            listed.QUEUE_READY: lambda: float(len(self.queue)),
-            listed.QUEUE_WAITING: lambda: float(self.queue.waiting),
-            listed.MODELS: lambda: float(len(self.caches.resources.keys())),
-            listed.API_WRITES: lambda: self.client.writes,
-            listed.OBJECTS_WRITTEN: lambda: counts.written,
-            listed.OBJECTS_SKIPPED: lambda: counts.skipped,
-            listed.STATUSES_WRITTEN: lambda: counts.statuses,
-            listed.PEAK_MEMORY: _peak_memory_bytes,
-        }
-        instruments.Read(reads, self.registry)
-        self.registry.register(rights.Page(self.client.rights))
-        instruments.gauge(listed.BUILD, self.registry).labels(VERSION).set(1)
-
-    async def run(self, stop: asyncio.Event) -> None:
-        """Run until `stop`; whoever leads stops working before it gives the lease back."""
-        released = asyncio.Event()
-        async with asyncio.TaskGroup() as group:
-            background = [
-                group.create_task(self.caches.run(), name="caches"),
-                group.create_task(self._certificates(), name="certificates"),
-                group.create_task(self._serve(), name="sites"),
-                group.create_task(self._decide(), name="scaler"),
-                group.create_task(self._ask_prometheus(), name="prometheus"),
-                group.create_task(self._scrape(), name="scraping"),
-                group.create_task(self._show(), name="dashboard"),
-                group.create_task(self._count(), name="costs"),
-            ]
-            election = group.create_task(self.elector.run(released), name="election")
-            leader = group.create_task(self._lead(), name="leader")
-            loop = asyncio.get_running_loop()
-            kopf_stop = asyncio.Event()
-            kopf = group.create_task(self._front(loop, kopf_stop), name="kopf")
-            await asyncio.wait({asyncio.ensure_future(stop.wait()), kopf}, return_when=asyncio.FIRST_COMPLETED)
-            log.info("stopping", extra={"asked": stop.is_set()})
-            kopf_stop.set()
-            leader.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await leader
-            if self.elector.leading.is_set():
-                await self.memories.flush(within_s=FLUSH_WITHIN_S)
-            released.set()
-            await election
-            await self.collector.close()
-            for task in background:
-                task.cancel()
-
-    async def _front(self, loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
-        def enqueue(key: Key) -> None:
-            loop.call_soon_threadsafe(self.queue.add, key)
-
-        handlers = front.registry(enqueue, self.settings.kubeconfig)
-        namespaces, identity = self.settings.watch_namespaces, self.settings.pod_name
-        await front.run(handlers, namespaces=namespaces, identity=identity, stop=stop)
-
-    async def _lead(self) -> None:
-        await self.elector.leading.wait()
-        self.workers.moved = time.monotonic()  # a standby's workers don't move, and that is no reason to end it now
-        await self.caches.wait_synced()
-        # Agents are told our certificate with their plan: one write less where it is there before the first plan.
-        await self._until(lambda: self.identity.certificates is not None, within_s=10.0)
-        await self._look()
-        log.info("working", extra={"model_deployments": len(self.caches.resources.keys())})
-        await self._recall(self.memories)
-        self.duty.on = True
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self.workers.run(self.settings.workers), name="workers")
-                group.create_task(self._every(CHECK_EVERY_S, self._look), name="look")
-                group.create_task(self._resync(), name="resync")
-                group.create_task(self.memories.run(lambda: set(self.caches.resources.keys())), name="memories")
-        finally:
-            self.duty.on = False
-
-    async def _decide(self) -> None:
-        await self.caches.wait_synced()
-        # A standby never writes them: what it reads is of this moment, and is read anew when it leads.
-        await self._recall(Memories(self.client, self.settings.namespace, time.monotonic, time.time))
-        await self.scaler.run()
-
-    async def _scrape(self) -> None:
-        await self.caches.wait_synced()
-        await self.scraping.run()
-
-    async def _count(self) -> None:
-        await self.caches.wait_synced()
-        await self.costs.run()
-
-    async def _show(self) -> None:
-        """The web dashboard, where there is to be one: on the standby too."""
-        if self.board is not None:
-            await self.board.run(self._tls)
-
-    async def _tls(self) -> ServingTLS:
-        await self._until(lambda: self.identity.tls is not None)
-        assert self.identity.tls is not None  # noqa: S101  # waited for
-        return self.identity.tls
-
-    async def _ask_prometheus(self) -> None:
-        """Nothing where the site has none. The standby asks too, so that it knows as much when it leads."""
-        source, deciding = self.prometheus, self.scaler.deciding
-        if source is None:
-            return
-        pause_s = await source.poll()
-        log.info(source.status())  # later changes the source tells itself
-        async with asyncio.TaskGroup() as group:
-            if deciding.histories is not None:
-                group.create_task(deciding.histories.run(deciding.history, deciding.learn), name="histories")
-            await asyncio.sleep(pause_s)
-            await source.run()
-
-    async def _recall(self, memories: Memories) -> None:
-        """What earlier processes have learnt, for models that nothing was decided for here yet."""
-        try:
-            self.costs.kept = await memories.load()
-            self.scaler.deciding.kept = dict(self.costs.kept)
-        except (errors.ApiError, errors.Unreachable) as error:
-            log.warning("what planners have learnt can't be read; they begin anew", extra={"error": str(error)})
-
-    async def _resync(self) -> None:
-        while True:
-            for key in self.caches.resources.keys():  # noqa: SIM118  # an informer is no dict
-                self.queue.add(key, Priority.RESYNC)
-            await asyncio.sleep(RESYNC_EVERY_S)
-
-    async def _look(self) -> None:
-        """Who serves the metrics API; a change concerns every model with scaling."""
-        own, watched = self.settings.namespace, self.settings.watch_namespaces
-        found = metrics_api.NOT_HERE
-        if not watched:
-            found = await metrics_api.look(self.client, namespace=own, service=self.settings.service)
-        if self._tolerance is None:
-            self._tolerance = await metrics_api.keeps_tolerance(self.client, namespace=next(iter(watched), own))
-        found = replace(found, tolerance=self._tolerance)
-        if found.ours and self.identity.certificates is not None:
-            try:
-                await metrics_api.trust(self.client, self.identity.certificates.bundle_pem)
-            except (errors.ApiError, errors.Unreachable) as error:
-                log.warning("cannot write the caBundle", extra={"error": str(error)})
-        if found != self.caches.metrics_api:
-            log.info("metrics API", extra={"ours": found.ours, "why": found.why})
-            self.caches.metrics_api = found
-            for key in self.caches.resources.keys():  # noqa: SIM118  # an informer is no dict
-                self.queue.add(key, Priority.RESYNC)
-
-    async def _certificates(self) -> None:
-        """Keep the certificates; often until there are some, since the sites wait for them."""
-        while True:
-            leading = self.elector.leading.is_set()
-            try:
-                await self.identity.refresh(leading=leading)
-                self.gate.front_proxy = self.identity.front_proxy
-            except (errors.ApiError, errors.Unreachable) as error:
-                log.warning("cannot refresh the certificates", extra={"error": str(error)})
-            waiting = self.identity.tls is None
-            if waiting and not leading:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(0.5):
-                        await self.elector.leading.wait()
-                continue
-            await asyncio.sleep(0.5 if waiting else CHECK_EVERY_S)
-
-    async def _serve(self) -> None:
-        """Both sites, until cancelled."""
-        checks = {"work": self._stuck}
-        plain = web.AppRunner(
-            probes.build(self.registry, live=checks, ready=self._readiness(), of_models=self.of_models.page)
-        )
-        await plain.setup()
-        await web.TCPSite(plain, port=self.settings.http_port).start()
-        secure: web.AppRunner | None = None
-        try:
-            await self._until(lambda: self.identity.tls is not None)
-            tls = self.identity.tls
-            if tls is not None:
-                app = build_app(self.metrics, more=self.collector.routes())
-                secure = await start_site(app, tls, port=self.settings.port)
-                log.info("serving", extra={"port": self.settings.port})
-            await asyncio.Event().wait()
-        finally:
-            for runner in (plain, secure):
-                if runner is not None:
-                    await runner.cleanup()
-
-    def _stuck(self) -> str:
-        idle = time.monotonic() - self.workers.moved
-        busy = len(self.queue) > 0 and self.elector.leading.is_set()
-        return f"work waits and nothing has moved for {idle:.0f} s" if busy and idle > STUCK_S else ""
-
-    def _readiness(self) -> dict[str, Callable[[], str]]:
-        return {
-            "caches": lambda: "" if self.caches.synced else "not synced",
-            "certificates": lambda: "" if self.identity.tls is not None else "none yet",
-            "agents": self._listening,
-        }
-
-    def _listening(self) -> str:
-        """Once: a replica that has just started must not be asked for metrics before it has heard the agents.
-
-        Bounded, since a model whose agents are silent must not keep the operator from being ready.
-        """
-        if self._heard or not self.caches.synced:
-            return ""
-        unheard = self.scaler.unheard()
-        if not unheard or time.monotonic() - self._built > HEAR_WITHIN_S:
-            self._heard = True
-            return ""
-        return f"nothing heard yet of {len(unheard)} models, {unheard[0]} among them"
-
-    @staticmethod
-    async def _every(period_s: float, act: Callable[[], Awaitable[None]]) -> None:
-        while True:
-            await asyncio.sleep(period_s)
-            await act()
-
-    @staticmethod
-    async def _until(true: Callable[[], bool], *, within_s: float | None = None) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(within_s):
-                while not true():  # noqa: ASYNC110  # a value of another part; a few times at the start only
-                    await asyncio.sleep(0.05)
+def _instruments(operator: Operator, counts: Counts) -> None:
+    """What is read when it is asked for."""
+    reads: instruments.Reads = {
+        listed.LEADING: lambda: float(operator.elector.leading.is_set()),
+        listed.QUEUE_READY: lambda: float(len(operator.queue)),
+        listed.QUEUE_WAITING: lambda: float(operator.queue.waiting),
+        listed.MODELS: lambda: float(len(operator.caches.resources.keys())),
+        listed.API_WRITES: lambda: operator.client.writes,
+        listed.OBJECTS_WRITTEN: lambda: counts.written,
+        listed.OBJECTS_SKIPPED: lambda: counts.skipped,
+        listed.STATUSES_WRITTEN: lambda: counts.statuses,
+        listed.PEAK_MEMORY: _peak_memory_bytes,
+    }
+    instruments.Read(reads, operator.registry)
+    operator.registry.register(rights.Page(operator.client.rights))
+    instruments.gauge(listed.BUILD, operator.registry).labels(VERSION).set(1)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from halcyon.control.sight import Sight
-from halcyon.control.slot import SlotState
-from halcyon.control.trail import Trail
+from halcyon.control.trail import Trail, away
+from halcyon.render.names import Slot
 from halcyon.render.revision import Revision
 
 
@@ -34,13 +34,17 @@ SURGE = Pace("Surge", max_surge=1, max_unavailable=0)
 # others     yes                      -                       Replace: back and forth would start pods for nothing
 # others     no                       yes                     Replace
 # others     no                       no                      Surge
-def pace(seen: Sight, target: Revision, slot: SlotState | None) -> Pace:
-    """The pace at which the slot becomes of this revision."""
+#
+# Under way: the slot has pods of another revision, or the other slot still has some, whose place its own take.
+def pace(seen: Sight, target: Revision, at: Slot) -> Pace:
+    """The pace at which the slot becomes of this revision, and at which the other one's pods give way to it."""
     strategy = seen.spec.rollout.strategy
     if strategy == "Surge":
         return SURGE
+    slot, beside = seen.slots.get(at), bool(seen.live_in(away(at)))
     lack = seen.lack(target, slot)
-    sticks = slot is not None and not slot.complete and slot.max_surge == 0
+    # Kept where it is from look to look: reckoned anew while a pod's room is on its way to its successor, it would cost another one.
+    sticks = slot is not None and (beside or not slot.complete) and slot.max_surge == 0
     why = "spec.rollout.strategy is Replace"
     if strategy != "Replace":
         if not (sticks or seen.lacks_long(lack)):
@@ -52,5 +56,6 @@ def pace(seen: Sight, target: Revision, slot: SlotState | None) -> Pace:
         floor = slot.count - slot.max_unavailable
     else:
         # One serving pod less than there are: where more are wanted than there is room for, those without can't go.
-        floor = seen.count - seen.roomless(target, slot) - 1
+        roomless = seen.short(target, slot) if beside else seen.roomless(target, slot)
+        floor = seen.count - roomless - 1
     return Pace("Replace", max_surge=0, max_unavailable=max(1, seen.count - floor), why=why)

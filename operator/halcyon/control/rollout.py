@@ -19,7 +19,7 @@ Once a pod of it was ready, it is for a person to judge, or for a canary's analy
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -28,6 +28,7 @@ from halcyon.api.spec import Spec
 from halcyon.api.spec.rollout import Canary
 from halcyon.control.canary import Advance, advance, wish
 from halcyon.control.client import Object
+from halcyon.control.leaving import left
 from halcyon.control.pace import SURGE, Pace, pace
 from halcyon.control.placing import Placed, canary_slots, lone_slots
 from halcyon.control.sequences import keeps_state
@@ -108,41 +109,47 @@ def decide(view: View, spec: Spec, asked: Revision, deployments: Mapping[Slot, O
     at_home = home(view.revisions)
     others = [_seen_to_serve(seen, r, at_home) for r in view.revisions if r.key != asked.key]
     good = last_good(others, asked)
+    changed = tuple(left(seen, others, asked, away(at_home)))
+    known = {r.key: r for r in (*others, *changed)}
     is_canary = _is_canary(seen, asked, good, at_home)
     # A canary that failed has pods beside the others' to give up, and no reason to stay.
     back = good if is_canary or spec.rollout.on_failure == "Rollback" else None
     place = away(at_home) if is_canary else at_home
     if is_canary and good is not None and _is_taken(seen, place, asked):
-        # A promotion isn't over, or another canary is: the pods there serve until those at home do, so this one waits.
+        # A promotion isn't over, or another canary was left: the pods there serve until those at home do, so this one waits.
+        speed = pace(seen, good, at_home)
         return Rollout(
             asked=asked,
             target=good,
             phase=Phase.PROGRESSING,
-            slots=lone_slots(seen, good, SURGE, at_home),
+            slots=lone_slots(seen, good, speed, at_home, known=known, routed=good.model),
+            pace=speed,
             model=good.model,
             good=good,
-            changed=tuple(_left(view, others, asked)),
+            changed=changed,
+            again_s=_again(seen, good, Trail.of(good), seen.slots.get(at_home), None),
         )
     slot = seen.slots.get(place)
     trail, step = _followed(seen, asked, slot, place, is_canary=is_canary, can_return=back is not None)
     trail = replace(trail, sequences=keeps_state(view, spec, asked))
     target = back if back is not None and trail.barred else asked
     stays = place if target is asked else at_home
-    speed = SURGE if is_canary and target is asked else pace(seen, target, seen.slots.get(stays))
+    speed = SURGE if is_canary and target is asked else pace(seen, target, stays)
     if speed.strategy == "Replace" and target is asked and not trail.ended and not trail.replacing:
         trail = trail.replace_pods(view.now, speed.why)
     if step is not None and not trail.replacing and (lack := seen.lack(asked, slot)) and seen.lacks_long(lack):
         trail = trail.replace_pods(view.now, lack.message)
     noted = trail.on(asked)
     made_of = noted if target is asked else target
+    unproven = good is not None and target is asked and trail.result != Result.SERVED and not seen.ready(asked.key)
+    model = good.model if good is not None and (unproven or step is not None) else target.model
     if step is not None and good is not None:
         slots = canary_slots(seen, good, noted, step, at_home)
     else:
-        slots = lone_slots(seen, made_of, speed, stays)
+        slots = lone_slots(seen, made_of, speed, stays, known=known | {noted.key: noted}, routed=model)
     phase, trouble = _phase(seen, target, trail, seen.slots.get(stays), returns=target is not asked)
-    if phase is Phase.BLOCKED and (step or (speed.strategy == "Replace" and not seen.ready(target.key))):
+    if phase is Phase.BLOCKED and (step or _gives_way(seen, target, speed, slots)):
         phase = Phase.PROGRESSING  # a pod has gone for it: it finds room, or fails
-    unproven = good is not None and target is asked and trail.result != Result.SERVED and not seen.ready(asked.key)
     return Rollout(
         asked=noted,
         target=made_of,
@@ -151,10 +158,10 @@ def decide(view: View, spec: Spec, asked: Revision, deployments: Mapping[Slot, O
         pace=speed,
         trouble=trouble,
         overdue=_is_overdue(seen, asked, trail, slot),
-        model=good.model if good is not None and (unproven or step is not None) else target.model,
+        model=model,
         good=good,
         canary=step,
-        changed=tuple(_left(view, others, asked)),
+        changed=changed,
         again_s=_again(seen, target, trail, slot, step),
     )
 
@@ -238,7 +245,7 @@ def _stepped(seen: Sight, asked: Revision, trail: Trail, place: Slot) -> tuple[T
     if step.outcome == "promoted":
         return step.trail.finish(view.now, place), step
     if step.outcome == "goes on":
-        return step.trail, step
+        return replace(step.trail, weight=step.weight), step
     reason = Reason.CANARY_ABORTED if step.outcome == "aborted" else Reason.CANARY_WORSE
     return step.trail.fail(view.now, reason, step.say), step
 
@@ -252,15 +259,6 @@ def _seen_to_serve(seen: Sight, other: Revision, at_home: Slot) -> Revision:
     if trail.served or slot is None or slot.revision != other.key or not (slot.complete and seen.ready(other.key)):
         return other
     return trail.finish(seen.view.now, at_home).on(other)
-
-
-def _left(view: View, others: Iterable[Revision], asked: Revision) -> Iterable[Revision]:
-    """Revisions that the spec doesn't ask for any more, where that changes their trail."""
-    before = {r.key: Trail.of(r) for r in view.revisions}
-    for other in others:
-        after = Trail.of(other).leave(view.now, asked.key)
-        if after != before[other.key]:
-            yield after.on(other)
 
 
 def _failure(seen: Sight, asked: Revision, trail: Trail, slot: SlotState) -> Trouble | None:
@@ -308,6 +306,14 @@ def _replaced_by(seen: Sight, asked: Revision, trail: Trail) -> float | None:
     """When a pod must have found the room of the one that went for it."""
     since = seconds(trail.replacing)
     return None if since is None else since + grace_s(asked) + seen.surge_wait_s
+
+
+def _gives_way(seen: Sight, target: Revision, speed: Pace, slots: tuple[Placed, ...]) -> bool:
+    """Whether pods of another revision give their room to this one's, one by one."""
+    if speed.strategy != "Replace":
+        return False
+    ready = sum(seen.ready_in(placed.slot) for placed in slots)
+    return not seen.ready(target.key) or (len(slots) > 1 and ready >= seen.count - speed.max_unavailable)
 
 
 def _phase(

@@ -89,7 +89,7 @@ def say(plan: Plan, rolled: Rollout) -> str:
                 return f"revision {asked} is a canary: {rolled.canary.say}{room}"
             if rolled.pace.strategy == "Replace" and rolled.trail.why_replacing:
                 return f"revision {asked} replaces pods one by one, each before its successor: {rolled.trail.why_replacing}"
-            return f"revision {asked} is on its way"
+            return f"revision {asked} is on its way" + (f"; {trouble.message}" if trouble else "")
 
 
 def _way_out(plan: Plan, rolled: Rollout) -> str:

@@ -14,6 +14,7 @@ from halcyon.control import pods
 from halcyon.control.client import Object
 from halcyon.control.slot import SlotState
 from halcyon.control.view import View
+from halcyon.render import names
 from halcyon.render.names import Slot
 from halcyon.render.revision import Revision
 
@@ -73,6 +74,14 @@ class Sight:
         """Ready pods of a revision."""
         return sum(pods.is_ready(p) for p in self.of.get(key, ()))
 
+    def live_in(self, slot: Slot) -> list[Object]:
+        """Live pods of a slot, of whatever revision."""
+        return [p for found in self.of.values() for p in found if p["metadata"]["labels"].get(names.SLOT_LABEL) == slot]
+
+    def ready_in(self, slot: Slot) -> int:
+        """Ready pods of a slot."""
+        return sum(map(pods.is_ready, self.live_in(slot)))
+
     def others(self, key: str) -> list[Object]:
         """Live pods of all other revisions."""
         return [p for known, found in self.of.items() if known != key for p in found]
@@ -121,6 +130,19 @@ class Sight:
         if slot is None or slot.refused_since is None or not self.is_due(slot.refused_since + long_s):
             return found
         return found + max(self.count - len(others), 0)
+
+    def short(self, revision: Revision, slot: SlotState | None) -> int:
+        """Pods that are wanted and have had no room for so long, where those of one revision may be in both slots.
+
+        What has its room soon is the same as for `roomless`. All pods count, for those without room may be of the revision itself.
+        """
+        long_s = self.surge_wait_s + grace_s(revision)
+        live = [p for found in self.of.values() for p in found]
+        waiting = [pods.unschedulable_since(p) for p in live]
+        missing = max(self.count - waiting.count(None), 0)
+        if slot is not None and slot.refused_since is not None and self.is_due(slot.refused_since + long_s):
+            return missing
+        return min(missing, sum(at is not None and self.is_due(at + long_s) for at in waiting))
 
     def patience(self, lack: Lack) -> float | None:
         """When it will have lasted for surgeWait."""

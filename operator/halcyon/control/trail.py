@@ -52,6 +52,8 @@ class Trail:
     """Of a canary, from 0."""
     step_at: str = ""
     """When the pods of this step were ready."""
+    weight: int = 0
+    """Of a canary, the share of the requests, of 100, that it was last to have; 0 where that isn't known."""
     sequences: bool = False
     """The model keeps a state between requests: no rollout to it changes that."""
 

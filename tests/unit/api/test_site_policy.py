@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from halcyon.api import admission
@@ -17,12 +17,13 @@ from halcyon.api.policy_rules import RULES, Asked, at, full_name, most_replicas,
 from halcyon.api.site_policy import ANYTHING, SitePolicy
 from halcyon.api.spec.model import Source
 from halcyon.api.types import Model
+from tests.drawn import draws
 from tests.policies import EVERY, LIMITS, policies, policy
 from tests.strategies import Document, documents, specs
 from tests.unit.api.cases import document
 
 DIGEST = "sha256:" + "a" * 64
-FEW = settings(max_examples=8)
+FEW = draws(0.5)
 
 
 def asked(spec: Document, limits: Document, namespace: str = "team") -> Asked:

@@ -2,12 +2,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from halcyon.balancer.haproxy_config import LineKey
 from halcyon.balancer.slots import Command, Endpoint, Line, Observed, adopt, place, resize
+from tests.drawn import draws
 
 DRAIN_S = 5.0
 
@@ -280,7 +281,7 @@ class Replacements(RuleBasedStateMachine):
 
 
 TestReplacements = Replacements.TestCase
-TestReplacements.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestReplacements.settings = draws(1.5, steps=40)
 
 
 @given(st.permutations(range(5)))

@@ -1,6 +1,6 @@
 """The specs of the hostile-input table in the plan alone: what a real operator must say of them when nothing stands before it.
 
-Not here: what takes an API server, which are the words of `on` and the deeds.
+Not here: what takes an API server, which are the words of `on` and the deeds (tests/integration/test_hostile.py).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ ROOT = Path(__file__).parents[3]
 def test_the_table_has_seventy_rows_and_each_tries_something() -> None:
     assert [row.number for row in ROWS] == list(range(1, 71))
     assert all(row.attempts or row.deed for row in ROWS)
+    assert [row.number for row in ROWS if bool(row.beside) != bool(row.why)] == []
 
 
 @pytest.mark.parametrize("beside", sorted({beside for row in ROWS for beside in row.beside}))

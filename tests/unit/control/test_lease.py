@@ -8,13 +8,14 @@ import itertools
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from typing_extensions import override
 
 from halcyon.control import errors
 from halcyon.control.kinds import LEASE
 from halcyon.control.lease import DURATION_S, RENEW_DEADLINE_S, RENEW_EVERY_S, Elector, Step, decide
+from tests.drawn import draws
 from tests.unit.control.memory_kube import Fault, Faulty, MemoryKube, no_fault
 from tests.unit.control.virtual_time import VirtualTime, run
 
@@ -270,7 +271,7 @@ FATES = st.lists(st.sampled_from(["ok", "ok", "ok", "refuse", "lose", "hang", "h
 
 
 @given(one=FATES, two=FATES, three=FATES)
-@settings(max_examples=25, deadline=None)
+@draws(0.7)
 def test_two_never_lead_at_once_and_one_leads_when_faults_are_over(
     one: list[str], two: list[str], three: list[str]
 ) -> None:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from typing_extensions import override
 
@@ -41,6 +41,7 @@ from halcyon.control.memories import (
 from halcyon.scaling.planner.planner import plan
 from halcyon.scaling.planner.result import PlannerMemory
 from halcyon.scaling.planner.stored import packed, resumed
+from tests.drawn import draws
 from tests.unit.control import virtual_time
 from tests.unit.control.memory_kube import MemoryKube
 from tests.unit.scaling.planner.test_stored import EPOCH, LIVED, OBJECTIVES, WEEKS, reading
@@ -137,7 +138,7 @@ def test_two_weeks_of_a_busy_model_take_less_than_16_kb() -> None:
     assert 8_000 < len(saved("some-uid", WEEKS(1), at=EPOCH).content) < 16_000
 
 
-@settings(max_examples=4, deadline=None)
+@draws(0.2)
 @given(st.integers(1, 6), st.integers(30, 300))
 def test_the_sign_is_the_same_after_a_restart_and_stays_while_nobody_asks(seed: int, seconds: int) -> None:
     memory = LIVED(seed, seconds=seconds)
@@ -450,8 +451,9 @@ def test_packing_many_is_spread_over_time_and_done_before_the_next_save_is_due()
         kept = Memories(kube, "system", clock, wall)
         await kept.load()
         keys = {Key("team", f"m{n}") for n in range(1300)}
+        memory = asked(PlannerMemory(), EPOCH)
         for key in keys:
-            kept.offer(key, "u", asked(PlannerMemory(), EPOCH))
+            kept.offer(key, "u", memory)
         running = asyncio.create_task(kept.run(lambda: keys))
         await asyncio.sleep(2 * SAVE_EVERY_S)
         assert len(kube.entries()) == 1300

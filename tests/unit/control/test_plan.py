@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from halcyon.api.conditions import Reason
 from halcyon.control import kinds
@@ -16,6 +16,7 @@ from halcyon.control.plan import Actuator, Plan, Stranger, make, names_needed
 from halcyon.control.view import MetricsApi, Source, View
 from halcyon.render import names, revision
 from halcyon.render.revision import KEPT, Content, Revision
+from tests.drawn import draws
 from tests.strategies import documents
 from tests.unit.control.objects import PVC, UID, pod, resource, stranger, view, world
 from tests.unit.render.rendered import SITE
@@ -66,7 +67,7 @@ def test_a_valid_spec_is_accepted_with_every_child() -> None:
 
 
 @given(documents())
-@settings(max_examples=15, deadline=None)
+@draws(0.5)
 def test_every_child_of_a_fixed_name_is_one_that_is_looked_for(document: dict[str, Any]) -> None:
     needed = {(kind.kind, name) for kind, name in names_needed("digits")}
     hashed = {"ControllerRevision", "ConfigMap"}

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from halcyon.control.kinds import Key
 from halcyon.control.queue import BACKOFF_MOST_S, BREATH_S, Priority, WorkQueue
+from tests.drawn import draws
 from tests.unit.control.virtual_time import VirtualTime, run
 
 A, B, C = Key("ns", "a"), Key("ns", "b"), Key("ns", "c")
@@ -125,7 +125,7 @@ class Machine(RuleBasedStateMachine):
 
 
 TestMachine = Machine.TestCase
-TestMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestMachine.settings = draws(2, steps=30)
 
 
 def test_a_key_is_in_it_once() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from halcyon.api.conditions import Reason
@@ -14,6 +14,7 @@ from halcyon.control.rollout import Phase, Rollout
 from halcyon.control.trail import Result, Trail
 from halcyon.control.view import Scaling, Signals
 from halcyon.render.revision import Revision
+from tests.drawn import draws
 from tests.unit.control import kstatus
 from tests.unit.control.rolling import START, Cluster, Server, served, without_memory
 
@@ -66,7 +67,7 @@ STRATEGIES = st.sampled_from(["Auto", "Surge", "Replace"])
     loads=st.booleans(),
     turns=st.lists(st.sampled_from(["operate", "control", "schedule", "start", "wait"]), max_size=40),
 )
-@settings(max_examples=15, deadline=None)
+@draws(0.5)
 def test_no_more_than_the_strategy_allows_goes_in_whatever_order_things_happen(
     strategy: str, count: int, spare: int, loads: bool, turns: list[str]
 ) -> None:

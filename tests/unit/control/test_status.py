@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from halcyon.api.conditions import Reason
@@ -19,6 +19,7 @@ from halcyon.control.client import Object
 from halcyon.control.plan import make
 from halcyon.control.view import MetricsApi, Scaling, Signals, Source, View
 from halcyon.scaling.verdict import Change, Part, Signal, Verdict
+from tests.drawn import draws
 from tests.strategies import documents
 from tests.unit.control import kstatus
 from tests.unit.control.objects import pod, resource, stranger, view, world
@@ -490,7 +491,7 @@ def test_a_new_generation_is_in_progress_before_it_was_looked_at() -> None:
     old=st.integers(0, 2),
     heard=st.booleans(),
 )
-@settings(max_examples=25, deadline=None)
+@draws(0.5)
 def test_any_status_is_one_that_the_schema_takes(
     document: dict[str, Any], ready: int, starting: int, old: int, heard: bool
 ) -> None:

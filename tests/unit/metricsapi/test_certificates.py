@@ -9,7 +9,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from halcyon.metricsapi.certificates import (
@@ -106,7 +106,6 @@ def test_an_operator_that_was_away_for_too_long_starts_anew() -> None:
     assert load(second.serving.cert_pem).not_valid_after_utc > later
 
 
-@settings(max_examples=15, deadline=None)
 @given(st.lists(st.integers(1, 200), min_size=1, max_size=12))
 def test_what_is_served_is_always_valid_and_trusted_by_who_read_the_bundle_a_day_ago(days: list[int]) -> None:
     now, stored = NOW, renewed(None, NAMES, NOW)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import copy
+import functools
 import ipaddress
 import json
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, get_args
 
 import kubernetes_validate
+import kubernetes_validate.utils as validating
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import StringConstraints
 
@@ -23,6 +26,7 @@ from halcyon.api.types import Cidr, quantity
 from halcyon.render import balancer, channels, names, revision, scaler, server
 from halcyon.render.objects import Object
 from halcyon.render.site import Subject
+from tests.drawn import draws
 from tests.strategies import NAMES, documents, specs
 from tests.unit.render.pod_security import violations
 from tests.unit.render.rendered import CONTENT, SITE, SUBJECT, children, content_of, find, pods
@@ -31,7 +35,7 @@ MINIMAL = parse("digits", {"model": {"source": {"persistentVolumeClaim": {"claim
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?")
 CIDR = next(mark.pattern for mark in get_args(Cidr) if isinstance(mark, StringConstraints))
-FEW = settings(max_examples=8, deadline=None)
+FEW = draws(0.5)
 
 
 def spec_of(**fields: Any) -> Spec:
@@ -39,11 +43,8 @@ def spec_of(**fields: Any) -> Spec:
     return parse("digits", {**fields, "model": source | fields.get("model", {})})
 
 
-@given(specs(), NAMES)
-@example(MINIMAL, "a" * 52)
-@FEW
-def test_names_and_labels_fit(spec: Spec, name: str) -> None:
-    for obj in children(spec, Subject("team", name, "uid")):
+def names_and_labels_fit(_: Spec, __: Subject, objects: list[Object]) -> None:
+    for obj in objects:
         meta = obj["metadata"]
         assert LABEL.fullmatch(meta["name"])
         # ConfigMaps become neither labels nor host names: theirs are subdomains, of 253 characters at most.
@@ -54,42 +55,38 @@ def test_names_and_labels_fit(spec: Spec, name: str) -> None:
             assert len(value) <= 63
 
 
-@given(specs())
-@FEW
-def test_no_two_children_share_a_kind_and_a_name(spec: Spec) -> None:
-    there = [(o["kind"], o["metadata"]["name"]) for o in children(spec)]
+def no_two_share_a_kind_and_a_name(_: Spec, __: Subject, objects: list[Object]) -> None:
+    there = [(o["kind"], o["metadata"]["name"]) for o in objects]
 
     assert len(there) == len(set(there))
 
 
-@given(specs())
-@FEW
-def test_every_child_is_found_by_its_labels_and_goes_with_its_owner(spec: Spec) -> None:
-    for obj in children(spec):
+def every_child_is_found_by_its_labels_and_goes_with_its_owner(
+    _: Spec, subject: Subject, objects: list[Object]
+) -> None:
+    for obj in objects:
         meta = obj["metadata"]
         assert meta["namespace"] == "team"
-        assert meta["labels"]["serving.halcyon.dev/model-deployment"] == "digits"
+        assert meta["labels"]["serving.halcyon.dev/model-deployment"] == subject.name
         assert meta["labels"]["app.kubernetes.io/component"] in {"server", "balancer", "scaling", "route"}
         assert meta["labels"]["app.kubernetes.io/managed-by"] == "halcyon"
         (owner,) = meta["ownerReferences"]
-        assert (owner["kind"], owner["name"], owner["uid"]) == ("ModelDeployment", "digits", SUBJECT.uid)
+        assert (owner["kind"], owner["name"], owner["uid"]) == ("ModelDeployment", subject.name, subject.uid)
         assert owner["controller"]
 
 
-@given(specs())
-@FEW
-def test_pods_keep_to_pod_security_restricted(spec: Spec) -> None:
-    for template in pods(children(spec)):
+def pods_keep_to_pod_security_restricted(_: Spec, __: Subject, objects: list[Object]) -> None:
+    for template in pods(objects):
         assert violations(template) == []
         assert template["spec"]["automountServiceAccountToken"] is False
         for container in (*template["spec"]["initContainers"], *template["spec"]["containers"]):
             assert container["securityContext"]["readOnlyRootFilesystem"]
 
 
-@given(specs())
-@FEW
-def test_what_happens_while_a_server_stops_fits_into_its_grace_period(spec: Spec) -> None:
-    pod = find(children(spec), "Deployment", "digits-a")["spec"]["template"]["spec"]
+def what_happens_while_a_server_stops_fits_into_its_grace_period(
+    spec: Spec, subject: Subject, objects: list[Object]
+) -> None:
+    pod = find(objects, "Deployment", f"{subject.name}-a")["spec"]["template"]["spec"]
     (triton,) = pod["containers"]
     (exit_timeout,) = (a.partition("=")[2] for a in triton["args"] if a.startswith("--exit-timeout-secs="))
     *_, script = triton["lifecycle"]["preStop"]["exec"]["command"]
@@ -103,20 +100,18 @@ def test_what_happens_while_a_server_stops_fits_into_its_grace_period(spec: Spec
     assert int(exit_timeout) >= server.drain_s(spec)
 
 
-@given(specs())
-@FEW
-def test_a_stopping_balancer_outlives_the_requests_in_it(spec: Spec) -> None:
-    pod = balancer.deployment(SUBJECT, spec, SITE)["spec"]["template"]["spec"]
+def a_stopping_balancer_outlives_the_requests_in_it(spec: Spec, subject: Subject, _: list[Object]) -> None:
+    pod = balancer.deployment(subject, spec, SITE)["spec"]["template"]["spec"]
 
     assert pod["terminationGracePeriodSeconds"] > balancer.PRE_STOP_S + server.drain_s(spec)
 
 
-@given(specs())
-@FEW
-def test_selectors_pick_the_pods_they_are_meant_for_and_no_others(spec: Spec) -> None:
-    objects = children(spec)
-    of_servers = find(objects, "Deployment", "digits-a")["spec"]["template"]["metadata"]["labels"]
-    of_balancers = names.labels("digits", names.BALANCER)
+def selectors_pick_the_pods_they_are_meant_for_and_no_others(
+    spec: Spec, subject: Subject, objects: list[Object]
+) -> None:
+    name = subject.name
+    of_servers = find(objects, "Deployment", f"{name}-a")["spec"]["template"]["metadata"]["labels"]
+    of_balancers = names.labels(name, names.BALANCER)
     picked = {
         **{(o["kind"], o["metadata"]["name"]): o["spec"]["selector"] for o in objects if o["kind"] == "Service"},
         **{
@@ -125,18 +120,16 @@ def test_selectors_pick_the_pods_they_are_meant_for_and_no_others(spec: Spec) ->
             if o["kind"] in {"Deployment", "PodDisruptionBudget"}
         },
     }
-    for (kind, name), selector in picked.items():
-        servers = name in {"digits-a", "digits-server-a", "digits-headless", "digits-route-a"} or (
-            (kind, name) == ("Service", "digits") and mode.is_direct(spec)
-        )
-        assert (selector.items() <= of_servers.items()) is servers, (kind, name)
-        assert (selector.items() <= of_balancers.items()) is not servers, (kind, name)
+    for_servers = {f"{name}-{end}" for end in ("a", "server-a", "headless", "route-a")}
+    for (kind, child), selector in picked.items():
+        servers = child in for_servers or ((kind, child) == ("Service", name) and mode.is_direct(spec))
+        assert (selector.items() <= of_servers.items()) is servers, (kind, child)
+        assert (selector.items() <= of_balancers.items()) is not servers, (kind, child)
 
 
-@given(specs())
-@FEW
-def test_volumes_that_are_mounted_exist_and_hold_only_what_the_revision_made(spec: Spec) -> None:
-    objects = children(spec)
+def volumes_that_are_mounted_exist_and_hold_only_what_the_revision_made(
+    _: Spec, __: Subject, objects: list[Object]
+) -> None:
     maps = {o["metadata"]["name"] for o in objects if o["kind"] == "ConfigMap"}
     for template in pods(objects):
         volumes = {v["name"]: v for v in template["spec"]["volumes"]}
@@ -151,16 +144,60 @@ def test_volumes_that_are_mounted_exist_and_hold_only_what_the_revision_made(spe
                 assert volume["configMap"]["name"] in maps
 
 
-@given(specs())
-@FEW
-def test_the_documents_in_config_maps_are_read_back(spec: Spec) -> None:
-    objects = children(spec)
-    plan = BalancerPlan.from_json(find(objects, "ConfigMap", "digits-balancer")["data"][PLAN_KEY])
+def the_documents_in_config_maps_are_read_back(spec: Spec, subject: Subject, objects: list[Object]) -> None:
+    plan = BalancerPlan.from_json(find(objects, "ConfigMap", f"{subject.name}-balancer")["data"][PLAN_KEY])
     overlays = [o["data"]["overlay.json"] for o in objects if "overlay.json" in o.get("data", {})]
 
-    assert plan.model == (spec.model.name or "digits")
+    assert plan.model == (spec.model.name or subject.name)
     assert plan.slots[0].capacity > spec.replicas
     assert [Overlay.from_json(text).model_name for text in overlays] == [plan.model]
+
+
+def a_record_is_read_back_as_the_revision(spec: Spec, subject: Subject, _: list[Object]) -> None:
+    made = revision.render(subject, spec, SITE, content_of(spec), number=7)
+
+    assert revision.read(json.loads(json.dumps(revision.record(subject, made)))) == made
+
+
+def every_child_keeps_to_the_schema_of_its_kind(_: Spec, __: Subject, objects: list[Object]) -> None:
+    for obj in objects:
+        if obj["apiVersion"].startswith("gateway."):
+            continue  # Kubernetes has none of its own; an integration test has the real one
+        kubernetes_validate.validate(obj, "1.35", strict=True)
+
+
+RULES: tuple[Callable[[Spec, Subject, list[Object]], None], ...] = (
+    names_and_labels_fit,
+    no_two_share_a_kind_and_a_name,
+    every_child_is_found_by_its_labels_and_goes_with_its_owner,
+    pods_keep_to_pod_security_restricted,
+    what_happens_while_a_server_stops_fits_into_its_grace_period,
+    a_stopping_balancer_outlives_the_requests_in_it,
+    selectors_pick_the_pods_they_are_meant_for_and_no_others,
+    volumes_that_are_mounted_exist_and_hold_only_what_the_revision_made,
+    the_documents_in_config_maps_are_read_back,
+    a_record_is_read_back_as_the_revision,
+    every_child_keeps_to_the_schema_of_its_kind,
+)
+
+
+@pytest.fixture(scope="module")
+def _schemas() -> Iterator[None]:
+    """Kubernetes' schemas, each read once: the library reads all their definitions again for each object."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(validating, "schema_contents", functools.cache(validating.schema_contents))
+        yield
+
+
+@pytest.mark.usefixtures("_schemas")
+@given(specs(), NAMES)
+@example(MINIMAL, "a" * 52)
+def test_the_children_of_any_model_keep_to_every_rule(spec: Spec, name: str) -> None:
+    # All rules look at one rendering: drawing a spec takes longer than all of them.
+    subject = replace(SUBJECT, name=name)
+    objects = children(spec, subject)
+    for rule in RULES:
+        rule(spec, subject, objects)
 
 
 @given(documents())
@@ -169,23 +206,6 @@ def test_rendering_twice_gives_the_same_text(document: dict[str, Any]) -> None:
     one, other = parse("digits", document), parse("digits", copy.deepcopy(document))
 
     assert json.dumps(children(one)) == json.dumps(children(other))
-
-
-@given(specs())
-@settings(max_examples=5, deadline=None)
-def test_every_child_keeps_to_the_schema_of_its_kind(spec: Spec) -> None:
-    for obj in children(spec):
-        if obj["apiVersion"].startswith("gateway."):
-            continue  # Kubernetes has none of its own; an integration test has the real one
-        kubernetes_validate.validate(obj, "1.35", strict=True)
-
-
-@given(specs())
-@FEW
-def test_a_record_is_read_back_as_the_revision(spec: Spec) -> None:
-    made = revision.render(SUBJECT, spec, SITE, content_of(spec), number=7)
-
-    assert revision.read(json.loads(json.dumps(revision.record(SUBJECT, made)))) == made
 
 
 def test_a_record_of_another_format_is_left_alone() -> None:

@@ -260,7 +260,7 @@ def test_agents_without_end_do_not_fill_the_memory() -> None:
 
 
 def test_a_thousand_models_fit() -> None:
-    models, agents, pods, seconds = 4, 2, 10, 70
+    models, agents, pods, seconds = 2, 2, 10, 70
     tracemalloc.start()
     hub = Hub()
     before = tracemalloc.get_traced_memory()[0]

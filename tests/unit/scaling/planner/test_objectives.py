@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from halcyon.api.parse import parse
 from halcyon.api.spec import Spec
 from halcyon.scaling.planner.objectives import NoScalingError, largest, objectives, windows
 from halcyon.scaling.planner.reading import Objectives, Window
 from halcyon.scaling.schedule import Schedule, in_force
+from tests.drawn import draws
 from tests.strategies import specs
 
 
@@ -75,7 +76,7 @@ def test_open_schedules_are_the_planners_windows() -> None:
     assert windows(in_force([day], 12 * 3600)) == ()
 
 
-@settings(max_examples=15)
+@draws(0.5)
 @given(specs())
 def test_every_spec_with_scaling_has_objectives(any_spec: Spec) -> None:
     if any_spec.scaling is not None:

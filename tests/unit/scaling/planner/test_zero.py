@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from halcyon.scaling.planner.planner import plan
@@ -156,7 +156,6 @@ def test_a_schedule_that_opens_raises_the_count_of_a_model_of_unknown_capacity()
     st.integers(0, 3),
     st.sampled_from([0, 1]),
 )
-@settings(max_examples=25, deadline=None)
 def test_zero_is_for_the_idle_only(story: list[tuple[int, int, int]], learnt: bool, replicas: int, low: int) -> None:
     objectives = replace(IDLE, low=low, idle_after_s=20.0 if low == 0 else None)
     model = Model(objectives, replicas=max(replicas, low), learnt=learnt)

@@ -1,0 +1,303 @@
+"""Deeds of the hostile-input table: what takes more than a spec. Each gives what has escaped, a sentence for each thing."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import uuid
+from collections.abc import Callable
+
+from halcyon.control import kinds
+from halcyon.control.kinds import Kind
+from tests.hostile import DIGEST, spec
+from tests.integration.hostile_scene import Scene, model
+from tests.integration.operator_space import MERGE, Object, Space
+from tests.integration.waiting import until
+
+NAMESPACE = Kind("v1", "Namespace", "namespaces", namespaced=False)
+QUOTA = Kind("v1", "ResourceQuota", "resourcequotas")
+
+
+def labelled(children: list[Object], name: str, namespace: str) -> list[str]:
+    """Labels, annotations and names of children as they are stored that nobody but the tenant can have asked for."""
+    found = []
+    for child in children:
+        template = (child.get("spec") or {}).get("template") or {"metadata": {}}
+        for meta in (child["metadata"], template["metadata"]):
+            odd = [*(meta.get("labels") or {}), *(meta.get("annotations") or {})]
+            found += [
+                f"{child['kind']} {name}: {key}"
+                for key in odd
+                if key.startswith(("sidecar.", "container.", "example.com/"))
+            ]
+        if child["metadata"]["namespace"] != namespace or len(child["metadata"]["name"]) > 253:
+            found.append(f"{child['kind']} {child['metadata']['namespace']}/{child['metadata']['name']}")
+    return found
+
+
+def own_key(scene: Scene) -> list[str]:
+    """A model beside the operator asks for its key: no admission policy holds there, so the operator must know."""
+    there, name = Space(scene.space.api, scene.operator.namespace), "r7-own"
+    asked = spec("runtime.env", [{"name": "A", "secretKeyRef": {"name": "halcyon-tls", "key": "tls.key"}}])
+    there.apply(model(name, asked))
+    message = there.wait_condition("Accepted", "False", "PolicyDenied", name=name)
+    left = [f"{kind} {child}" for kind, child in there.children() if child.startswith(name)]
+    there.delete(kinds.MODEL_DEPLOYMENT, name)
+    return left + ([] if "the operator's own key" in message else [message])
+
+
+def gpus_of_a_namespace(scene: Scene) -> list[str]:
+    """Two models that are right by themselves and too much together, and one that grows by /scale."""
+    asked = spec() | {"runtime": {"gpu": {"count": 8}}}
+    for name, count in (("r30-a", 2), ("r30-b", 1)):
+        scene.space.apply(model(name, asked | {"replicas": count}))
+        scene.space.wait_condition("Accepted", "True", name=name)
+    scene.space.apply(model("r30-c", asked))
+    message = scene.space.wait_condition("Accepted", "False", "PolicyDenied", name="r30-c")
+    escaped = [] if "may have 24, and this site allows a namespace 24" in message else [message]
+    escaped += [f"{o['kind']} of r30-c" for o in scene.of("r30-c")]
+    scene.space.scale(9, "r30-b")
+    scene.space.wait_condition("Accepted", "False", "PolicyDenied", name="r30-b")
+    count = scene.space.replicas("r30-b")
+    escaped += [f"r30-b has {count} replicas"] if count != 1 else []
+    scene.end("r30-a")
+    # What it left is for whoever was refused: r30-b has asked for too much even so.
+    scene.space.wait_condition("Accepted", "True", name="r30-c")
+    return escaped
+
+
+def numbers_that_json_has_not(scene: Scene) -> list[str]:
+    """NaN and infinity, as some clients write them."""
+    escaped = []
+    for text in ("NaN", "Infinity", "1e309"):
+        body = json.dumps(model("r33", spec() | {"replicas": 77})).replace("77", text)
+        answer = scene.send_text(body, content="application/json")
+        escaped += [] if answer.status in {400, 422} else [f"{text}: {answer.status}"]
+    return escaped
+
+
+def own_labels(scene: Scene) -> list[str]:
+    """Those of a ModelDeployment are its own business: no child has them."""
+    labels = {
+        "sidecar.istio.io/inject": "true",
+        "serving.halcyon.dev/model-deployment": "other",
+        "example.com/app": "victim",
+    }
+    annotations = {"container.apparmor.security.beta.kubernetes.io/triton": "unconfined", "example.com/note": "x"}
+    scene.serve("r41", labels=labels, annotations=annotations)
+    escaped = labelled(scene.of("r41"), "r41", scene.space.namespace)
+    escaped += [f"{o['kind']} of other" for o in scene.of("other")]
+    return escaped
+
+
+def annotations_without_end(scene: Scene) -> list[str]:
+    """As many as Kubernetes takes: the operator keeps nothing of its own there that might not fit any more."""
+    scene.serve("r43", annotations={"example.com/a": "x" * 250_000})
+    return []
+
+
+_BOMB = "\n".join(
+    [
+        "a: &a [x,x,x,x,x,x,x,x,x]",
+        *(f"{b}: &{b} [{','.join([f'*{a}'] * 9)}]" for a, b in zip("abcdefgh", "bcdefghi", strict=True)),
+    ]
+)
+"""Nine to the ninth of one letter."""
+
+
+def yaml_bombs(scene: Scene) -> list[str]:
+    """Aliases that multiply, and keys that are there twice."""
+    head = "apiVersion: serving.halcyon.dev/v1alpha1\nkind: ModelDeployment\nmetadata: {name: r44}\n"
+    twice = f"{head}spec: {json.dumps(spec())}\nspec: {{}}\n"
+    escaped = []
+    for text in (f"{head}{_BOMB}\nspec: *i\n", twice):
+        answer = scene.send_text(text, content="application/yaml", validation="Strict")
+        escaped += [] if 400 <= answer.status < 500 else [f"{answer.status}: {text[:200]}"]
+    return escaped
+
+
+def another_source(scene: Scene) -> list[str]:
+    """A source of another kind is a new revision like any other: what serves stays until that can."""
+    scene.serve("r45")
+    before = scene.space.must(kinds.DEPLOYMENT, "r45-a")["spec"]["template"]
+    scene.space.merge(
+        kinds.MODEL_DEPLOYMENT,
+        "r45",
+        {"spec": {"model": {"source": {"configMap": None, "persistentVolumeClaim": {"claimName": "nobodys"}}}}},
+    )
+    scene.space.wait_condition("Accepted", "False", "SourceNotFound", name="r45")
+    after = scene.space.must(kinds.DEPLOYMENT, "r45-a")["spec"]["template"]
+    return [] if after == before else ["the servers changed"]
+
+
+def somebody_s_name(scene: Scene) -> list[str]:
+    """A Service of the name that the model's would have."""
+    theirs = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "r46"},
+        "spec": {"selector": {"app": "theirs"}, "ports": [{"port": 80}]},
+    }
+    scene.space.apply(theirs)
+    before = scene.space.must(kinds.SERVICE, "r46")["metadata"]["resourceVersion"]
+    scene.space.apply(model("r46", spec()))
+    scene.space.wait_condition("Accepted", "False", "Conflict", name="r46")
+    after = scene.space.must(kinds.SERVICE, "r46")["metadata"]["resourceVersion"]
+    made = [o["kind"] for o in scene.of("r46") if o["kind"] != "Service"]
+    return made + ([] if after == before else ["their Service was written"])
+
+
+def spoofed_owner(scene: Scene) -> list[str]:
+    """A tenant writes into the ConfigMap in which the accepted spec lies, beside a spec that is refused."""
+    scene.serve("r47", spec() | {"replicas": 1})
+    scene.space.scale(900, "r47")
+    scene.space.wait_condition("Accepted", "False", "PolicyDenied", name="r47")
+    kept = scene.space.must(kinds.CONFIG_MAP, "r47-balancer")["data"]["accepted.json"]
+    forged = json.loads(kept)
+    forged["traffic"]["service"] = {"type": "NodePort"}
+    forged["runtime"]["image"] = f"evil.example/triton@{DIGEST}"
+    scene.space.merge(kinds.CONFIG_MAP, "r47-balancer", {"data": {"accepted.json": json.dumps(forged)}})
+    # It is seen for what it is: nothing is in force then, and nothing changes.
+    until(
+        lambda: scene.space.condition("Accepted", "r47")[2],
+        lambda message: "keeps serving" not in message,
+        what="the forged spec was looked at",
+        limit_s=20,
+    )
+    service, servers = scene.space.must(kinds.SERVICE, "r47"), scene.space.must(kinds.DEPLOYMENT, "r47-a")
+    escaped = [] if service["spec"]["type"] == "ClusterIP" else ["the Service is of the forged type"]
+    escaped += [] if "evil" not in json.dumps(servers) else ["the servers run the forged image"]
+    escaped += [] if servers["spec"]["replicas"] <= 64 else [f"{servers['spec']['replicas']} replicas"]
+    return escaped
+
+
+def finalizers(scene: Scene) -> list[str]:
+    """Somebody's finalizer, and edits while the object goes: nothing is left, nothing comes back."""
+    scene.serve("r48", finalizers=["example.com/hold"])
+    scene.space.delete(kinds.MODEL_DEPLOYMENT, "r48")
+    scene.space.merge(kinds.MODEL_DEPLOYMENT, "r48", {"metadata": {"labels": {"a": "b"}}, "spec": {"replicas": 3}})
+    scene.space.merge(kinds.MODEL_DEPLOYMENT, "r48", {"metadata": {"finalizers": None}})
+    scene.end("r48")
+    return []
+
+
+def own_status(scene: Scene) -> list[str]:
+    """Somebody writes the status: it is what it was again, and nothing was done by it."""
+    scene.serve("r49")
+    before = scene.space.status("r49")["replicas"]
+    claimed = {"replicas": {**before, "total": 900, "ready": 900}, "conditions": []}
+    path = kinds.MODEL_DEPLOYMENT.path(scene.space.namespace, "r49", "status")
+    answer = scene.space.api.call("PATCH", path, {"status": claimed}, content_type=MERGE)
+    assert answer.status == 200, answer
+    until(
+        lambda: scene.space.status("r49").get("replicas"), lambda r: r == before, what="the status is right", limit_s=20
+    )
+    return [] if scene.space.replicas("r49") == 1 else ["the servers follow the status"]
+
+
+def broken_annotations(scene: Scene) -> list[str]:
+    """What the operator's framework would keep there is nothing that it needs."""
+    broken = {
+        "kopf.zalando.org/last-handled-configuration": "{",
+        "kopf.zalando.org/reconcile": "}",
+        "serving.halcyon.dev/refresh": "{",
+    }
+    scene.serve("r50", annotations=broken)
+    return []
+
+
+def no_node(scene: Scene) -> list[str]:
+    """More GPUs than any node has."""
+    scene.space.apply(model("r62", spec() | {"runtime": {"gpu": {"count": 16}}}))
+    scene.space.wait_condition("ServersReady", "False", "Unschedulable", name="r62")
+    return []
+
+
+def without_pause(scene: Scene) -> list[str]:
+    """A model that comes and goes, as fast as the API server takes it, beside one that is to be served."""
+    for _ in range(25):
+        scene.space.apply(model("r65", spec()))
+        scene.space.api.call("DELETE", kinds.MODEL_DEPLOYMENT.path(scene.space.namespace, "r65"))
+    scene.serve("r65b")
+    scene.end("r65")
+    return []
+
+
+def quota(scene: Scene) -> list[str]:
+    """How many there may be is a ResourceQuota's business."""
+    space = scene.other(f"quota-{uuid.uuid4().hex[:8]}")
+    counted = "count/modeldeployments.serving.halcyon.dev"
+    body = {"metadata": {"name": "models"}, "spec": {"hard": {counted: "2"}}}
+    answer = space.api.call("POST", QUOTA.path(space.namespace), body)
+    assert answer.status == 201, answer
+
+    def used() -> Object:
+        # A kind that is new to the controller is counted with the next change of the quota, or minutes later.
+        space.merge(QUOTA, "models", {"spec": {"hard": {"count/configmaps": str(next(changes))}}})
+        found = space.must(QUOTA, "models").get("status") or {}
+        return found.get("used") or {}
+
+    changes = itertools.count(100)
+    until(used, lambda found: found.get(counted) == "0", what="the quota counts models", limit_s=60, every_s=0.5)
+    answers = [
+        space.api.call("POST", kinds.MODEL_DEPLOYMENT.path(space.namespace), model(f"r66-{n}", spec())).status
+        for n in range(4)
+    ]
+    space.end()
+    return [] if answers == [201, 201, 403, 403] else [f"the quota of 2 let in {answers}"]
+
+
+def namespace_that_ends(scene: Scene) -> list[str]:
+    """A model in a namespace that is being deleted."""
+    space = scene.other(f"ends-{uuid.uuid4().hex[:8]}")
+    space.apply(model("r67", spec(), finalizers=["example.com/hold"]))
+    space.end()
+    until(
+        lambda: space.api.call("GET", NAMESPACE.path(name=space.namespace)).body,
+        lambda body: (body or {}).get("status", {}).get("phase") == "Terminating",
+        what="the namespace ends",
+    )
+    late = space.api.call("POST", kinds.MODEL_DEPLOYMENT.path(space.namespace), model("r67-late", spec()))
+    space.merge(kinds.MODEL_DEPLOYMENT, "r67", {"metadata": {"finalizers": None}})
+    until(
+        lambda: space.api.call("GET", NAMESPACE.path(name=space.namespace)).status,
+        lambda status: status == 404,
+        what="the namespace is gone",
+        limit_s=60,
+    )
+    return [] if late.status == 403 else [f"a model in a namespace that ends: {late.status}"]
+
+
+def longest_names(scene: Scene) -> list[str]:
+    """The longest namespace and the longest name."""
+    space = scene.other(f"long-{uuid.uuid4().hex[:8]}-".ljust(63, "n"))
+    name = "r68".ljust(52, "m")
+    space.apply(model(name, spec()))
+    space.wait_settled(name)
+    escaped = labelled(list(space.children().values()), name, space.namespace)
+    space.end()
+    return escaped
+
+
+DEEDS: dict[str, Callable[[Scene], list[str]]] = {
+    deed.__name__: deed
+    for deed in (
+        own_key,
+        gpus_of_a_namespace,
+        numbers_that_json_has_not,
+        own_labels,
+        annotations_without_end,
+        yaml_bombs,
+        another_source,
+        somebody_s_name,
+        spoofed_owner,
+        finalizers,
+        own_status,
+        broken_annotations,
+        no_node,
+        without_pause,
+        quota,
+        namespace_that_ends,
+        longest_names,
+    )
+}
