@@ -87,6 +87,8 @@ def test_a_leader_that_was_paused_past_its_lease_writes_nothing_more_and_ends(
 ) -> None:
     leader, standby = pair
     space.serve()
+    # An Event is written after the status that it tells of. A request that was under way when it fell asleep can't be called back.
+    rested(lambda: leader.metrics()["halcyon_api_writes_total"], for_s=1)
     leader.signal(signal.SIGSTOP)
     took(standby, 15)
     # Work for the one that sleeps: it must not do it, nor undo what the other has done.
