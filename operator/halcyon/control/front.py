@@ -19,6 +19,8 @@ from halcyon.api.types import GROUP, PLURAL, VERSION
 from halcyon.control import errors
 from halcyon.control.kinds import Key
 
+log = logging.getLogger(__name__)
+
 
 class _GenerationDiffBase(kopf.DiffBaseStorage):
     """kopf's memory of what it has seen, without a copy of every object: nothing here depends on it."""
@@ -94,6 +96,8 @@ async def run(
         stop_flag=asked,
     )
 
+    loop.set_exception_handler(_ended_anyway)
+
     def work() -> None:
         with asyncio.Runner(loop_factory=lambda: loop) as runner:
             runner.run(operator)
@@ -111,3 +115,14 @@ async def run(
         await ended
     except Exception as error:
         raise errors.FrontEnded(f"kopf has ended: {error}") from error
+
+
+def _ended_anyway(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """What a loop says of a generator that it closes at its end while the generator is closing itself: nothing is lost by that.
+
+    kopf's watches are generators, and one that is cancelled while it begins is closed a second time by the loop that ends.
+    """
+    if "asyncgen" in context:
+        log.debug("a watch was closing already", extra={"error": str(context.get("exception"))})
+        return
+    loop.default_exception_handler(context)
