@@ -22,7 +22,10 @@ BUILT = ("operator", "balancer", "tritonserver-cpu")
 SAYS = {
     "operator": ("halcyon --help", "operator"),
     "balancer": ("haproxy -v", "HAProxy version 3.0"),
-    "tritonserver-cpu": ("(tritonserver --help || test $? = 1) 2>&1", "--model-repository"),  # its help is an error to it
+    "tritonserver-cpu": (
+        "(tritonserver --help || test $? = 1) 2>&1",
+        "--model-repository",
+    ),  # its help is an error to it
 }
 """What each answers when it is run, without a network and with a root file system that is read-only."""
 COMPARED = ("User", "Entrypoint", "Cmd", "Env", "ExposedPorts", "StopSignal", "Volumes", "WorkingDir")
