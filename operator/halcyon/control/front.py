@@ -122,7 +122,7 @@ def _ended_anyway(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> N
 
     kopf's watches are generators, and one that is cancelled while it begins is closed a second time by the loop that ends.
     """
-    if "asyncgen" in context:
-        log.debug("a watch was closing already", extra={"error": str(context.get("exception"))})
+    if "asyncgen" in context and isinstance(context.get("exception"), RuntimeError):
+        log.debug("a watch was closing already", extra={"error": str(context["exception"])})
         return
     loop.default_exception_handler(context)

@@ -23,7 +23,7 @@ from tests.strategies import Document, documents, specs
 from tests.unit.api.cases import document
 
 DIGEST = "sha256:" + "a" * 64
-FEW = draws(0.5)
+FEW = draws(0.8)
 
 
 def asked(spec: Document, limits: Document, namespace: str = "team") -> Asked:

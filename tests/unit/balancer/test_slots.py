@@ -281,7 +281,7 @@ class Replacements(RuleBasedStateMachine):
 
 
 TestReplacements = Replacements.TestCase
-TestReplacements.settings = draws(1.5, steps=40)
+TestReplacements.settings = draws(6, steps=40)
 
 
 @given(st.permutations(range(5)))

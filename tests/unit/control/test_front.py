@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -38,10 +39,18 @@ def test_a_watch_that_is_closing_already_is_no_error(
     assert len([r for r in caplog.records if r.levelno >= logging.ERROR]) == errors
 
 
-def test_any_other_trouble_of_the_loop_is_told(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    "context",
+    [
+        {"message": "Task exception was never retrieved", "exception": RuntimeError("x")},
+        {"message": "a watch can't be closed", "asyncgen": None, "exception": ConnectionError("x")},
+    ],
+)
+def test_any_other_trouble_of_the_loop_is_told(caplog: pytest.LogCaptureFixture, context: dict[str, Any]) -> None:
     loop = asyncio.new_event_loop()
     loop.set_exception_handler(front._ended_anyway)
-    loop.call_exception_handler({"message": "Task exception was never retrieved"})
+    loop.call_exception_handler(context)
     loop.close()
 
-    assert [r.message for r in caplog.records if r.levelno >= logging.ERROR] == ["Task exception was never retrieved"]
+    (told,) = (r.getMessage() for r in caplog.records if r.levelno >= logging.ERROR)
+    assert told.startswith(context["message"])

@@ -138,7 +138,7 @@ def test_two_weeks_of_a_busy_model_take_less_than_16_kb() -> None:
     assert 8_000 < len(saved("some-uid", WEEKS(1), at=EPOCH).content) < 16_000
 
 
-@draws(0.2)
+@draws(0.4)
 @given(st.integers(1, 6), st.integers(30, 300))
 def test_the_sign_is_the_same_after_a_restart_and_stays_while_nobody_asks(seed: int, seconds: int) -> None:
     memory = LIVED(seed, seconds=seconds)

@@ -67,7 +67,7 @@ def test_a_valid_spec_is_accepted_with_every_child() -> None:
 
 
 @given(documents())
-@draws(0.5)
+@draws(1.5)
 def test_every_child_of_a_fixed_name_is_one_that_is_looked_for(document: dict[str, Any]) -> None:
     needed = {(kind.kind, name) for kind, name in names_needed("digits")}
     hashed = {"ControllerRevision", "ConfigMap"}

@@ -125,7 +125,7 @@ class Machine(RuleBasedStateMachine):
 
 
 TestMachine = Machine.TestCase
-TestMachine.settings = draws(2, steps=30)
+TestMachine.settings = draws(6, steps=30)
 
 
 def test_a_key_is_in_it_once() -> None:

@@ -67,7 +67,7 @@ STRATEGIES = st.sampled_from(["Auto", "Surge", "Replace"])
     loads=st.booleans(),
     turns=st.lists(st.sampled_from(["operate", "control", "schedule", "start", "wait"]), max_size=40),
 )
-@draws(0.5)
+@draws(1.5)
 def test_no_more_than_the_strategy_allows_goes_in_whatever_order_things_happen(
     strategy: str, count: int, spare: int, loads: bool, turns: list[str]
 ) -> None:

@@ -491,7 +491,7 @@ def test_a_new_generation_is_in_progress_before_it_was_looked_at() -> None:
     old=st.integers(0, 2),
     heard=st.booleans(),
 )
-@draws(0.5)
+@draws(2.5)
 def test_any_status_is_one_that_the_schema_takes(
     document: dict[str, Any], ready: int, starting: int, old: int, heard: bool
 ) -> None:

@@ -25,6 +25,7 @@ from halcyon.metricsapi.certificates import (
     needs_rotation,
     renewed,
 )
+from tests.drawn import draws
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NAMES = ("halcyon.halcyon-system.svc", "halcyon-agents.halcyon-system.svc", "10.1.2.3")
@@ -106,6 +107,7 @@ def test_an_operator_that_was_away_for_too_long_starts_anew() -> None:
     assert load(second.serving.cert_pem).not_valid_after_utc > later
 
 
+@draws(1.5)
 @given(st.lists(st.integers(1, 200), min_size=1, max_size=12))
 def test_what_is_served_is_always_valid_and_trusted_by_who_read_the_bundle_a_day_ago(days: list[int]) -> None:
     now, stored = NOW, renewed(None, NAMES, NOW)

@@ -35,7 +35,7 @@ MINIMAL = parse("digits", {"model": {"source": {"persistentVolumeClaim": {"claim
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?")
 CIDR = next(mark.pattern for mark in get_args(Cidr) if isinstance(mark, StringConstraints))
-FEW = draws(0.5)
+FEW = draws(0.8)
 
 
 def spec_of(**fields: Any) -> Spec:

@@ -12,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from halcyon.scaling.schedule import LONGEST_S, InForce, Schedule, in_force, problems
+from tests.drawn import draws
 
 HOUR_S = 3600.0
 DAY_S = 86_400.0
@@ -66,6 +67,7 @@ def rule(fields: Fields) -> str:
     return f"{minutes} {hours} * * {days}"
 
 
+@draws(2.5)
 @given(RULES, st.sampled_from(CHANGES), st.one_of(st.integers(1, 300), st.integers(1, BEFORE - 1)))
 @example(({30}, {2}, None), CHANGES[0], 60)
 @example(({30}, {2}, None), CHANGES[1], 90)
@@ -95,6 +97,7 @@ def test_a_check_minute_by_minute_over_a_change_of_the_clocks_agrees(
     assert asked <= 2 * AFTER + 1
 
 
+@draws(2.5)
 @given(RULES, st.sampled_from(CHANGES), st.integers(1, 5000), st.floats(0, 2 * DAY_S))
 def test_the_answer_is_the_same_until_it_is_said_to_change(
     fields: Fields, change: tuple[str, datetime], minutes: int, later: float

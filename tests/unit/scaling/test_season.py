@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halcyon.scaling.season import AHEAD, BIN_S, DAY, KEEP, Forecast, History, forecast
+from tests.drawn import draws
 
 Shape = Callable[[int], float]
 Load = npt.NDArray[np.float64]
@@ -240,6 +241,7 @@ def test_no_more_than_fifteen_days_are_kept() -> None:
     assert len(one_more.with_sample(known.open * BIN_S + 301, requests=1, seconds=1).bins) == KEEP
 
 
+@draws(2)
 @given(st.lists(st.one_of(st.none(), st.floats(0, 1e9)), max_size=40), st.floats(-1e9, 1e9), st.floats(0, 1e5))
 def test_a_forecast_is_never_negative_nor_an_error(means: list[float | None], begin: float, span: float) -> None:
     known = History.of(means * 12, end=12 * len(means) * BIN_S)

@@ -76,7 +76,7 @@ def test_open_schedules_are_the_planners_windows() -> None:
     assert windows(in_force([day], 12 * 3600)) == ()
 
 
-@draws(0.5)
+@draws(1.5)
 @given(specs())
 def test_every_spec_with_scaling_has_objectives(any_spec: Spec) -> None:
     if any_spec.scaling is not None:

@@ -75,8 +75,8 @@ def test_a_new_memory_comes_back_as_it_was() -> None:
     assert again(PlannerMemory()) == PlannerMemory()
 
 
-@draws(0.5)
-@given(st.integers(1, 2), st.integers(1, 120), st.booleans())
+@draws(0.8)
+@given(st.integers(1, 6), st.integers(1, 120), st.booleans())
 def test_what_comes_back_is_the_same_to_nine_digits_and_plans_the_same(seed: int, seconds: int, old: bool) -> None:
     memory = WEEKS(seed) if old else lived(seed, seconds=seconds)
     back = again(memory)
@@ -202,6 +202,7 @@ ODD = st.one_of(
 )  # fmt: skip
 
 
+@draws(2.5)
 @given(st.data())
 def test_whatever_is_broken_in_it_the_planner_goes_on(data: st.DataObject) -> None:
     document = copy.deepcopy(PACKED())

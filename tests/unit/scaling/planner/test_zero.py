@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from halcyon.scaling.planner.planner import plan
 from halcyon.scaling.planner.reading import Objectives, PodReading, Reading, Window
 from halcyon.scaling.planner.result import Plan, PlannerMemory
+from tests.drawn import draws
 
 IDLE = Objectives(low=0, high=10, max_batch=8, idle_after_s=300.0, start_s=30.0)
 T0 = 1_763_700_000.0
@@ -150,6 +151,7 @@ def test_a_schedule_that_opens_raises_the_count_of_a_model_of_unknown_capacity()
 
 @example(story=[(0, 0, 1), (0, 1, 1), (0, 0, 18)], learnt=False, replicas=0, low=0)
 @example(story=[(10, 1, 2), (0, 0, 19)], learnt=False, replicas=0, low=0)
+@draws(2.5)
 @given(
     st.lists(st.tuples(st.integers(0, 20), st.integers(0, 3), st.integers(1, 25)), max_size=6),
     st.booleans(),
