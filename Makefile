@@ -43,7 +43,7 @@ format: bootstrap ## format the code
 	@.venv/bin/ruff format -q . && .venv/bin/ruff check -q --fix .
 
 unit: bootstrap ## pure tests, under 30 s
-	@$(PY) -m pytest tests/unit -q -n 2
+	@$(PY) -m tests.parts tests/unit -q
 
 properties: bootstrap ## the unit tests with other drawn examples, and 100 times as many
 	@$(PY) -m pytest tests/unit -q -n 2 --hypothesis-profile=thorough

@@ -168,6 +168,13 @@ class Condition:
 
 
 MESSAGE_LIMIT = 1024
+_PLACES = {kind: place for place, kind in enumerate(Type)}
+
+
+def ending(message: str, end: str) -> str:
+    """Both within the limit: of a long message its own end is left out."""
+    room = MESSAGE_LIMIT - len(end)
+    return (message if len(message) <= room else f"{message[: room - 1]}…") + end
 
 
 def keep(
@@ -180,7 +187,7 @@ def keep(
     """
     earlier = {str(c.get("type")): c for c in before}
     kept = []
-    for condition in sorted(decided, key=lambda c: list(Type).index(c.type)):
+    for condition in sorted(decided, key=lambda c: _PLACES[c.type]):
         old = earlier.get(condition.type)
         same = old is not None and old.get("status") == condition.status_text()
         kept.append(

@@ -78,6 +78,15 @@ def main(argv: Sequence[str]) -> int:
     return status
 
 
+def _registry() -> CollectorRegistry:
+    # When a counter began doubles the page, and nobody asks for it.
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # has no types
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    return registry
+
+
 def _peak_memory_bytes() -> float:
     """The kernel's own mark; getrusage's begins at the size of whoever launched the process."""
     found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
@@ -106,14 +115,11 @@ async def _run(chosen: Settings) -> None:
 def build(chosen: Settings, client: KubeClient) -> Operator:
     """Put the parts together; nothing runs before `run`."""
     clock = time.monotonic
-    # When a counter began doubles the page, and nobody asks for it.
-    disable_created_metrics()  # type: ignore[no-untyped-call]  # has no types
-    registry = CollectorRegistry()
-    ProcessCollector(registry=registry)
-    PlatformCollector(registry=registry)
+    registry = _registry()
     queue = WorkQueue(clock)
     caches = Caches(client, enqueue=queue.add, namespaces=chosen.watch_namespaces)
     elector = Elector(client, chosen.namespace, LEASE, chosen.pod_name, clock)
+    client.fence = elector.fence
     duty = Duty()
     hub = HearingHub(
         on_change=lambda namespace, name: queue.add(Key(namespace, name)),

@@ -11,7 +11,7 @@ import contextlib
 import json
 import re
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from typing import Any, Protocol
 from urllib.parse import urlencode
@@ -107,6 +107,8 @@ class KubeClient(Kube):
         self._calm.set()
         self.rights = Rights(time.monotonic)
         """Those that the API server says are missing."""
+        self.fence: Callable[[], None] = lambda: None
+        """Asked before each write but that of a Lease; raises where this process may write no more."""
         self.writes = 0
         """Requests that changed something, Leases and reviews left out."""
 
@@ -239,6 +241,8 @@ class KubeClient(Kube):
         async with self._lease_first() if "/leases" in path else self._turns:
             if content is _APPLY:
                 await self._calm.wait()
+            if method != "GET" and "/leases" not in path:
+                self.fence()
             response = await self._send(method, path, query=query, body=body, content=content, accept=accept)
             try:
                 return dict(orjson.loads(await response.read()))

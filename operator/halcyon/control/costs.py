@@ -1,7 +1,14 @@
 """What models' GPUs cost: looked at every ten seconds, of both replicas, so that the standby knows as much when it leads.
 
-A model on CPU has no cost here. What is told in the status is told as it was when it was news: at once where the GPUs that it holds change,
-else every ten minutes at most, so that a model at rest is at rest. Not here: what is counted how (`scaling.cost`).
+A model on CPU has no cost here. What is told in the status is told as it was when it was news, so that a model at rest is at rest: its shares
+of the day drift for hours, which the time alone says too.
+
+| what is another            | is told                                                                                      |
+| -------------------------- | -------------------------------------------------------------------------------------------- |
+| the GPUs that it holds     | at once                                                                                      |
+| shares, by much            | every ten minutes while it works, once when it has come to rest, every hour while it rests   |
+
+Not here: what is counted how (`scaling.cost`).
 """
 
 from __future__ import annotations
@@ -28,8 +35,10 @@ log = logging.getLogger(__name__)
 EVERY_S = 10.0
 SLICE_S = 0.02
 """Others have their turn after this long."""
-SHOWN_EVERY_S = 600.0
+AT_WORK_S, AT_REST_S = 600.0, 3600.0
 """Shares that have moved are told no more often than this."""
+RESTS_AFTER_S = 60.0
+"""Without an inference."""
 PRODUCT = "nvidia.com/gpu.product"
 """Label of nodes, by NVIDIA's GPU feature discovery; a model that asks for a product has it in its nodeSelector."""
 
@@ -42,6 +51,15 @@ class _Counted:
     ledger: Ledger
     shown: Cost | None = None
     shown_at: float = -math.inf
+    worked_at: float = -math.inf
+    """When inferences were counted last."""
+
+    def is_due(self, at: float) -> bool:
+        """Whether shares may be told again."""
+        rests = at - self.worked_at >= RESTS_AFTER_S
+        if rests and self.shown_at < self.worked_at + RESTS_AFTER_S:
+            return True
+        return at - self.shown_at >= (AT_REST_S if rests else AT_WORK_S)
 
 
 @dataclass
@@ -88,10 +106,13 @@ class Costs:
         known, uid = self._models.get(key), self.sensing.uid(key)
         if known is None or known.uid != uid:
             known = self._models[key] = _Counted(uid, self._restored(key, uid))
+        before, at = known.ledger.total.inferences, self.clock()
         known.ledger = known.ledger.counted(self._look(key, spec))
-        now, at = cost.cost(known.ledger, self.price(spec)), self.clock()
-        is_due = at - known.shown_at >= SHOWN_EVERY_S
-        if cost.is_news(known.shown, now) or (is_due and known.shown is not None and cost.has_moved(known.shown, now)):
+        if known.ledger.total.inferences > before:
+            known.worked_at = at
+        now = cost.cost(known.ledger, self.price(spec))
+        shown = known.shown
+        if shown is None or cost.is_news(shown, now) or (known.is_due(at) and cost.has_moved(shown, now)):
             known.shown, known.shown_at = now, at
             if self.leads():
                 self.enqueue(key)

@@ -65,6 +65,7 @@ class Elector:
         self.leading = asyncio.Event()
         self.holder = ""
         """Who leads, as far as known."""
+        self._renewed_at = self.clock()
         self._seen: tuple[str, float] | None = None
         self._ours: dict[str, Any] | None = None
         """The lease as we wrote it last; None where another may have written it since."""
@@ -76,17 +77,29 @@ class Elector:
             return True
         return bool(self.holder) and self._seen is not None and self.clock() - self._seen[1] <= DURATION_S
 
+    def fence(self) -> None:
+        """What a leader asks before each write: paused past its deadline, it would else write until `run` has its turn again.
+
+        Raises:
+            LeaseLost: when the lease was held and wasn't renewed in time.
+        """
+        late_s = self.clock() - self._renewed_at
+        if self.leading.is_set() and late_s >= RENEW_DEADLINE_S:
+            raise errors.LeaseLost(
+                f"lease {self.namespace}/{self.name} was renewed {late_s:.1f} s ago: another may lead"
+            )
+
     async def run(self, stop: asyncio.Event) -> None:
         """Take part until `stop`; then give the lease back.
 
         Raises:
             LeaseLost: when it was held and couldn't be renewed in time, or another took it.
         """
-        renewed = self.clock()
+        self._renewed_at = self.clock()
         while not stop.is_set():
             # A renewal counts from before it is sent: the others' clocks start when it arrives, not when we hear of it.
             began = self.clock()
-            end = renewed + RENEW_DEADLINE_S if self.leading.is_set() else began + RENEW_DEADLINE_S
+            end = self._renewed_at + RENEW_DEADLINE_S if self.leading.is_set() else began + RENEW_DEADLINE_S
             try:
                 async with asyncio.timeout(min(RENEW_DEADLINE_S / 2, end - began)):
                     held = await self._once()
@@ -94,8 +107,8 @@ class Elector:
                 log.warning("cannot reach the lease", extra={"error": str(error) or repr(error)})
                 held = None
             if held:
-                renewed = began
-                end = renewed + RENEW_DEADLINE_S
+                self._renewed_at = began
+                end = began + RENEW_DEADLINE_S
                 if not self.leading.is_set():
                     log.info("leading", extra={"identity": self.identity})
                     self.leading.set()

@@ -109,7 +109,7 @@ def _accepted(view: View, plan: Plan) -> Condition:
         return Condition(Type.ACCEPTED, status=False, reason=Reason.FORBIDDEN, message=view.refused)
     message = acceptance.message
     if not acceptance.accepted and plan.spec is not None and not plan.strangers:
-        message += "; what was accepted before keeps serving"
+        message = conditions.ending(message, "; what was accepted before keeps serving")
     return Condition(Type.ACCEPTED, status=acceptance.accepted, reason=acceptance.reason, message=message)
 
 

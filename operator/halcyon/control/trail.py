@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import lru_cache
 
 from halcyon.api.conditions import Reason
 from halcyon.render.names import SLOT_A, SLOT_B, Slot
@@ -60,15 +61,7 @@ class Trail:
     @classmethod
     def of(cls, revision: Revision) -> Trail:
         """What is known of a revision. What can't be read is unknown: some other version's, or somebody's edit."""
-        try:
-            raw = json.loads(revision.note or "{}")
-            given = {f.name: raw[f.name] for f in fields(cls) if f.name in raw}
-        except (ValueError, TypeError):
-            return cls()
-        good = all(type(value) is type(getattr(cls, name)) for name, value in given.items())
-        # A reason of a later version has no condition here.
-        good = good and given.get("step", 0) >= 0 and given.get("reason", "") in {"", *Reason}
-        return cls(**given) if good else cls()
+        return _read(revision.note or "{}")
 
     def on(self, revision: Revision) -> Revision:
         """The revision with this as its note."""
@@ -108,6 +101,23 @@ class Trail:
             text = f"the spec asked for revision {other}"
             return replace(self, ended=stamp(now), result=Result.SUPERSEDED, reason="", message=text)
         return replace(self, barred=False)
+
+
+_REASONS = frozenset({"", *Reason})
+
+
+@lru_cache(maxsize=4096)
+def _read(note: str) -> Trail:
+    """A reconcile asks for the same trail a dozen times."""
+    try:
+        raw = json.loads(note)
+        given = {f.name: raw[f.name] for f in fields(Trail) if f.name in raw}
+    except (ValueError, TypeError):
+        return Trail()
+    good = all(type(value) is type(getattr(Trail, name)) for name, value in given.items())
+    # A reason of a later version has no condition here.
+    good = good and given.get("step", 0) >= 0 and given.get("reason", "") in _REASONS
+    return Trail(**given) if good else Trail()
 
 
 def stamp(now: float) -> str:

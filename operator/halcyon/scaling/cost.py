@@ -201,19 +201,20 @@ def cost(ledger: Ledger, price: float | None) -> Cost:
     )
 
 
-def is_news(shown: Cost | None, now: Cost) -> bool:
-    """Whether what is held, or what may be told at all, is another than a reader has seen."""
-    return shown is None or _shape(shown) != _shape(now)
+def is_news(shown: Cost, now: Cost) -> bool:
+    """Whether what is held, or whether inferences have a cost, is another than a reader has seen."""
+    return _held(shown) != _held(now)
 
 
 def has_moved(shown: Cost, now: Cost) -> bool:
-    """Whether a share has moved by 5 points, or the cost of a thousand by a fifth."""
-    shares = ((getattr(shown, name), getattr(now, name)) for name in ("saving", "starting", "busy", "idle"))
-    if any(a is not None and b is not None and abs(a - b) >= _POINTS for a, b in shares):
-        return True
+    """Whether a share is known that wasn't, or has moved by 5 points, or the cost of a thousand by a fifth."""
+    for name in ("saving", "starting", "busy", "idle"):
+        a, b = getattr(shown, name), getattr(now, name)
+        if (a is None) != (b is None) or (a is not None and b is not None and abs(a - b) >= _POINTS):
+            return True
     a, b = shown.per_thousand, now.per_thousand
     return a is not None and b is not None and abs(a - b) > _MOVED * max(a, b)
 
 
-def _shape(of: Cost) -> tuple[object, ...]:
-    return of.gpus, of.per_hour, of.per_thousand is None, of.saving is None, of.busy is None
+def _held(of: Cost) -> tuple[object, ...]:
+    return of.gpus, of.per_hour, of.per_thousand is None

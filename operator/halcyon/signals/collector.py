@@ -132,7 +132,11 @@ class Collector:
         stream = web.WebSocketResponse(max_msg_size=MOST_BYTES, heartbeat=HEARTBEAT_S, compress=False)
         self._per_model[model] += 1
         try:
-            await stream.prepare(request)
+            try:
+                await stream.prepare(request)
+            except ConnectionError:
+                _log.debug("an agent of %s/%s went away before its stream began", *model)
+                return stream
             self._streams.add(stream)
             self.streams.inc()
             await self._read(stream, token, model)

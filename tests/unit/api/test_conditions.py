@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from halcyon.api.conditions import MESSAGE_LIMIT, Condition, Reason, Type, find, keep
+import pytest
+
+from halcyon.api.conditions import MESSAGE_LIMIT, Condition, Reason, Type, ending, find, keep
 
 READY = Condition(Type.READY, status=True, reason=Reason.READY, message="3 of 3 servers are ready")
 UNKNOWN = Condition(Type.MODEL_LOADED, status=None, reason=Reason.LOADING, message="")
@@ -49,3 +51,12 @@ def test_a_message_is_cut_to_what_the_schema_takes() -> None:
 def test_a_condition_is_found_by_its_type() -> None:
     assert find([UNKNOWN, READY], Type.READY) is READY
     assert find([UNKNOWN], Type.READY) is None
+
+
+@pytest.mark.parametrize("length", [10, MESSAGE_LIMIT - 4, MESSAGE_LIMIT - 3, 5000])
+def test_the_end_of_a_message_is_not_what_is_cut(length: int) -> None:
+    made = ending("x" * length, "end")
+
+    assert made.endswith("end")
+    assert len(made) == min(length + 3, MESSAGE_LIMIT)
+    assert ("…" in made) == (length + 3 > MESSAGE_LIMIT)

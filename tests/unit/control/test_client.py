@@ -12,7 +12,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.control import kinds
+from halcyon.control import errors, kinds
 from halcyon.control.client import LEASE_LATE_S, KubeClient, _as_yaml
 from halcyon.control.errors import Busy, Conflicted, Gone, NotFound, Refused, of_status
 from tests.unit.control.virtual_time import VirtualTime, run
@@ -87,3 +87,29 @@ def test_a_lease_that_is_late_has_no_more_applies_put_in_front_of_it() -> None:
         return server.asked
 
     assert run(scenario) == ["PATCH lease", "PATCH early", "GET read", "PATCH late"]
+
+
+def test_who_is_fenced_reads_and_renews_and_writes_nothing() -> None:
+    def fenced() -> None:
+        raise errors.LeaseLost("another may lead")
+
+    async def scenario(_: VirtualTime) -> list[str]:
+        server = Server()
+        server.lease.set()
+        client = KubeClient(cast("Any", server))
+        client.fence = fenced
+        pod: dict[str, Any] = {"metadata": {"name": "pod", "namespace": "ns"}}
+        for write in (
+            client.apply(kinds.POD, pod),
+            client.create(kinds.POD, pod, namespace="ns"),
+            client.patch(kinds.POD, "ns", "pod", {}),
+            client.delete(kinds.POD, "ns", "pod"),
+            client.evict("ns", "pod"),
+        ):
+            with pytest.raises(errors.LeaseLost):
+                await write
+        await client.get(kinds.POD, "ns", "read")
+        await client.patch(kinds.LEASE, "ns", "lease", {})
+        return server.asked
+
+    assert run(scenario) == ["GET read", "PATCH lease"]

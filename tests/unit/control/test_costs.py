@@ -92,9 +92,41 @@ def test_a_model_at_rest_has_its_status_written_for_nothing() -> None:
         books = Books(world)
         await books.run(1300, gpu=0.0)
         before = books.told
-        await books.run(2400, gpu=0.0)
+        await books.run(2200, gpu=0.0)
         assert books.told == before
         assert before <= 3
+
+    live(scenario)
+
+
+def test_after_a_load_shares_are_told_once_more_and_then_every_hour() -> None:
+    async def scenario(world: World) -> None:
+        books = Books(world)
+        await books.run(1500, gpu=0.9, rps=10)
+        at_work = books.told
+        await books.run(600, gpu=0.0)
+        assert books.told == at_work + 1
+        told = status(books)
+        assert told["busyPercent"] > 80
+        await books.run(2400, gpu=0.0)
+        assert books.told == at_work + 1
+        assert status(books) == told
+        await books.run(900, gpu=0.0)
+        assert books.told == at_work + 2
+        assert status(books)["busyPercent"] < 40
+
+    live(scenario)
+
+
+def test_a_model_that_never_worked_is_told_its_shares_after_an_hour() -> None:
+    async def scenario(world: World) -> None:
+        books = Books(world)
+        await books.run(3500, gpu=0.0)
+        assert books.told == 1
+        assert "savingPercent" not in status(books)
+        await books.run(200, gpu=0.0)
+        assert books.told == 2
+        assert status(books)["savingPercent"] == 75
 
     live(scenario)
 

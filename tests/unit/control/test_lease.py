@@ -356,3 +356,24 @@ def test_a_standby_that_cannot_reach_the_lease_believes_in_the_leader_for_as_lon
         return took
 
     assert DURATION_S - RENEW_EVERY_S <= run(scenario) <= DURATION_S + 0.1
+
+
+def test_a_leader_that_slept_past_its_deadline_may_not_write_and_one_that_renews_may() -> None:
+    async def scenario(time: VirtualTime) -> None:
+        broken = asyncio.Event()
+        one = replica(MemoryKube(), "one", time, lambda _: "hang" if broken.is_set() else "ok")
+        one.elector.fence()  # who never led isn't fenced: the API server decides about what it writes
+        async with asyncio.TaskGroup() as group:
+            group.create_task(one.live())
+            for _ in range(30):
+                await asyncio.sleep(1)
+                one.elector.fence()
+            broken.set()
+            await asyncio.sleep(RENEW_DEADLINE_S - RENEW_EVERY_S - 0.1)
+            one.elector.fence()
+            # As after a pause: time has passed, and the elector's own round hasn't had its turn.
+            one.elector.clock = lambda: time() + RENEW_EVERY_S + 0.2
+            with pytest.raises(errors.LeaseLost, match=r"was renewed [789]\.\d s ago"):
+                one.elector.fence()
+
+    run(scenario)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -123,6 +124,38 @@ async def test_an_authenticator_that_cannot_be_asked_is_no_verdict() -> None:
     async with served() as scene:
         scene.accounts.down = True
         assert await scene.refused("good") == 503
+
+
+async def test_an_agent_that_goes_away_before_its_stream_begins_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene()
+    scene.accounts.answers = asyncio.Event()
+    app = web.Application()
+    app.add_routes(scene.collector.routes())
+    # aiohttp's test server would cancel the handler of whoever hangs up, which the real one doesn't.
+    runner = web.AppRunner(app, shutdown_timeout=1)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        async with aiohttp.ClientSession() as session:
+            host, port = runner.addresses[0]
+            hangs_up = asyncio.create_task(
+                session.ws_connect(f"http://{host}:{port}{STREAM_PATH}", headers={"Authorization": "Bearer good"})
+            )
+            await until(lambda: scene.collector.waiting)
+            hangs_up.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await hangs_up
+        assert runner.server is not None
+        (connection,) = runner.server.connections
+        await until(lambda: connection.transport is None)
+        with caplog.at_level("DEBUG", module.__name__):
+            scene.accounts.answers.set()
+            await until(lambda: "went away before its stream began" in caplog.text)
+        await asyncio.sleep(0)
+    finally:
+        await runner.cleanup()
+    assert [r.levelname for r in caplog.records if r.levelno > logging.DEBUG] == []
+    assert scene.collector._per_model == {}
 
 
 @pytest.mark.parametrize("foreign", [{"name": "other"}, {"namespace": "elsewhere"}])

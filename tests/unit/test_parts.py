@@ -1,0 +1,34 @@
+"""How the unit tests' files are divided among processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.parts import divided, run
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 9])
+def test_each_file_is_in_one_part_and_the_parts_are_as_large_as_each_other(tmp_path: Path, parts: int) -> None:
+    files = [tmp_path / f"test_{n}.py" for n in range(7)]
+    for n, file in enumerate(files):
+        file.write_text("#" * 10 * (n + 1))
+
+    found = divided(files, parts)
+
+    assert sorted(file for part in found for file in part) == files
+    assert len(found) == min(parts, 7)
+    sizes = [sum(file.stat().st_size for file in part) for part in found]
+    assert max(sizes) - min(sizes) <= 70
+
+
+def test_one_that_fails_in_any_part_fails_the_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "test_large.py").write_text("def test_large(): pass\n" + "#" * 100)
+    (tmp_path / "test_small.py").write_text("def test_small(): assert not 'small'\n")
+
+    assert run(tmp_path, ["-q"]) == 1
+
+    said = capfd.readouterr().out
+    assert "1 passed" in said
+    assert "assert not 'small'" in said
