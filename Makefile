@@ -64,6 +64,10 @@ e2e: bootstrap ## tests with real pods: the demo's path as assertions
 test-readme: bootstrap ## README's own words in a fresh cluster with an image registry, and the demo on it as on a cluster of yours
 	@$(PY) -m pytest e2e/readme -q
 
+.PHONY: test-guides
+test-guides: bootstrap ## every shell block of docs/quickstart.md, docs/troubleshooting.md and docs/guides, in a fresh cluster with the chart
+	@$(PY) -m pytest e2e/guides -q
+
 .PHONY: test-docker
 test-docker: bootstrap ## the same Dockerfiles under a real docker daemon: built, compared, run
 	@$(PY) -m pytest e2e/images -q

@@ -1,0 +1,107 @@
+"""What docs/ says holds together: links lead somewhere, and what it shows as YAML is what the API and the chart take.
+
+Its shell blocks are run by `make test-guides`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from e2e.readme.blocks import blocks
+from halcyon.cli.checking import check
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+VALUES = "# values.yaml"
+_BLOCK = re.compile(r"^```.*?^```$|^    .*?$", re.DOTALL | re.MULTILINE)
+_CODE = re.compile(r"`[^`\n]*`")
+_LINK = re.compile(r"\]\(([^()\s]+)\)")
+_HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+
+def shown(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@cache
+def anchors(page: Path) -> frozenset[str]:
+    """Of its headings, as GitHub makes them."""
+    headings = _HEADING.findall(_BLOCK.sub("", page.read_text()))
+    plain = (re.sub(r"[^\w\- ]", "", re.sub(r"\]\([^)]*\)", "", heading).lower()) for heading in headings)
+    return frozenset(heading.strip().replace(" ", "-") for heading in plain)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=shown)
+def test_every_link_leads_to_a_file_and_a_heading_that_are_there(page: Path) -> None:
+    broken = []
+    for link in _LINK.findall(_CODE.sub("", _BLOCK.sub("", page.read_text()))):
+        if "://" in link:
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (anchor and target.suffix == ".md" and anchor not in anchors(target)):
+            broken.append(link)
+    assert broken == []
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = (ROOT / "docs" / "README.md").read_text()
+    reached = {(ROOT / "docs" / link.partition("#")[0]).resolve() for link in _LINK.findall(index)}
+    apart = {ROOT / "docs" / "decisions", ROOT / "docs" / "runbooks"}
+    pages = {page for page in PAGES if page.is_relative_to(ROOT / "docs") and not apart & set(page.parents)}
+
+    assert pages - reached == {ROOT / "docs" / "README.md"}
+
+
+@cache
+def digits() -> dict[str, Any]:
+    documents = yaml.safe_load_all((ROOT / "manifests" / "examples" / "digits.yaml").read_text())
+    return next(document for document in documents if document["kind"] == "ModelDeployment")
+
+
+def merged(over: Any, under: Any) -> Any:
+    """`over` laid over `under`, map by map."""
+    if not isinstance(over, dict) or not isinstance(under, dict):
+        return over
+    return under | {key: merged(value, under.get(key)) for key, value in over.items()}
+
+
+# The reference shows parts of parts, and is made from the models.
+YAML = [(page, block) for page in PAGES if page.parent.name != "reference" for block in blocks(page, "yaml")]
+
+
+@pytest.mark.parametrize(("page", "block"), YAML, ids=lambda part: shown(part) if isinstance(part, Path) else "")
+def test_what_is_shown_as_yaml_is_taken(page: Path, block: str) -> None:
+    if block.startswith(VALUES):
+        chart = ROOT / "charts" / "halcyon"
+        values = merged(
+            {"images": {"registry": "registry.example.com"}}, yaml.safe_load((chart / "values.yaml").read_text())
+        )
+        schema = json.loads((chart / "values.schema.json").read_text())
+        jsonschema.validate(merged(yaml.safe_load(block), values), schema)
+        return
+    if block.startswith("# prometheus.yml"):
+        assert "scrape_configs" in yaml.safe_load(block)
+        return
+    if block.startswith("spec:"):
+        fragment = yaml.safe_load(block)
+        # Who names a source means that one and not the example's beside it.
+        base = (
+            digits()
+            if "source" not in fragment["spec"].get("model", {})
+            else merged({"spec": {"model": {"source": None}}}, digits())
+        )
+        block = yaml.safe_dump(merged(fragment, base))
+    assert all({"apiVersion", "kind"} <= document.keys() for document in yaml.safe_load_all(block)), (
+        "neither values nor objects"
+    )
+    found = [f"{one.line}: {one.message}" for one in check(block, str(page)).findings if one.level == "error"]
+    assert found == []
