@@ -41,6 +41,11 @@ EVERYTHING: Values = {
     "metricsAPI": {"register": True},
     "serviceAccount": {"name": "runner", "annotations": {"example.com/identity": "halcyon"}},
     "gpuBudget": 64,
+    "balancers": {
+        "nodeSelector": {"pool": "edge"},
+        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
+        "priorityClassName": "front",
+    },
     "prometheus": {
         "url": "https://prometheus.example.com/base",
         "tokenSecret": {"name": "prometheus", "key": "bearer"},

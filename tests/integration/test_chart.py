@@ -244,6 +244,13 @@ def test_a_gpu_budget_reaches_the_operator_and_0_is_one() -> None:
         assert arguments(pod(render({"gpuBudget": budget}))).gpu_budget == budget
 
 
+def test_where_balancers_run_reaches_the_operator_and_nothing_is_said_by_default() -> None:
+    assert "--balancer-placement" not in str(pod(render())["containers"][0]["args"])
+    assert arguments(pod(render(EVERYTHING))).balancers.to_dict() == EVERYTHING["balancers"]
+    one = arguments(pod(render({"balancers": {"nodeSelector": {"pool": "edge"}}}))).balancers
+    assert one.to_dict() == {"nodeSelector": {"pool": "edge"}}
+
+
 def test_a_prometheus_reaches_the_operator_as_it_was_written() -> None:
     spec = pod(render(EVERYTHING))
     (container,) = spec["containers"]

@@ -89,7 +89,8 @@ class Reason(StrEnum):
     CONTAINER_FAILED = "ContainerFailed"
     """A container of a pod ends again and again."""
     POD_REFUSED = "PodRefused"
-    """Pods can't be created: a quota, a policy or a missing object; the message is the API server's."""
+    """Pods can't be created, and none is ready: a quota, a policy or a missing object; the message is the API server's. With some
+    ready it stands in the message of `PartlyReady`."""
 
     BALANCER_READY = "BalancerReady"
     """At least one balancer is ready."""

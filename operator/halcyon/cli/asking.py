@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
@@ -55,7 +56,7 @@ def ask(
     *,
     pixel_scale: float | None = None,
 ) -> Inferred:
-    """Ask what the model takes, make tensors of (input, path, content), and send them.
+    """Ask what the model takes, make tensors of (input, path, content), and send them; a model at zero is woken first.
 
     Raises:
         InputError: the files aren't what the model takes.
@@ -63,8 +64,7 @@ def ask(
         Refused: it was an error.
     """
     path = f"/v2/models/{quote(model)}" + (f"/versions/{quote(version)}" if version else "")
-    described = wire.ask("GET", path)
-    metadata = _json(_good(described, wire, model))
+    described, metadata = _described(wire, path, model)
     found = tensors(
         [File(where, content, name) for name, where, content in files], wanted(metadata), pixel_scale=pixel_scale
     )
@@ -86,6 +86,17 @@ def ask(
     # The connection was made for the first request.
     phases = Phases(described.phases.connect, answer.phases.send, answer.phases.wait, answer.phases.receive)
     return Inferred(str(response.get("model_name", model)), str(response.get("model_version", "")), outputs, phases)
+
+
+def _described(wire: Wire, path: str, model: str) -> tuple[Answer, Any]:
+    first = wire.ask("GET", path)
+    if first.status != HTTPStatus.SERVICE_UNAVAILABLE:
+        return first, _json(_good(first, wire, model))
+    # At zero a balancer says so at once, and starts nothing for it. An inference it holds until there is a pod, which refuses this one.
+    woke = wire.ask("POST", f"{path}/infer", b"{}", {"Content-Type": "application/json"})
+    if woke.status in {HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS}:
+        _good(woke, wire, model)
+    return first, _json(_good(wire.ask("GET", path), wire, model))
 
 
 def _good(answer: Answer, wire: Wire, model: str) -> Answer:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from halcyon.api.plan import PLAN_KEY, Collector
+from halcyon.api.spec.runtime import Placement
 from halcyon.cli import lenient
 from halcyon.cli.cluster import Cluster
 from halcyon.cli.errors import ClusterError
@@ -155,6 +156,10 @@ def _from_what_is_there(found: Mapping[tuple[Kind, str], Object], name: str) -> 
     triton = [str(c.get("image")) for c in _containers(servers) if c.get("name") == "triton"]
     secrets = [str(secret.get("name")) for secret in lenient.mappings(balancer.get("imagePullSecrets"))]
     told = {"operator-image": [images["agent"]], "balancer-image": [images["haproxy"]], "image-pull-secret": secrets}
+    if placed := {
+        key: balancer[key] for key in ("nodeSelector", "tolerations", "priorityClassName") if balancer.get(key)
+    }:
+        told["balancer-placement"] = [json.dumps(placed)]
     return told | ({"server-image": triton} if triton else {})
 
 
@@ -176,8 +181,16 @@ def _site(given: Mapping[str, list[str]], balancer: Object | None) -> Site:
         server_image=images["server-image"],
         collector=_collector(balancer),
         pull_secrets=tuple(given.get("image-pull-secret", ())),
+        balancers=_placement(given.get("balancer-placement", ["{}"])[0]),
         service_annotations=SERVICE_ANNOTATIONS if allowed is None else tuple(filter(None, allowed[0].split(","))),
     )
+
+
+def _placement(text: str) -> Placement:
+    try:
+        return Placement.model_validate_json(text)
+    except ValueError:
+        return Placement()
 
 
 def _collector(balancer: Object | None) -> Collector | None:

@@ -178,6 +178,7 @@ def build(chosen: Settings, client: KubeClient) -> Operator:
             service_annotations=chosen.service_annotations,
             version=VERSION,
             policy=chosen.site_policy,
+            balancers=chosen.balancers,
             own_secret=f"{chosen.namespace}/{chosen.tls_secret}",
             collector=None
             if known is None

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from halcyon.api.site_policy import ANYTHING, SitePolicy
+from halcyon.api.spec.runtime import Placement
 from halcyon.control.dashboard import DashboardSettings
 from halcyon.control.errors import SettingsError
 from halcyon.dashboard.access import Proxy
-from halcyon.render.site import SERVICE_ANNOTATIONS
+from halcyon.render.site import ANYWHERE, SERVICE_ANNOTATIONS
 from halcyon.scaling.cost import Prices
 from halcyon.signals import recorded
 from halcyon.signals.prometheus_site import PrometheusSite
@@ -52,6 +53,8 @@ class Settings:
     """What ModelDeployments may ask for."""
     dashboard: DashboardSettings | None = None
     """None: there is none."""
+    balancers: Placement = ANYWHERE
+    """Where balancer pods may run."""
     prices: Prices | None = None
     """Of GPUs; None: not known."""
 
@@ -175,6 +178,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "default=PRICE is that of the others; may be given several times (default: not known, and no cost is shown)",
     )
     add("--currency", default="", metavar="NAME", help="of these prices, for example EUR (default: none is shown)")
+    add(
+        "--balancer-placement",
+        dest="balancers",
+        type=_placement,
+        default=ANYWHERE,
+        metavar="JSON",
+        help="where balancer pods may run: an object with nodeSelector, tolerations and priorityClassName, as a spec's runtime.placement "
+        "has them (default: anywhere without a taint)",
+    )
     add("--log-level", choices=["debug", "info", "warning"], default="info", help="least level that is logged")
 
 
@@ -215,6 +227,14 @@ def _prefixes(text: str) -> tuple[str, ...]:
             good = "service.beta.kubernetes.io/,external-dns.alpha.kubernetes.io/hostname"
             raise argparse.ArgumentTypeError(f"{part!r} can't begin an annotation's key with a domain; good: {good}")
     return found
+
+
+def _placement(text: str) -> Placement:
+    try:
+        return Placement.model_validate_json(text)
+    except ValueError as error:
+        good = '{"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]}'
+        raise argparse.ArgumentTypeError(f"{text!r} is no placement: {error}; good: {good}") from None
 
 
 def _policy(name: str) -> SitePolicy:

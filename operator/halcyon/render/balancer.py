@@ -13,7 +13,7 @@ from halcyon.api.spec import Spec
 from halcyon.api.types import duration_us, quantity
 from halcyon.render import names
 from halcyon.render.names import Slot
-from halcyon.render.objects import RESTRICTED, Object, child, pod_security, pull_secrets
+from halcyon.render.objects import RESTRICTED, Object, child, placed, pod_security, pull_secrets
 from halcyon.render.overlay import model_name
 from halcyon.render.server import drain_s
 from halcyon.render.site import Site, Subject
@@ -170,7 +170,7 @@ def deployment(subject: Subject, spec: Spec, site: Site) -> Object:
             },
         },
     }
-    result["spec"]["template"]["spec"] |= pull_secrets(spec, site)
+    result["spec"]["template"]["spec"] |= pull_secrets(spec, site) | placed(site.balancers)
     return result
 
 

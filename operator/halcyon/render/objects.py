@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from halcyon.api.spec import Spec
+from halcyon.api.spec.runtime import Placement
 from halcyon.render import names
 from halcyon.render.site import Site, Subject
 
@@ -29,6 +30,20 @@ def pull_secrets(spec: Spec, site: Site) -> Object:
     own = (secret.name for secret in spec.runtime.image_pull_secrets or ())
     found = dict.fromkeys((*own, *site.pull_secrets))
     return {"imagePullSecrets": [{"name": name} for name in found]} if found else {}
+
+
+def placed(placement: Placement) -> Object:
+    """Of a pod, what says where it may run and what may push it aside; nothing where nothing is said."""
+    said: Object = {}
+    if placement.node_selector:
+        said["nodeSelector"] = dict(placement.node_selector)
+    if placement.tolerations:
+        said["tolerations"] = [toleration.to_dict() for toleration in placement.tolerations]
+    if placement.priority_class_name:
+        said["priorityClassName"] = placement.priority_class_name
+    if placement.runtime_class_name:
+        said["runtimeClassName"] = placement.runtime_class_name
+    return said
 
 
 def child(

@@ -13,7 +13,7 @@ from halcyon.api.spec.model import Source
 from halcyon.api.types import duration_s
 from halcyon.render import channels, names
 from halcyon.render.names import Slot
-from halcyon.render.objects import RESTRICTED, Object, child, pod_security, pull_secrets
+from halcyon.render.objects import RESTRICTED, Object, child, placed, pod_security, pull_secrets
 from halcyon.render.site import Site, Subject
 
 PRE_STOP_S = 5
@@ -69,18 +69,9 @@ def pod_template(
             }
         ],
     }
-    pod |= pull_secrets(spec, site)
-    if placement.node_selector:
-        pod["nodeSelector"] = dict(placement.node_selector)
-    tolerations = [toleration.to_dict() for toleration in placement.tolerations or ()]
+    pod |= pull_secrets(spec, site) | placed(placement)
     if runtime.gpu.count:
-        tolerations.append({"key": "nvidia.com/gpu", "operator": "Exists"})
-    if tolerations:
-        pod["tolerations"] = tolerations
-    if placement.priority_class_name:
-        pod["priorityClassName"] = placement.priority_class_name
-    if placement.runtime_class_name:
-        pod["runtimeClassName"] = placement.runtime_class_name
+        pod["tolerations"] = [*pod.get("tolerations", ()), {"key": "nvidia.com/gpu", "operator": "Exists"}]
     labels = names.labels(subject.name, names.SERVER) | {names.REVISION_LABEL: revision}
     return {"metadata": {"labels": labels}, "spec": pod}
 

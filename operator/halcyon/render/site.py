@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from halcyon.api.plan import Collector
 from halcyon.api.site_policy import ANYTHING, SitePolicy
+from halcyon.api.spec.runtime import Placement
 
 SERVICE_ANNOTATIONS = (
     "service.beta.kubernetes.io/",
@@ -24,6 +25,8 @@ SERVICE_ANNOTATIONS = (
     "external-dns.alpha.kubernetes.io/",
 )
 """Beginnings of annotations that a Service may bear unless the site says otherwise: what load balancers and external-dns read."""
+
+ANYWHERE = Placement()
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,8 @@ class Site:
 
     policy: SitePolicy = ANYTHING
     """What specs may ask for."""
+    balancers: Placement = ANYWHERE
+    """Where balancer pods may run."""
     own_secret: str = ""
     """NAMESPACE/NAME of the Secret with the operator's key, which no model may be given."""
 

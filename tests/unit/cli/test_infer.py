@@ -128,11 +128,21 @@ class Model(BaseHTTPRequestHandler):
     mood = ""
 
     def do_GET(self) -> None:
+        if self.mood in {"asleep", "out of reach"}:
+            self._answer(503, {"error": "no replica is up"})
+            return
         described = {"name": "m", "inputs": [{"name": "pixels", "datatype": "FP32", "shape": [-1, 64]}]}
         self._answer(200 if self.path == "/v2/models/m" else 404, described)
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.mood == "out of reach":
+            self._answer(503, {"error": "no replica came in time"})
+            return
+        if body == b"{}":
+            type(self).mood = ""
+            self._answer(400, {"error": "no inputs"})
+            return
         head = int(self.headers["Inference-Header-Content-Length"])
         asked = json.loads(body[:head])["inputs"][0]
         rows = np.frombuffer(body[head:], np.float32).reshape(asked["shape"])
@@ -194,6 +204,7 @@ def test_one_request_is_answered_and_every_phase_has_its_time(model: tuple[str, 
     [
         ("busy", Refused, "answers 503: the queue is full"),
         ("silent", NoAnswer, "gives no answer"),
+        ("out of reach", Refused, "answers 503: no replica came in time"),
         ("strange", Refused, "no inference of KServe's v2 protocol"),
     ],
 )
@@ -206,6 +217,17 @@ def test_an_error_is_told_in_the_model_s_words(
         ask(wire, "m", None, ROWS)
 
     assert said in str(caught.value)
+
+
+def test_a_model_at_zero_is_woken_by_an_inference_for_what_it_takes_is_told_by_its_pods(
+    model: tuple[str, type[Model]],
+) -> None:
+    model[1].mood = "asleep"
+    wire = Wire.to_url(model[0], timeout_s=30)
+    with wire.closing():
+        told = ask(wire, "m", None, ROWS).to_dict()
+
+    assert told["outputs"][0]["data"] == [64.0, 128.0]
 
 
 def test_a_model_that_is_not_there_is_told(model: tuple[str, type[Model]]) -> None:

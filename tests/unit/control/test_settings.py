@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from halcyon.api.spec.runtime import Placement
 from halcyon.control import app, settings
 from halcyon.control.errors import SettingsError
 from halcyon.control.settings import Settings
@@ -93,6 +94,18 @@ def test_a_gpu_budget_is_a_count_and_none_is_no_limit() -> None:
     assert taken("--gpu-budget=0").gpu_budget == 0
     with pytest.raises(argparse.ArgumentError, match="'-1' is no number of GPUs; good: 64"):
         taken("--gpu-budget=-1")
+
+
+def test_balancers_may_run_anywhere_without_a_taint_unless_it_is_said() -> None:
+    assert taken().balancers == Placement()
+    made = taken(
+        '--balancer-placement={"nodeSelector":{"pool":"edge"},"tolerations":[{"key":"a","operator":"Exists"}]}'
+    ).balancers
+    assert made.node_selector == {"pool": "edge"}
+    assert [t.to_dict() for t in made.tolerations or ()] == [{"key": "a", "operator": "Exists"}]
+    for bad in ("pool=edge", '{"affinity": {}}', '{"tolerations": [{"operator": "Exists"}]}'):
+        with pytest.raises(argparse.ArgumentError, match="is no placement"):
+            taken(f"--balancer-placement={bad}")
 
 
 def test_prices_of_gpus_are_by_product_and_a_missing_one_is_not_zero() -> None:

@@ -22,6 +22,7 @@ from halcyon.api.overlay import Overlay
 from halcyon.api.parse import SpecError, parse
 from halcyon.api.plan import PLAN_KEY, BalancerPlan
 from halcyon.api.spec import Spec, mode
+from halcyon.api.spec.runtime import Placement
 from halcyon.api.types import Cidr, quantity
 from halcyon.render import balancer, channels, names, revision, scaler, server
 from halcyon.render.objects import Object
@@ -517,6 +518,23 @@ def test_balancers_and_servers_pull_with_the_model_s_secrets_and_with_the_site_s
     for template in pods(made):
         found = template["spec"].get("imagePullSecrets")
         assert found == (None if used is None else [{"name": name} for name in used])
+
+
+def test_balancers_run_where_the_site_has_them_and_servers_where_the_model_has_them() -> None:
+    of_the_site = {
+        "nodeSelector": {"pool": "edge"},
+        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
+        "priorityClassName": "front",
+    }
+    runtime = {"placement": {"nodeSelector": {"pool": "gpus"}}, "gpu": {"count": 0}}
+    site = replace(SITE, balancers=Placement.model_validate(of_the_site))
+    made = [template["spec"] for template in pods(children(spec_of(runtime=runtime), site=site))]
+    (front,) = (pod for pod in made if pod["containers"][0]["name"] == "haproxy")
+    (server,) = (pod for pod in made if pod["containers"][0]["name"] == "triton")
+
+    assert {key: front[key] for key in of_the_site} == of_the_site
+    assert server["nodeSelector"] == {"pool": "gpus"}
+    assert not {"tolerations", "priorityClassName"} & server.keys()
 
 
 def test_source_ranges_are_written_as_networks_and_each_once() -> None:

@@ -49,7 +49,7 @@ class Targets(Documented):
     Planner; left out, it plans for 80 % of what replicas can do."""
     queue_depth: Annotated[int, Field(ge=1, le=1000000)] | None = None
     """Waiting requests per replica (balancer and Triton together). Left out, with the policy Rules: the requests that fill
-    one batch of every instance, maxBatchSize x instances; with Planner: no objective."""
+    one batch of every instance, maxBatchSize (8 where it is left out) x instances per GPU x GPUs; with Planner: no objective."""
     gpu_utilization: Annotated[int, Field(ge=1, le=100)] | None = None
     """GPU utilisation of a replica, in percent. Left out, with the policy Rules: 80 where pods have a GPU; with Planner: no
     objective, and busy GPUs still forbid going down."""
