@@ -1,0 +1,1 @@
+"""The pages of docs/ as a reader runs them: `make test-guides`."""

@@ -19,7 +19,11 @@ from e2e.readme.blocks import blocks
 
 NAME = "guides"
 DOCS = REPOSITORY / "docs"
-PAGES = [page for page in [DOCS / "quickstart.md", DOCS / "troubleshooting.md", *sorted((DOCS / "guides").glob("*.md"))] if blocks(page, "sh")]
+PAGES = [
+    page
+    for page in [DOCS / "quickstart.md", DOCS / "troubleshooting.md", *sorted((DOCS / "guides").glob("*.md"))]
+    if blocks(page, "sh")
+]
 LIMIT_S = 400
 
 

@@ -58,9 +58,9 @@ def test_every_limit_is_in_the_table() -> None:
 
 
 def test_the_schedules_shown_can_be_read() -> None:
-    (block,) = re.findall(r"```yaml\n(schedules:.*?)```", SCALING, re.DOTALL)
+    (block,) = (shown for shown in re.findall(r"```yaml\n(spec:.*?)```", SCALING, re.DOTALL) if "schedules:" in shown)
     model = {"source": {"persistentVolumeClaim": {"claimName": "models"}}}
-    spec = parse("m", {"model": model, "scaling": {"maxReplicas": 8, **yaml.safe_load(block)}})
+    spec = parse("m", {"model": model, **yaml.safe_load(block)["spec"]})
 
     assert problems(schedules(spec)) == ()
     assert [schedule.name for schedule in schedules(spec)] == ["office-hours", "night"]
