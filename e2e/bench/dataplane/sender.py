@@ -274,7 +274,7 @@ class _Work:
         try:
             who = await self._call(number)
         except Exception as error:  # noqa: BLE001  # every kind of failure is what is counted here
-            sent.failures.append(Failure(time.monotonic(), at_s, self._protocol, _said(error)))
+            sent.failures.append(Failure(time.monotonic(), at_s, self._protocol, kind_of(error)))
             # Who is refused at once would else ask some thousand times a second.
             await asyncio.sleep(0.05)
         else:
@@ -286,12 +286,6 @@ class _Work:
                 sent.last_sent_s[who] = max(sent.last_sent_s.get(who, 0.0), at_s)
         second = int(time.monotonic() - sent.began_s)
         sent.by_second[second] = sent.by_second.get(second, 0) + 1
-
-
-def _said(error: Exception) -> str:
-    if isinstance(error, grpc.aio.AioRpcError):
-        return f"{error.code()}: {error.details()}"[:120]
-    return kind_of(error)
 
 
 async def _run(load: Steady) -> Sent:
