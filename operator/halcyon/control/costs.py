@@ -36,7 +36,7 @@ EVERY_S = 10.0
 SLICE_S = 0.02
 """Others have their turn after this long."""
 AT_WORK_S, AT_REST_S = 600.0, 3600.0
-"""Shares that have moved are told no more often than this."""
+"""Shares are compared with what was told no more often than this."""
 RESTS_AFTER_S = 60.0
 """Without an inference."""
 PRODUCT = "nvidia.com/gpu.product"
@@ -50,16 +50,17 @@ class _Counted:
     uid: str
     ledger: Ledger
     shown: Cost | None = None
-    shown_at: float = -math.inf
+    compared_at: float = -math.inf
+    """When shares were last held against those that were told, whatever came of it."""
     worked_at: float = -math.inf
     """When inferences were counted last."""
 
     def is_due(self, at: float) -> bool:
-        """Whether shares may be told again."""
+        """Whether to compare shares again."""
         rests = at - self.worked_at >= RESTS_AFTER_S
-        if rests and self.shown_at < self.worked_at + RESTS_AFTER_S:
+        if rests and self.compared_at < self.worked_at + RESTS_AFTER_S:
             return True
-        return at - self.shown_at >= (AT_REST_S if rests else AT_WORK_S)
+        return at - self.compared_at >= (AT_REST_S if rests else AT_WORK_S)
 
 
 @dataclass
@@ -111,9 +112,11 @@ class Costs:
         if known.ledger.total.inferences > before:
             known.worked_at = at
         now = cost.cost(known.ledger, self.price(spec))
-        shown = known.shown
-        if shown is None or cost.is_news(shown, now) or (known.is_due(at) and cost.has_moved(shown, now)):
-            known.shown, known.shown_at = now, at
+        shown, is_due = known.shown, known.is_due(at)
+        if is_due:
+            known.compared_at = at
+        if shown is None or cost.is_news(shown, now) or (is_due and cost.has_moved(shown, now)):
+            known.shown, known.compared_at = now, at
             if self.leads():
                 self.enqueue(key)
 

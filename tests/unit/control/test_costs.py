@@ -99,21 +99,38 @@ def test_a_model_at_rest_has_its_status_written_for_nothing() -> None:
     live(scenario)
 
 
-def test_after_a_load_shares_are_told_once_more_and_then_every_hour() -> None:
+def test_after_a_load_shares_that_have_moved_are_told_once_more_and_then_every_hour() -> None:
     async def scenario(world: World) -> None:
         books = Books(world)
-        await books.run(1500, gpu=0.9, rps=10)
+        await books.run(1210, gpu=0.5, rps=10)
+        await books.run(400, gpu=1.0, rps=10)
         at_work = books.told
-        await books.run(600, gpu=0.0)
+        assert status(books)["busyPercent"] == 50
+        await books.run(120, gpu=0.0)
         assert books.told == at_work + 1
         told = status(books)
-        assert told["busyPercent"] > 80
-        await books.run(2400, gpu=0.0)
+        assert told["busyPercent"] > 55
+        await books.run(3300, gpu=0.0)
         assert books.told == at_work + 1
         assert status(books) == told
-        await books.run(900, gpu=0.0)
+        await books.run(600, gpu=0.0)
         assert books.told == at_work + 2
-        assert status(books)["busyPercent"] < 40
+        assert status(books)["busyPercent"] < 25
+
+    live(scenario)
+
+
+def test_shares_that_get_known_after_a_short_load_wait_for_the_hour() -> None:
+    async def scenario(world: World) -> None:
+        books = Books(world)
+        await books.run(300, gpu=0.9, rps=10)
+        at_work = books.told
+        await books.run(3400, gpu=0.0)
+        assert books.told == at_work
+        assert "busyPercent" not in status(books)
+        await books.run(500, gpu=0.0)
+        assert books.told == at_work + 1
+        assert status(books)["busyPercent"] < 10
 
     live(scenario)
 
