@@ -8,8 +8,10 @@ a thirtieth. The first part's output is shown as it comes, that of the others wh
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from tests import figures
@@ -27,23 +29,26 @@ def divided(files: Sequence[Path], parts: int) -> list[list[Path]]:
 
 
 def run(folder: Path, options: Sequence[str]) -> int:
-    """The highest exit status of all parts."""
+    """0 where every part passed, else 1: also where one was ended by a signal, whose status is a negative number."""
     parts = divided(list(folder.rglob("test_*.py")), os.cpu_count() or 1)
     # Each would write the cache of what failed last as if there were nobody else.
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options]
-    running = [
-        subprocess.Popen([*command, *map(str, sorted(part))], stdout=None if first else subprocess.PIPE, text=True)
-        for part, first in zip(parts, [True, *[False] * len(parts)], strict=False)
-    ]
-    try:
-        for process in running:
-            said, _ = process.communicate()
-            sys.stdout.write(said or "")
-            sys.stdout.flush()
-    finally:
-        for process in running:
-            process.kill()  # none is left but where we were interrupted
-    return max(process.wait() for process in running)
+    with ExitStack() as stack:
+        # In files: a part that has much to say would wait at a full pipe until its turn comes.
+        later = [stack.enter_context(tempfile.TemporaryFile("w+")) for _ in parts[1:]]
+        running = [
+            subprocess.Popen([*command, *map(str, sorted(part))], stdout=out)
+            for part, out in zip(parts, [None, *later], strict=True)
+        ]
+        try:
+            ended = [process.wait() for process in running]
+        finally:
+            for process in running:
+                process.kill()  # none is left but where we were interrupted
+        for out in later:
+            out.seek(0)
+            sys.stdout.write(out.read())
+    return int(any(ended))
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -32,3 +32,10 @@ def test_one_that_fails_in_any_part_fails_the_run(tmp_path: Path, capfd: pytest.
     said = capfd.readouterr().out
     assert "1 passed" in said
     assert "assert not 'small'" in said
+
+
+def test_a_part_that_is_killed_fails_the_run(tmp_path: Path) -> None:
+    (tmp_path / "test_large.py").write_text("def test_large(): pass\n" + "#" * 100)
+    (tmp_path / "test_small.py").write_text("import os\ndef test_small(): os.kill(os.getpid(), 9)\n")
+
+    assert run(tmp_path, ["-q"]) == 1
