@@ -17,16 +17,15 @@ import asyncio
 import json
 import os
 import random
-import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from statistics import fmean, median
-from types import FrameType
 from typing import Any, Literal
 
+from e2e import interrupts
 from e2e.bench import open_loop, pods
 from e2e.bench.counts import Counts
 from e2e.bench.errors import BenchError
@@ -296,10 +295,6 @@ def _write(models: Sequence[Model], *, fresh: bool, seed: int) -> list[dict[str,
     return cases
 
 
-def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, and write build/bench/drain.json."""
     parser = argparse.ArgumentParser(prog="python -m e2e.bench.drain", description=__doc__)
@@ -312,7 +307,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--beside", action="store_true", help="measure although another cluster is up")
     options = parser.parse_args(arguments)
     cases = [case for case in CASES if options.case is None or case.name in options.case]
-    signal.signal(signal.SIGTERM, _interrupt)  # the cluster and the loads end with us
+    interrupts.heed()  # the cluster and the loads end with us
     models: list[Model] = []
     broken = 0
     try:

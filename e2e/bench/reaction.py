@@ -10,12 +10,11 @@ parity   the counts of HPA and Direct, 1 to 40 and back                  7 min
 """
 
 import argparse
-import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
-from types import FrameType
 
+from e2e import interrupts
 from e2e.bench import fleet, loop, one, page, parity, rows, step
 from e2e.bench.errors import BenchError
 from e2e.bench.plane import alone
@@ -34,10 +33,6 @@ _RUNS: dict[str, Callable[[], list[Row]]] = {
 }
 
 
-def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the parts; returns 0, 1 where one broke (the others go on), 130 where it was interrupted."""
     parser = argparse.ArgumentParser(prog="python -m e2e.bench.reaction", description="How quickly Halcyon reacts.")
@@ -46,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--page", action="store_true", help="run nothing; write the page from the JSON")
     options = parser.parse_args(arguments)
     # A cluster, an operator, a load: what was started must end with us, also when we are told to stop.
-    signal.signal(signal.SIGTERM, _interrupt)
+    interrupts.heed()
     broken = []
     try:
         for part in () if options.page else options.only or PARTS:

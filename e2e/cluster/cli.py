@@ -2,14 +2,13 @@
 
 import argparse
 import shlex
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import FrameType
 
+from e2e import interrupts
 from e2e.cluster import binaries, cluster, registry
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.errors import ClusterError
@@ -31,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return the exit status: 0, 1 for an error told on stderr, 3 from `status` if not all is well."""
     options = _parser().parse_args(arguments)
     # so that `up` removes what it began when it is told to stop
-    signal.signal(signal.SIGTERM, _interrupt)
+    interrupts.heed()
     command: Callable[[argparse.Namespace], int] = options.run
     try:
         return command(options)
@@ -41,10 +40,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         say("stopped")
         return 130
-
-
-def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,11 +1,10 @@
 """`python -m e2e.demo up|down`: the demo's command line."""
 
 import argparse
-import signal
 import sys
 from collections.abc import Sequence
-from types import FrameType
 
+from e2e import interrupts
 from e2e.demo.errors import DemoError
 from e2e.demo.run import Options, up
 from e2e.demo.setup import EXISTING, remove
@@ -42,15 +41,11 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns 0, 1 where a budget was missed or something broke, 130 where it was interrupted."""
     options = _parser().parse_args(arguments)
     # A load, a port-forward: what runs beside us must end with us, also when we are told to stop.
-    signal.signal(signal.SIGTERM, _interrupt)
+    interrupts.heed()
     try:
         if options.command == "down":
             there = remove(options.cluster, step=lambda title: print(f"demo: {title}", flush=True))

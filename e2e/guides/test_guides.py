@@ -4,18 +4,17 @@ Each page ends by deleting what it has made: that is looked at, too. What a page
 """
 
 import os
-import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 
 import pytest
 
+from e2e import interrupts
+from e2e.blocks import blocks
 from e2e.demo import models, setup
 from e2e.demo.kube import Kube
 from e2e.demo.models import REPOSITORY
-from e2e.readme.blocks import blocks
 
 NAME = "guides"
 DOCS = REPOSITORY / "docs"
@@ -27,17 +26,12 @@ PAGES = [
 LIMIT_S = 400
 
 
-def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
 @pytest.fixture(scope="module")
 def kube() -> Iterator[Kube]:
-    before = signal.signal(signal.SIGTERM, _interrupt)
     try:
-        yield setup.install(NAME, step=lambda title: print(f"guides: {title}", flush=True)).kube
+        with interrupts.heeded():
+            yield setup.install(NAME, step=lambda title: print(f"guides: {title}", flush=True)).kube
     finally:
-        signal.signal(signal.SIGTERM, before)
         setup.remove(NAME, step=lambda title: print(f"guides: {title}", flush=True))
 
 

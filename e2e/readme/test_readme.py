@@ -7,15 +7,15 @@ the reader has: a cluster with GPUs (an extended resource here), and a volume wi
 import base64
 import json
 import os
-import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 
 import pytest
 import yaml
 
+from e2e import interrupts
+from e2e.blocks import blocks
 from e2e.cluster import cluster as clusters
 from e2e.cluster import registry
 from e2e.cluster.cluster import Cluster, Options
@@ -26,16 +26,11 @@ from e2e.demo.models import REPOSITORY
 from e2e.images.build import build_images
 from e2e.load import process
 from e2e.load.settings import Load
-from e2e.readme.blocks import blocks
 
 NAME = "readme"
 README = REPOSITORY / "README.md"
 REGISTRY = "registry.example.com/halcyon"
 PAUSE = "pause.tar"
-
-
-def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 @pytest.fixture(scope="module")
@@ -44,11 +39,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     build_images()
     images = tmp_path_factory.mktemp("images")
     (images / PAUSE).symlink_to(cache() / "images" / PAUSE)
-    before = signal.signal(signal.SIGTERM, _interrupt)
     try:
-        yield clusters.up(NAME, Options(registry=True), image_directory=images)
+        with interrupts.heeded():
+            yield clusters.up(NAME, Options(registry=True), image_directory=images)
     finally:
-        signal.signal(signal.SIGTERM, before)
         clusters.down(NAME)
 
 

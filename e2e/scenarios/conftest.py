@@ -4,14 +4,13 @@ With HALCYON_E2E_KEEP=1 the cluster is left up, and the next run takes it as it 
 """
 
 import os
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
 
+from e2e import interrupts
 from e2e.demo import coldstart, models, setup
 from e2e.demo.coldstart import ColdStart
 from e2e.demo.kube import Kube
@@ -33,22 +32,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason="the embedded cluster's node needs root"))
 
 
-def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
 @pytest.fixture(scope="session")
 def installed() -> Iterator[Installed]:
     """Images, cluster and chart: about 30 s where images and programs are built already."""
     keep = os.environ.get("HALCYON_E2E_KEEP") == "1"
-    before = signal.signal(signal.SIGTERM, _interrupt)
     try:
-        on = setup.install(NAME, hpa_sync=HPA_SYNC, step=lambda title: print(f"scenarios: {title}", flush=True))
-        if keep:
-            _clear(on.kube)
-        yield on
+        with interrupts.heeded():
+            on = setup.install(NAME, hpa_sync=HPA_SYNC, step=lambda title: print(f"scenarios: {title}", flush=True))
+            if keep:
+                _clear(on.kube)
+            yield on
     finally:
-        signal.signal(signal.SIGTERM, before)
         if not keep:
             setup.remove(NAME, step=lambda title: print(f"scenarios: {title}", flush=True))
 

@@ -15,7 +15,7 @@ import jsonschema
 import pytest
 import yaml
 
-from e2e.readme.blocks import blocks
+from e2e.blocks import blocks
 from halcyon.cli.checking import check
 
 ROOT = Path(__file__).parents[2]

@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Sequence
 from types import FrameType
 
+from e2e import interrupts
 from e2e.bench.dataplane import (
     exits,
     leftovers,
@@ -62,10 +63,6 @@ _LONGEST_S = 25 * 60.0
 _LEAST_S = 1.0
 
 
-def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
 def _too_long(_signal: int, _frame: FrameType | None) -> None:
     raise BenchError(f"the run has taken {_LONGEST_S / 60:g} minutes, which is all it may; run this part by its name")
 
@@ -84,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown:
         parser.error(f"no part is named {', '.join(unknown)}; there are: {', '.join(PARTS)}")
     # A cluster, proxies, servers, a load: what was started must end with us, also when we are told to stop.
-    signal.signal(signal.SIGTERM, _interrupt)
+    interrupts.heed()
     signal.signal(signal.SIGALRM, _too_long)
     broken = []
     try:
