@@ -76,6 +76,8 @@ FAILED, DONE = (f'halcyon_reconciles_total{{{OPERATOR},result="{result}"}}' for 
 ASKED, UNANSWERED = (f'halcyon_metricsapi_requests_total{{{OPERATOR},metric="x",code="{c}"}}' for c in ("404", "503"))
 WELL = {UP: "1x200", UP_TOO: "1x200", LEADS: "1x200"}
 """The operator as it should be."""
+TROUBLE = f'halcyon_agent_trouble{{{OF},pod="b"}}'
+LACKS = f'halcyon_rights_missing{{{OPERATOR},group="apps",resource="deployments",verb="patch"}}'
 NOT_READY = condition("Ready", "False", "NoneReady")
 
 CASES = (
@@ -121,6 +123,13 @@ CASES = (
         value="12%",
     ),
     Case(
+        "HalcyonBalancerTrouble",
+        "16m",
+        # One of two is enough.
+        {TROUBLE: "1x20", TROUBLE.replace('"b"', '"c"'): "0x20"},
+        {TROUBLE: "1x10 0x9", TROUBLE.replace('"b"', '"c"'): "0x20"},
+    ),
+    Case(
         "HalcyonAutoscalerConflict",
         "6m",
         {condition("AutoscalerConflict", "True", "ForeignAutoscaler"): "1x9"},
@@ -159,6 +168,14 @@ CASES = (
         WELL | {FAILED: "0+1x60", DONE: "0+1x60"},
         WELL | {FAILED: "0 4x60", DONE: "0+9x60"},
         labels={},
+    ),
+    Case(
+        "HalcyonRightsMissing",
+        "6m",
+        WELL | {LACKS: "1x9"},
+        # Given back: the series ends.
+        WELL | {LACKS: "1x3 stale"},
+        labels={"group": "apps", "resource": "deployments", "verb": "patch"},
     ),
     # A standby's queue is nobody's work.
     Case(

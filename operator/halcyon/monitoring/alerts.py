@@ -121,6 +121,16 @@ OF_MODELS: Final = (
         f"({_rate(named('refused_total'))} + {_rate(named('errors_total'))})\n  / {_rate(_REQUESTS)}",
     ),
     Alert(
+        "HalcyonBalancerTrouble",
+        f"max by ({models.BY}) ({named('trouble').name}) == 1",
+        "15m",
+        "warning",
+        f"A balancer of {_THE_MODEL} does not do all that it was asked to, or soon will not: a certificate that expires, a Secret that lacks.",
+        "What it is: kubectl get mdep {{ $labels.model_deployment }} -n {{ $labels.namespace }} "
+        "-o jsonpath='{.status.conditions[?(@.type==\"BalancerReady\")].message}'",
+        f"max by ({models.BY}) ({named('trouble').name})",
+    ),
+    Alert(
         "HalcyonAutoscalerConflict",
         _of_condition('type="AutoscalerConflict",status="True"'),
         "5m",
@@ -196,6 +206,15 @@ OF_OPERATOR: Final = (
         "Reconciles of ModelDeployments keep failing.",
         f"kubectl get modeldeployments -A names those that aren't ready; the log has the errors: {_LOG}",
         _FAILED,
+    ),
+    Alert(
+        "HalcyonRightsMissing",
+        f"max by (group, resource, verb) ({operator.RIGHTS_MISSING.name}{{__OPERATOR__}}) == 1",
+        "5m",
+        "warning",
+        "Halcyon may not {{ $labels.verb }} {{ $labels.resource }}: what needs it isn't done.",
+        "Give its role the rules that the chart has: helm upgrade, or compare kubectl get clusterrole __NAME__ -o yaml",
+        _UP,
     ),
     Alert(
         "HalcyonWorkWaits",
