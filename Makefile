@@ -26,7 +26,7 @@ demo-down: bootstrap ## end what the demo has started
 test: lint binaries images unit simulator integration e2e ## lint, unit, simulator, and the way of the demo: integration, e2e
 
 test-more: bootstrap ## what goes beyond: the balancer's features, rollouts, the planner, charts, on the API server and with pods
-	@$(MAKE) -s integration e2e MARK=more
+	@$(MAKE) -s site integration e2e MARK=more
 
 .PHONY: test-browser
 test-browser: bootstrap binaries ## the dashboard in a real browser; figures into build/browser.json, screenshots into docs/images
@@ -70,7 +70,11 @@ test-guides: bootstrap ## every shell block of docs/quickstart.md, docs/troubles
 
 .PHONY: test-docker
 test-docker: bootstrap ## the same Dockerfiles under a real docker daemon: built, compared, run
-	@$(PY) -m pytest e2e/images -q
+	@$(PY) -m pytest e2e/images/test_docker.py -q
+
+.PHONY: test-supply
+test-supply: bootstrap ## the images' bills of materials against what dpkg and Python find in the images
+	@$(PY) -m pytest e2e/images/test_sbom.py -q
 
 cluster-up: bootstrap ## start the embedded Kubernetes (and build it, the first time)
 	@$(PY) -m e2e.cluster up --name $(CLUSTER)
@@ -86,12 +90,20 @@ push: images
 	@test -n "$(REGISTRY)" || { echo "push: REGISTRY is not set; for example: make images push REGISTRY=127.0.0.1:5000/halcyon" >&2; exit 2; }
 	@$(PY) -m e2e.images push --registry $(REGISTRY) --values build/images-values.yaml
 
+.PHONY: sbom
+sbom: bootstrap ## what is in the images that the chart refers to, as CycloneDX documents: build/sbom
+	@$(PY) -m e2e.images sbom
+
 crds: bootstrap ## generate the CRD from the models
 	@scripts/generate crds
 
 docs: bootstrap ## generate the reference pages
 	@scripts/generate docs
 	@scripts/generate monitoring
+
+.PHONY: site
+site: bootstrap ## docs/ as a site: build/site, with search, for any web server
+	@$(PY) scripts/site.py
 
 lock: bootstrap ## resolve the dependencies anew into requirements/
 	@scripts/lock

@@ -1,13 +1,16 @@
-"""`python -m e2e.images build|push`: the command line of the image builds."""
+"""`python -m e2e.images build|push|pushed|sbom`: the command line of the image builds."""
 
 import argparse
 import sys
 from pathlib import Path
 
+from e2e.images import sbom
 from e2e.images.build import build_images
 from e2e.images.host import ImagesError
-from e2e.images.push import push_images
+from e2e.images.push import push_images, pushed
 from e2e.images.recipes import RECIPES
+
+VALUES = Path("build/images-values.yaml")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -22,8 +25,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     push = commands.add_parser("push", help="push to a registry and write Helm values with digests")
     push.add_argument("--registry", required=True, help="host and path, such as registry.example.com/ml")
-    push.add_argument("--values", type=Path, default=Path("build/images-values.yaml"), help="default: %(default)s")
+    push.add_argument("--values", type=Path, default=VALUES, help="default: %(default)s")
     push.add_argument("--plain-http", action="store_true", help="the registry has no TLS (a test's own, on loopback)")
+    told = commands.add_parser("pushed", help="tell what was pushed: NAME REGISTRY/REPOSITORY@DIGEST, a line each")
+    told.add_argument("--values", type=Path, default=VALUES, help="what push wrote; default: %(default)s")
+    sbom = commands.add_parser("sbom", help="write what is in the images, as CycloneDX documents")
+    sbom.add_argument("--only", nargs="+", default=[], metavar="NAME", choices=list(RECIPES), help="only these")
+    sbom.add_argument("--to", type=Path, default=Path("build/sbom"), metavar="FOLDER", help="default: %(default)s")
     return parser
 
 
@@ -32,6 +40,12 @@ def main() -> int:
     try:
         if arguments.command == "build":
             for path in build_images(arguments.only, fresh=arguments.fresh).values():
+                print(path)
+        elif arguments.command == "pushed":
+            for name, reference in pushed(arguments.values).items():
+                print(name, reference)
+        elif arguments.command == "sbom":
+            for path in sbom.write(arguments.only, arguments.to):
                 print(path)
         else:
             push_images(registry=arguments.registry, values=arguments.values, plain_http=arguments.plain_http)

@@ -6,7 +6,7 @@ from pathlib import Path
 import yaml
 
 from e2e.images.build import Workshop, build_images, ensure_stored, progress
-from e2e.images.host import images_directory, prepare
+from e2e.images.host import ImagesError, images_directory, prepare
 from e2e.images.recipes import RECIPES, Recipe
 
 
@@ -38,6 +38,23 @@ def push_images(*, registry: str, values: Path, plain_http: bool = False) -> Non
         "# Written by `make images push`; give it to helm with --values.\n" + yaml.safe_dump({"images": images})
     )
     print(f"images: wrote {values}", flush=True)
+
+
+def pushed(values: Path) -> dict[str, str]:
+    """What was pushed, by the file that `push_images` wrote: the image's name -> REGISTRY/REPOSITORY@DIGEST.
+
+    Raises:
+        ImagesError: nothing was pushed.
+    """
+    try:
+        images = yaml.safe_load(values.read_text())["images"]
+    except OSError as error:
+        raise ImagesError(f"images: {values}: {error.strerror}; push first: make push REGISTRY=...") from error
+    return {
+        recipe.name: "{registry}/{repository}@{digest}".format(**images[recipe.values_key])
+        for recipe in RECIPES.values()
+        if recipe.values_key
+    }
 
 
 def _target(recipe: Recipe, registry: str) -> tuple[str, str]:
