@@ -3,6 +3,7 @@
 The tests of this module follow each other: a cluster learns of such routes once.
 """
 
+import time
 from typing import Any
 
 import pytest
@@ -108,6 +109,26 @@ def test_routes_are_written_once_the_cluster_knows_them_and_its_gateway_is_heard
 
     space.apply(deployment())
     until(lambda: [space.get(kind, "m") for kind in kinds.ROUTES], lambda found: not any(found), what="they are gone")
+
+
+def test_of_two_models_that_ask_for_the_same_requests_the_younger_is_told_until_they_differ(
+    cluster: Cluster, space: Space
+) -> None:
+    gateway_api.install(cluster)
+    same = {"model": {**deployment()["spec"]["model"], "name": "resnet"}, "traffic": {"balancer": "Gateway"}}
+    asked = {"name": "edge", "namespace": "infra", "http": {"hostnames": [f"{space.namespace}.example.com"]}}
+    both = {**same, "traffic": {"balancer": "Gateway", "gateway": asked}}
+    space.serve("older", **both)
+    until(lambda: space.get(kinds.HTTP_ROUTE, "older"), bool, what="the older has a route")
+    time.sleep(1.1)  # an object's age is told in whole seconds, and of one second the name decides
+    space.serve("m", **both)
+
+    message = space.wait_condition("RoutesAccepted", "False", "RouteConflict")
+    assert f"requests for /v2/models/resnet at {space.namespace}.example.com go to ModelDeployment older" in message
+    assert space.condition("RoutesAccepted", "older")[1] == "RoutesPending"
+    # The other's change is heard without one of its own.
+    space.apply(deployment("older", **both | {"traffic": {"balancer": "Service"}}))
+    space.wait_condition("RoutesAccepted", "Unknown", "RoutesPending")
 
 
 def test_what_is_written_is_what_the_definitions_know(cluster: Cluster, space: Space) -> None:

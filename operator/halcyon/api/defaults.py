@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from halcyon.api.spec import Spec, mode
-from halcyon.api.types import duration_s
+from halcyon.api.types import duration_s, duration_us
 
 FALLBACK_BATCH = 8
 """Requests per instance that count as one batch where neither the spec nor anything else says how large a batch is."""
@@ -81,6 +81,23 @@ def ignored(spec: Spec) -> tuple[str, ...]:
     if scaling.schedules:
         found.append("spec.scaling.schedules: the policy Rules knows no schedules; policy: Planner follows them")
     return tuple(found)
+
+
+def mismatched(spec: Spec) -> tuple[str, ...]:
+    """Times that work against each other, a sentence each."""
+    delay = spec.batching.max_queue_delay if spec.batching else None
+    if delay is None:
+        return ()
+    limits = {
+        "spec.traffic.requestTimeout": spec.traffic.request_timeout if spec.traffic.balancer != "Service" else None,
+        "spec.scaling.targets.latency": spec.scaling.targets.latency if spec.scaling else None,
+    }
+    return tuple(
+        f"spec.batching.maxQueueDelay is {delay} and {field} is {limit}: a request may wait that long for others to fill its batch, "
+        f"before it is computed at all; write a delay well below {limit}, for example maxQueueDelay: 1ms"
+        for field, limit in limits.items()
+        if limit is not None and duration_us(delay) >= duration_us(limit)
+    )
 
 
 def server_connections(spec: Spec) -> int:

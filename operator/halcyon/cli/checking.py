@@ -156,6 +156,7 @@ def _spec(name: str, given: Any) -> Iterator[tuple[Literal["error", "warning"], 
         yield "error", f"spec.scaling.schedules: {problem.say()}"
     for sentence in defaults.ignored(spec):
         yield "warning", f"{sentence} (the field has no effect)"
+    yield from (("warning", sentence) for sentence in defaults.mismatched(spec))
 
 
 def _hinted(sentence: str) -> str:

@@ -235,6 +235,7 @@ _EXPECTED = {
     "ScalingActive": "True",
     "Stalled": "False",
     "FieldIgnored": "False",
+    "TimeoutMismatch": "False",
 }
 """Conditions that matter to the count. Unknown is no news: it says that there is none yet."""
 _IN_HEADLINE = {"Paused", "Recommending"}

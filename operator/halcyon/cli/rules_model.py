@@ -186,7 +186,14 @@ def paused(facts: Facts, told: Told) -> Iterator[Cause]:
 
 
 def without_effect(_: Facts, told: Told) -> Iterator[Cause]:
-    """Fields that do nothing."""
+    """Fields that do nothing, and times that work against each other."""
+    if (message := told.says("TimeoutMismatch", "True")) is not None:
+        yield Cause(
+            20,
+            "requests may wait for their batch until nobody waits for them",
+            (message,),
+            "lower spec.batching.maxQueueDelay",
+        )
     if (message := told.says("FieldIgnored", "True")) is not None:
         yield Cause(10, "a field of the spec has no effect", (message,), "leave it out, or do what the message says")
 

@@ -173,6 +173,7 @@ _LOUD = {
     "Accepted": "False",
     "AutoscalerConflict": "True",
     "FieldIgnored": "True",
+    "TimeoutMismatch": "True",
     "RuntimeOutdated": "True",
 }
 """Conditions that a person should read, and the status that makes them so."""

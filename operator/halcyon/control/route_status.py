@@ -1,11 +1,13 @@
 """The condition RoutesAccepted: what the Gateway says of a model's routes. Pure.
 
-the API has the kinds   the routes are there   their Gateway says          RoutesAccepted
-no                      -                      -                           False    GatewayApiMissing
-yes                     no                     -                           Unknown  RoutesPending
-yes                     yes                    nothing                     Unknown  RoutesPending
-yes                     yes                    a condition isn't True      False    RoutesRefused, in its words
-yes                     yes                    all are True                True     RoutesAccepted
+the API has the kinds   the routes are there   an older one takes      their Gateway says       RoutesAccepted
+                                               the same requests
+no                      -                      -                       -                        False    GatewayApiMissing
+yes                     no                     -                       -                        Unknown  RoutesPending
+yes                     yes                    -                       a condition isn't True   False    RoutesRefused, in its words
+yes                     yes                    yes                     anything else            False    RouteConflict
+yes                     yes                    no                      nothing                  Unknown  RoutesPending
+yes                     yes                    no                      all are True             True     RoutesAccepted
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import Any
 
 from halcyon.api.conditions import Condition, Reason, Type
 from halcyon.api.spec.gateway import Gateway
-from halcyon.control import kinds
+from halcyon.control import kinds, route_conflicts
 from halcyon.control.client import Object
 from halcyon.control.kinds import Kind
 from halcyon.control.owned import own
@@ -40,6 +42,9 @@ def accepted(view: View, plan: Plan) -> Condition | None:
     if refused := [text for verdict, text in told if verdict is False]:
         message = f"{where}: {'; '.join(refused)}"
         return Condition(Type.ROUTES_ACCEPTED, status=False, reason=Reason.ROUTES_REFUSED, message=message)
+    if conflict := _conflict(view, gateway):
+        message = f"{where}: {conflict}"
+        return Condition(Type.ROUTES_ACCEPTED, status=False, reason=Reason.ROUTE_CONFLICT, message=message)
     if waiting := [text for verdict, text in told if verdict is None]:
         message = (
             f"{where}: {'; '.join(waiting)}. Does it exist, and do its listeners allow routes of {view.key.namespace}?"
@@ -47,6 +52,29 @@ def accepted(view: View, plan: Plan) -> Condition | None:
         return Condition(Type.ROUTES_ACCEPTED, status=None, reason=Reason.ROUTES_PENDING, message=message)
     message = f"{where} has accepted {' and '.join(text for _, text in told)}"
     return Condition(Type.ROUTES_ACCEPTED, status=True, reason=Reason.ROUTES_ACCEPTED, message=message)
+
+
+def _conflict(view: View, gateway: Gateway) -> str:
+    for kind in _kinds(gateway):
+        route = own(view, kind, view.key.name)
+        found = route_conflicts.winner(route, view.routes_beside) if route else None
+        if found is None:
+            continue
+        other, requests = found
+        owner = route_conflicts.key(other)
+        # Names of one tenant are none of another's business.
+        who = (
+            f"ModelDeployment {owner.name}"
+            if owner.namespace == view.key.namespace
+            else "a ModelDeployment of another namespace"
+        )
+        entry = "http" if kind is kinds.HTTP_ROUTE else "grpc"
+        other_name = ", or spec.model.name," if kind is kinds.HTTP_ROUTE else ""
+        return (
+            f"requests for {requests} go to {who}, whose {kind.kind} is older; give one of them other "
+            f"spec.traffic.gateway.{entry}.hostnames{other_name} for example {view.key.name}.{view.key.namespace}.example.com"
+        )
+    return ""
 
 
 def _kinds(gateway: Gateway) -> list[Kind]:

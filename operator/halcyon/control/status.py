@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from halcyon.api import conditions
+from halcyon.api import conditions, defaults
 from halcyon.api.conditions import Condition, Reason, Type
 from halcyon.api.spec import mode
 from halcyon.control import (
@@ -90,6 +90,7 @@ def _conditions(view: View, plan: Plan) -> list[Condition]:
         routed,
         scaling_status.conflict(view, plan),
         scaling_status.ignored(plan),
+        _mismatch(plan),
         _advice(view, plan),
         rollout_status.outdated(view, plan),
         reconciling,
@@ -111,6 +112,13 @@ def _accepted(view: View, plan: Plan) -> Condition:
     if not acceptance.accepted and plan.spec is not None and not plan.strangers:
         message = conditions.ending(message, "; what was accepted before keeps serving")
     return Condition(Type.ACCEPTED, status=acceptance.accepted, reason=acceptance.reason, message=message)
+
+
+def _mismatch(plan: Plan) -> Condition | None:
+    said = defaults.mismatched(plan.spec) if plan.spec is not None else ()
+    if not said:
+        return None
+    return Condition(Type.TIMEOUT_MISMATCH, status=True, reason=Reason.WAITS_TOO_LONG, message="; ".join(said))
 
 
 def _advice(view: View, plan: Plan) -> Condition | None:

@@ -107,6 +107,8 @@ class View:
     metrics_api: MetricsApi = MetricsApi(ours=False, why="not looked yet")
     gateway_api: bool = False
     """Whether this cluster has routes of the Gateway API, and the caches hold ours."""
+    routes_beside: tuple[Object, ...] = ()
+    """Other models' routes at the Gateways that this one's ask."""
     foreign_autoscaler: str = ""
     """An HPA of somebody else on this ModelDeployment, by kind and name."""
     scaling: Scaling = Scaling()

@@ -16,7 +16,14 @@ from halcyon.dashboard.history import FIELDS, STEP_S, Series
 from halcyon.dashboard.source import Object, Past, Pod, Reading
 
 HIDDEN = "(not shown here)"
-_LOUD = {"Stalled": "True", "Accepted": "False", "AutoscalerConflict": "True", "FieldIgnored": "True", "Ready": "False"}
+_LOUD = {
+    "Stalled": "True",
+    "Accepted": "False",
+    "AutoscalerConflict": "True",
+    "FieldIgnored": "True",
+    "TimeoutMismatch": "True",
+    "Ready": "False",
+}
 """Conditions that a person should read first, and the status that makes them so."""
 
 

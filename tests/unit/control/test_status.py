@@ -373,6 +373,38 @@ def test_a_field_without_effect_is_named(scaling: dict[str, Any], fields: list[s
     assert re.findall(r"(?:^|; )(spec\.[a-zA-Z.]+):", message) == fields
 
 
+LATE = {"batching": {"maxQueueDelay": "1s"}, "traffic": {"requestTimeout": "1s"}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "fields"),
+    [
+        ({"batching": {"maxQueueDelay": "999ms"}, "traffic": {"requestTimeout": "1s"}}, []),
+        ({"traffic": {"requestTimeout": "10ms"}}, []),
+        (LATE, ["spec.traffic.requestTimeout is 1s"]),
+        (LATE | {"traffic": {"requestTimeout": "1s", "balancer": "Service"}}, []),
+        (
+            LATE | {"scaling": {"maxReplicas": 4, "targets": {"latency": "500ms"}}},
+            ["spec.traffic.requestTimeout is 1s", "spec.scaling.targets.latency is 500ms"],
+        ),
+    ],
+    ids=["shorter", "no delay", "as long", "a limit that nobody follows", "both"],
+)
+def test_a_batch_that_is_waited_for_longer_than_its_requests_live_is_warned_of(
+    spec: dict[str, Any], fields: list[str]
+) -> None:
+    now = deployed(spec)
+
+    if not fields:
+        assert "TimeoutMismatch" not in {c["type"] for c in of(now)["conditions"]}
+        return
+    status, reason, message = condition(now, "TimeoutMismatch")
+    assert (status, reason) == ("True", "WaitsTooLong")
+    assert re.findall(r"spec\.batching\.maxQueueDelay is 1s and (\S+ is \w+):", message) == fields
+    assert "for example maxQueueDelay: 1ms" in message
+    assert condition(now, "Accepted")[0] == "True"
+
+
 # Ready
 
 
