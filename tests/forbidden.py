@@ -14,7 +14,7 @@ from tests.unit.render.pod_security import violations
 Object = dict[str, Any]
 
 KINDS = {
-    "ConfigMap", "ControllerRevision", "Deployment", "GRPCRoute", "HTTPRoute", "HorizontalPodAutoscaler", "PodDisruptionBudget",
+    "ConfigMap", "ControllerRevision", "Deployment", "GRPCRoute", "HTTPRoute", "HorizontalPodAutoscaler", "NetworkPolicy", "PodDisruptionBudget",
     "Role", "RoleBinding", "Service", "ServiceAccount",
 }  # fmt: skip
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -110,6 +110,15 @@ def _scaler(obj: Object, _: str, name: str) -> Iterator[str]:
         yield f"scales {obj['spec']['scaleTargetRef']}"
 
 
+def _wall(obj: Object, _: str, name: str) -> Iterator[str]:
+    spec = obj["spec"]
+    picked = spec["podSelector"].get("matchLabels", {})
+    if picked.get("serving.halcyon.dev/model-deployment") != name or spec["podSelector"].keys() != {"matchLabels"}:
+        yield f"is around {spec['podSelector']}"
+    if spec["policyTypes"] != ["Ingress", "Egress"] or not all(rule.get("ports") for rule in spec["ingress"]):
+        yield f"is open: {spec['policyTypes']}, {spec['ingress']}"
+
+
 _CHECKS: dict[str, Callable[[Object, str, str], Iterator[str]]] = {
     "Deployment": _deployment,
     "ControllerRevision": _record,
@@ -119,6 +128,7 @@ _CHECKS: dict[str, Callable[[Object, str, str], Iterator[str]]] = {
     "HTTPRoute": _route,
     "GRPCRoute": _route,
     "HorizontalPodAutoscaler": _scaler,
+    "NetworkPolicy": _wall,
 }
 
 

@@ -241,7 +241,9 @@ ROWS: tuple[Row, ...] = (
     Row(37, "a wait in Triton without end", (
         bad("batching", {"maxQueueDelay": "2m"}, "must lie between 0us and 1m", "spec.batching.maxQueueDelay"),
         bad("traffic.requestTimeout", "2h", "must lie between 10ms and 1h"),
-    )),
+    ), beside=(
+        "tests/unit/control/test_status.py::test_a_batch_that_is_waited_for_longer_than_its_requests_live_is_warned_of",
+    ), why="a wait that is allowed and longer than requests live is taken with a warning"),
     Row(38, "a GPU's target without a GPU", (
         both("scaling", {"maxReplicas": 2, "targets": {"gpuUtilization": 80}}, "spec.scaling.targets.gpuUtilization is set and spec.runtime.gpu.count is 0"),
     )),
@@ -341,7 +343,9 @@ ROWS: tuple[Row, ...] = (
     Row(62, "pods that no node can take", deed="no_node"),
     Row(63, "a route that another model has", (
         both("traffic.gateway", _gateway(http={"hostnames": ["a.victim.models.example.com"]}), "reached by the hostnames a.victim.models.example.com"),
-    )),
+    ), beside=(
+        "tests/integration/test_operator_gateway.py::test_of_two_models_that_ask_for_the_same_requests_the_younger_is_told_until_they_differ",
+    ), why="two models of names that both may have: nothing is refused, and the younger is told"),
     Row(64, "shares of a canary that don't add up", tuple(
         bad("rollout", {"strategy": "Canary", "canary": {"steps": [{"weight": weight} for weight in weights]}}, words, off)
         for weights, words, off in (
@@ -364,6 +368,6 @@ ROWS: tuple[Row, ...] = (
         unknown("traffic.sharedMemory", True),
         unknown("model.responseCache", {"enable": True}),
     ), beside=(
-        "tests/unit/render/test_children.py::test_without_a_balancer_clients_can_t_reach_what_could_be_used_against_others",
+        "tests/unit/render/test_children.py::test_what_could_be_used_against_others_is_closed_at_each_server",
     ), why="which APIs Triton has is in the arguments of a pod"),
 )  # fmt: skip

@@ -179,7 +179,10 @@ def test_what_controls_triton_is_closed(kube: Kube, path: str, method: str) -> N
 
 
 def _status(kube: Kube, path: str, method: str = "GET") -> int:
-    url = f"http://{kube.must_address(DIGITS, HTTP_PORT)}{path}"
+    return _answered(f"http://{kube.must_address(DIGITS, HTTP_PORT)}{path}", method)
+
+
+def _answered(url: str, method: str = "GET") -> int:
     request = urllib.request.Request(url, data=b"{}" if method == "POST" else None, method=method)
     try:
         with urllib.request.urlopen(request, timeout=10) as answer:
@@ -201,6 +204,30 @@ def test_what_controls_triton_is_closed_over_grpc_too(kube: Kube) -> None:
             with pytest.raises(InferenceServerException):
                 closed()
         assert client.is_model_ready(DIGITS)
+
+
+def _server(kube: Kube) -> str:
+    """Address of a server pod, past the balancer."""
+    return str(kube.pods(DIGITS, "server")[0]["status"]["podIP"])
+
+
+@pytest.mark.usefixtures("digits")
+@pytest.mark.parametrize(
+    "path", ["/v2/systemsharedmemory/status", "/v2/cudasharedmemory/status", "/v2/logging", "/v2/trace/setting"]
+)
+def test_whoever_gets_past_the_balancer_finds_the_same_closed(kube: Kube, path: str) -> None:
+    at_the_server = f"http://{_server(kube)}:{HTTP_PORT}"
+    assert _answered(f"{at_the_server}{path}") == 403
+    assert _answered(f"{at_the_server}/v2/models/{DIGITS}/stats") == 200, "agents read it"
+
+
+@pytest.mark.usefixtures("digits")
+def test_past_the_balancer_it_is_closed_over_grpc_too(kube: Kube) -> None:
+    with grpc_client.InferenceServerClient(f"{_server(kube)}:{GRPC_PORT}") as client:
+        assert client.is_model_ready(DIGITS)
+        for closed in (client.get_system_shared_memory_status, client.get_log_settings, client.get_trace_settings):
+            with pytest.raises(InferenceServerException, match="restricted"):
+                closed()
 
 
 @pytest.mark.usefixtures("cases")

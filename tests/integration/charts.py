@@ -74,7 +74,8 @@ EVERYTHING: Values = {
     "networkPolicies": {
         "models": {
             "create": True,
-            "namespaces": ["team-a", "team-b"],
+            "operator": [{"ipBlock": {"cidr": "10.0.0.0/16"}}],
+            "egress": [{"to": [{"podSelector": {}}]}],
             "scrapers": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}],
             "clients": [{"podSelector": {}}],
         }

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from halcyon.api.parse import parse
+from halcyon.api.site_network import SiteNetwork
 from halcyon.monitoring import models
 from halcyon.render import names as names_of
 from tests.integration.charts import (
@@ -25,6 +26,7 @@ from tests.integration.charts import (
     helm,
     laid_over,
     names,
+    pod,
     render,
 )
 
@@ -145,37 +147,39 @@ def test_pod_monitors_pick_the_pods_that_the_operator_makes(values: Values) -> N
         )
 
 
-def test_network_policies_are_off_by_default_and_cover_what_is_asked() -> None:
+def test_network_policies_are_off_by_default_and_the_operators_covers_what_it_needs() -> None:
     assert names(render(), "NetworkPolicy") == set()
+    assert "--network-policies" not in str(pod(render())["containers"][0]["args"])
     objects = render(NAMESPACED)
-    made = {
-        (o["metadata"]["namespace"], o["metadata"]["name"]): o["spec"] for o in objects if o["kind"] == "NetworkPolicy"
-    }
-    assert made.keys() == {
-        ("halcyon-system", "halcyon"),
-        *((team, f"halcyon-{what}") for team in ("team-a", "team-b") for what in ("servers", "balancers")),
-    }
+    (operator,) = [o["spec"] for o in objects if o["kind"] == "NetworkPolicy"]
     template = find(objects, "Deployment")["spec"]["template"]
-    operator = made["halcyon-system", "halcyon"]
     assert operator["podSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
     assert {port["port"] for port in operator["ingress"][0]["ports"]} == {"https", "http"}
     assert {"ports": [{"port": 9090}]} in operator["egress"]
-    for component in (names_of.SERVER, names_of.BALANCER):
-        spec = made["team-a", f"halcyon-{component}s"]
-        assert spec["podSelector"]["matchLabels"].items() <= names_of.labels("m", component).items()
-    # Nobody else reaches a server.
-    balancers, reader = made["team-a", "halcyon-servers"]["ingress"]
-    assert [peer["podSelector"]["matchLabels"] for peer in balancers["from"]] == [
-        {k: v for k, v in names_of.labels("m", names_of.BALANCER).items() if k != names_of.OWNER_LABEL}
-    ]
-    (peer,) = reader["from"]
-    assert peer["podSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
-    assert peer["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "halcyon-system"}
-    everything = [o for o in render(EVERYTHING) if o["kind"] == "NetworkPolicy"]
-    servers = next(o["spec"]["ingress"] for o in everything if o["metadata"]["name"] == "halcyon-servers")
-    assert [sorted(p["port"] for p in rule["ports"]) for rule in servers] == [
-        ["grpc", "http", "metrics"],
-        ["http", "metrics"],
-        ["grpc", "http"],
-        ["metrics"],
-    ]
+
+
+def peers_of_models(values: Values) -> SiteNetwork:
+    """As the operator reads them."""
+    (given,) = [a for a in pod(render(values))["containers"][0]["args"] if a.startswith("--network-policies=")]
+    return SiteNetwork.model_validate_json(given.partition("=")[2].replace("$$", "$"))
+
+
+def test_the_operator_is_told_whom_policies_of_models_know() -> None:
+    alone = peers_of_models({"networkPolicies": {"models": {"create": True}}})
+    (operator,) = alone.operator
+    labels = find(render(), "Deployment")["spec"]["template"]["metadata"]["labels"]
+    assert operator["podSelector"]["matchLabels"].items() <= labels.items()
+    assert operator["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "halcyon-system"}
+    assert (alone.clients, alone.scrapers, alone.egress, alone.api_server_ports) == ((), (), (), (443, 6443))
+
+    everything = peers_of_models(EVERYTHING)
+    given = EVERYTHING["networkPolicies"]["models"]
+    assert list(everything.operator) == given["operator"]
+    assert list(everything.scrapers) == given["scrapers"]
+    assert list(everything.egress) == given["egress"]
+    # Where clients are named, the pod of `helm test` is one of them.
+    *clients, asks = everything.clients
+    assert clients == given["clients"]
+    asking = next(o for o in render(EVERYTHING, flags=()) if o["kind"] == "Pod")
+    assert asks["podSelector"]["matchLabels"].items() <= asking["metadata"]["labels"].items()
+    assert asks["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": asking["metadata"]["namespace"]}

@@ -26,7 +26,7 @@ def test_for_listed_namespaces_there_is_nothing_that_is_of_the_whole_cluster() -
     cluster_wide = {"ClusterRole", "ClusterRoleBinding", "APIService", "CustomResourceDefinition"}
     assert not cluster_wide & {o["kind"] for o in objects}
     assert {o["metadata"]["namespace"] for o in objects} == {"halcyon-system", "team-a", "team-b"}
-    everywhere = find(render(), "ClusterRole")["rules"]
+    everywhere = find(render({"networkPolicies": NAMESPACED["networkPolicies"]}), "ClusterRole")["rules"]
     for team in ("team-a", "team-b"):
         (role,) = [o for o in objects if o["kind"] == "Role" and o["metadata"]["namespace"] == team]
         (binding,) = [o for o in objects if o["kind"] == "RoleBinding" and o["metadata"]["namespace"] == team]
@@ -58,8 +58,9 @@ def test_the_operator_may_write_what_its_calls_write_and_nothing_else() -> None:
         ("rbac.authorization.k8s.io", "rolebindings"),
         ("gateway.networking.k8s.io", "httproutes"),
         ("gateway.networking.k8s.io", "grpcroutes"),
+        ("networking.k8s.io", "networkpolicies"),
     }
-    objects = render()
+    objects = render({"networkPolicies": {"models": {"create": True}}})
     granted = {
         (group, resource): set(rule["verbs"]) - {"get", "list", "watch"}
         for rule in (*find(objects, "ClusterRole")["rules"], *find(objects, "Role")["rules"])
@@ -77,6 +78,12 @@ def test_the_operator_may_write_what_its_calls_write_and_nothing_else() -> None:
         ("coordination.k8s.io", "leases"): {"create", "patch"},
         ("", "secrets"): {"patch"},
     }
+
+
+def test_no_right_to_network_policies_is_asked_for_unless_they_are_wanted() -> None:
+    """Whoever may change them may open what others have closed."""
+    assert not any("networkpolicies" in rule["resources"] for _, rule in rules(render()))
+    assert not any("networkpolicies" in r["resources"] for _, r in rules(render({"watchNamespaces": ["team-a"]})))
 
 
 @pytest.mark.parametrize("values", [{}, NAMESPACED], ids=["cluster", "namespaced"])

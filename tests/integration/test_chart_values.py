@@ -110,7 +110,10 @@ CHECKED: list[tuple[Values, str]] = [
     ({"extraEnv": [{"name": "POD_IP", "value": "10.0.0.1"}]}, "extraEnv has POD_IP"),
     ({"ports": {"http": 10250}}, "ports.https and ports.http are both 10250"),
     ({"hostNetwork": True}, "for example ports.https=10260"),
-    ({"networkPolicies": {"models": {"create": True}}}, "networkPolicies.models.create: true needs"),
+    (
+        {"networkPolicies": {"models": {"create": True}}, "hostNetwork": True, "ports": {"https": 10260}},
+        "give them, for example networkPolicies.models.operator[0].ipBlock.cidr=10.0.0.0/16",
+    ),
     (
         {"networkPolicies": {"operator": {"create": True}}, "hostNetwork": True, "ports": {"https": 10260}},
         "networkPolicies.operator.create: true with hostNetwork: true",

@@ -31,7 +31,7 @@ from tests.integration.operator_space import Space, deployment
 from tests.integration.proxy import Door, Proxy
 from tests.integration.test_operator_direct import Agent, record, servers
 from tests.integration.test_operator_election import ask, token
-from tests.integration.test_operator_rights import ROLES, SELECTED
+from tests.integration.test_operator_rights import ROLES, SELECTED, WALLED, WALLS
 from tests.integration.waiting import PATIENCE
 
 pytestmark = pytest.mark.more
@@ -111,7 +111,7 @@ def lacking(request: pytest.FixtureRequest, cluster: Cluster, namespace: str, tm
     kubectl = Kubectl(programs=cluster.bin, kubeconfig=cluster.kubeconfig)
     try:
         watched = [namespace] if request.param == "namespaced" else []
-        values: Values = {"watchNamespaces": watched} if watched else {}
+        values: Values = WALLS | ({"watchNamespaces": watched} if watched else {})
         kubectl.apply(*(o for o in render(values, namespace=system) if o["kind"] in ROLES))
         space = Space(cluster.api, namespace)
         of_models = f"namespaces/{namespace}/roles/halcyon-models" if watched else "clusterroles/halcyon"
@@ -119,7 +119,8 @@ def lacking(request: pytest.FixtureRequest, cluster: Cluster, namespace: str, tm
         roles = {path: _as_it_is(space, path) for path in paths}
         with Proxy(cluster.api.identity) as proxy:
             door = proxy.open(account=f"{system}:halcyon")
-            operator = Operator(system, "op-0", door.kubeconfig, tmp_path, watch=",".join(watched))
+            more = (f"--network-policies={WALLED}",)
+            operator = Operator(system, "op-0", door.kubeconfig, tmp_path, watch=",".join(watched), more=more)
             try:
                 yield Lacking(request.param, operator, space, door, paths[0], paths[1], roles)
             finally:

@@ -28,6 +28,9 @@ from tests.integration.waiting import until
 pytestmark = pytest.mark.more
 
 ROLES = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "APIService")
+WALLS: Values = {"networkPolicies": {"models": {"create": True}}}
+WALLED = '{"operator": [{"podSelector": {}}]}'
+"""The same for the operator: who is named in its policies is not of interest here."""
 SELECTED = "--selector=app.kubernetes.io/name=halcyon"
 
 Call = tuple[str, str, str, str]
@@ -77,11 +80,17 @@ def installed(
     kubectl = Kubectl(programs=cluster.bin, kubeconfig=cluster.kubeconfig)
     try:
         values: Values = {} if request.param == "cluster" else {"watchNamespaces": [namespace, other]}
+        values |= WALLS
         objects = [o for o in render(values, namespace=system) if o["kind"] in ROLES]
         kubectl.apply(*objects)
         door = proxy.open(account=f"{system}:halcyon")
         operator = Operator(
-            system, "op-0", door.kubeconfig, tmp_path, watch=",".join(values.get("watchNamespaces", []))
+            system,
+            "op-0",
+            door.kubeconfig,
+            tmp_path,
+            watch=",".join(values.get("watchNamespaces", [])),
+            more=(f"--network-policies={WALLED}",),
         )
         operator.start()
         try:

@@ -126,6 +126,27 @@ any: true
 {{- end -}}
 {{- end -}}
 
+{{/* Of whom the NetworkPolicies of models know, as JSON; nothing where there are none. Where clients are named, the pod of `helm test` is
+     one of them. */}}
+{{- define "halcyon.modelPeers" -}}
+{{- $models := .Values.networkPolicies.models -}}
+{{- if $models.create -}}
+{{- $here := dict "matchLabels" (dict "kubernetes.io/metadata.name" .Release.Namespace) -}}
+{{- $own := dict "namespaceSelector" $here "podSelector" (dict "matchLabels" (include "halcyon.selector" . | fromYaml)) -}}
+{{- $peers := dict "operator" ($models.operator | default (list $own)) "apiServerPorts" .Values.networkPolicies.operator.apiServerPorts -}}
+{{- range $name := list "scrapers" "egress" -}}
+{{- with get $models $name -}}
+{{- $_ := set $peers $name . -}}
+{{- end -}}
+{{- end -}}
+{{- with $models.clients -}}
+{{- $asks := dict "app.kubernetes.io/name" "halcyon-test" "app.kubernetes.io/instance" $.Release.Name -}}
+{{- $_ := set $peers "clients" (append . (dict "namespaceSelector" $here "podSelector" (dict "matchLabels" $asks))) -}}
+{{- end -}}
+{{- toJson $peers -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Where the dashboard listens: localhost, pod; empty where there is none. In the node's network, localhost is the node's: whoever is
      there would see all models. */}}
 {{- define "halcyon.dashboard" -}}
@@ -141,7 +162,7 @@ localhost
 {{/* Options of `halcyon operator` that extraArgs may not give, in full or abbreviated: the chart's own. */}}
 {{- define "halcyon.ownOptions" -}}
 agents-service balancer-image balancer-placement currency dashboard dashboard-groups-header dashboard-port dashboard-proxy
-dashboard-user-header gpu-budget gpu-price http-port image-pull-secret kubeconfig log-level namespace operator-image pod-ip pod-name port
+dashboard-user-header gpu-budget gpu-price http-port image-pull-secret kubeconfig log-level namespace network-policies operator-image pod-ip pod-name port
 prometheus-arrivals prometheus-ca-file prometheus-gpu-matchers prometheus-token-file prometheus-url server-image service
 service-annotations site-policy-file tls-secret watch-namespace
 {{- end -}}
@@ -191,8 +212,8 @@ service-annotations site-policy-file tls-secret watch-namespace
 {{- fail (printf "extraEnv has %s, which the chart itself gives; leave it out" $variable.name) -}}
 {{- end -}}
 {{- end -}}
-{{- if and .Values.networkPolicies.models.create (not (or .Values.networkPolicies.models.namespaces .Values.watchNamespaces)) -}}
-{{- fail "networkPolicies.models.create: true needs networkPolicies.models.namespaces: a NetworkPolicy is of one namespace; for example networkPolicies.models.namespaces={team-a,team-b}" -}}
+{{- if and .Values.networkPolicies.models.create .Values.hostNetwork (not .Values.networkPolicies.models.operator) -}}
+{{- fail "networkPolicies.models.create: true with hostNetwork: true: operator pods are seen by their nodes' addresses, which are known to you alone; give them, for example networkPolicies.models.operator[0].ipBlock.cidr=10.0.0.0/16" -}}
 {{- end -}}
 {{- if and .Values.networkPolicies.operator.create .Values.hostNetwork -}}
 {{- fail "networkPolicies.operator.create: true with hostNetwork: true: policies don't hold for pods in the node's network; leave one of them out" -}}

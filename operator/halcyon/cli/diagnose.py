@@ -34,7 +34,7 @@ LINES = 500
 _MOST_LOGS = 20
 """Pods whose logs are taken: those in trouble first."""
 _OPERATOR = "app.kubernetes.io/name=halcyon"
-_ALSO = (kinds.SERVICE, kinds.PDB, kinds.CONFIG_MAP, kinds.ROLE, kinds.ROLE_BINDING)
+_ALSO = (kinds.SERVICE, kinds.PDB, kinds.CONFIG_MAP, kinds.ROLE, kinds.ROLE_BINDING, kinds.NETWORK_POLICY)
 """Kinds that are in the bundle beside those of the tree."""
 _EPILOG = """\
 \b

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from halcyon.api.plan import PLAN_KEY, Collector
+from halcyon.api.site_network import SiteNetwork
 from halcyon.api.spec.runtime import Placement
 from halcyon.cli import lenient
 from halcyon.cli.cluster import Cluster
@@ -59,13 +60,17 @@ def online(cluster: Cluster, document: Object) -> Prospect:
     name, notes = str(document["metadata"]["name"]), list[str]()
     live = cluster.find(kinds.MODEL_DEPLOYMENT, name)
     resource = _tried(cluster, name, document, live, notes)
-    found = _children(cluster, name, notes) if live is not None else {}
+    given = _options(cluster)
+    asked = (*CHILDREN, *kinds.ROUTES, *(kinds.WALLS if "network-policies" in given else ()))
+    found = _children(cluster, name, asked, notes) if live is not None else {}
     for kind, needed in names_needed(name):
+        if kind not in asked:
+            continue
         # Somebody else's may have the name; it bears no label of ours.
         if (kind, needed) not in found and (there := _readable(cluster, kind, needed, notes)) is not None:
             found[kind, needed] = there
     records = [obj for (kind, _), obj in found.items() if kind is kinds.CONTROLLER_REVISION]
-    given = _options(cluster) or _from_what_is_there(found, name)
+    given = given or _from_what_is_there(found, name)
     if not given:
         notes.append(
             "the operator's Deployment can't be seen by you, and nothing of the model is there: images are placeholders"
@@ -109,9 +114,9 @@ def _tried(cluster: Cluster, name: str, document: Object, live: Object | None, n
     return {**body, "metadata": meta | dict(lenient.mapping(body.get("metadata")))}
 
 
-def _children(cluster: Cluster, name: str, notes: list[str]) -> dict[tuple[Kind, str], Object]:
+def _children(cluster: Cluster, name: str, asked: Sequence[Kind], notes: list[str]) -> dict[tuple[Kind, str], Object]:
     found: dict[tuple[Kind, str], Object] = {}
-    for kind in (*CHILDREN, *kinds.ROUTES):
+    for kind in asked:
         try:
             items = cluster.items(kind, selector=f"{names.OWNER_LABEL}={name}") or []
         except ClusterError:
@@ -182,6 +187,8 @@ def _site(given: Mapping[str, list[str]], balancer: Object | None) -> Site:
         collector=_collector(balancer),
         pull_secrets=tuple(given.get("image-pull-secret", ())),
         balancers=_placement(given.get("balancer-placement", ["{}"])[0]),
+        network=_network(given.get("network-policies", [""])[0]),
+        port=int(given.get("port", ["10250"])[0]),
         service_annotations=SERVICE_ANNOTATIONS if allowed is None else tuple(filter(None, allowed[0].split(","))),
     )
 
@@ -191,6 +198,13 @@ def _placement(text: str) -> Placement:
         return Placement.model_validate_json(text)
     except ValueError:
         return Placement()
+
+
+def _network(text: str) -> SiteNetwork | None:
+    try:
+        return SiteNetwork.model_validate_json(text)
+    except ValueError:
+        return None
 
 
 def _collector(balancer: Object | None) -> Collector | None:

@@ -117,7 +117,7 @@ def build(chosen: Settings, client: KubeClient) -> Operator:
     clock = time.monotonic
     registry = _registry()
     queue = WorkQueue(clock)
-    caches = Caches(client, enqueue=queue.add, namespaces=chosen.watch_namespaces)
+    caches = Caches(client, enqueue=queue.add, namespaces=chosen.watch_namespaces, walls=chosen.network is not None)
     elector = Elector(client, chosen.namespace, LEASE, chosen.pod_name, clock)
     client.fence = elector.fence
     duty = Duty()
@@ -179,6 +179,8 @@ def build(chosen: Settings, client: KubeClient) -> Operator:
             version=VERSION,
             policy=chosen.site_policy,
             balancers=chosen.balancers,
+            network=chosen.network,
+            port=chosen.port,
             own_secret=f"{chosen.namespace}/{chosen.tls_secret}",
             collector=None
             if known is None

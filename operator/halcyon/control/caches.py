@@ -71,6 +71,8 @@ class Caches:
     """Called with the key of every ModelDeployment that something has changed for."""
     namespaces: tuple[str, ...] = ()
     """Those that are watched; empty: all."""
+    walls: bool = False
+    """Whether NetworkPolicies are made, so that there is a right to look at them."""
     signals: Callable[[Key], Signals | None] = field(default=lambda _: None)
     scaling: Callable[[Key], Scaling] = field(default=lambda _: Scaling())
     canary: Callable[[Key], CanaryVerdict | None] = field(default=lambda _: None)
@@ -92,14 +94,14 @@ class Caches:
         )
         self.children: dict[Kind, Informer] = {
             kind: self._informer(kind, index=_owner_index, listener=self._child_changed)
-            for kind in CHILDREN
+            for kind in (*CHILDREN, *(kinds.WALLS if self.walls else ()))
             if kind is not kinds.HPA
         }
         # An autoscaler of somebody else is found by what it scales.
         self.hpas = self._informer(kinds.HPA, index=_hpa_words, listener=self._hpa_changed, selector="")
         self.children[kinds.HPA] = self.hpas
         of_routes = {k: self._informer(k, index=_owner_index, listener=self._child_changed) for k in kinds.ROUTES}
-        self.routes = RouteCaches(self.client, of_routes, on_found=self._enqueue_all)
+        self.routes = RouteCaches(self.client, of_routes, on_found=self._enqueue_all, enqueue=self.enqueue)
         self.pods = self._informer(
             kinds.POD,
             index=_pod_index,
@@ -179,6 +181,8 @@ class Caches:
             return None
         children = dict(found)
         for kind, name in names_needed(key.name):
+            if kind in kinds.WALLS and not self.walls:
+                continue
             if (child := self._cache_of(kind).get(Key(key.namespace, name))) is not None:
                 children[kind, name] = child
         uid = resource["metadata"]["uid"]
@@ -201,6 +205,7 @@ class Caches:
             signals=self.signals(key),
             metrics_api=self.metrics_api,
             gateway_api=self.routes.found,
+            routes_beside=self.routes.beside(key),
             foreign_autoscaler=_autoscaler(foreign[0]) if foreign else "",
             scaling=self.scaling(key),
             canary=self.canary(key),

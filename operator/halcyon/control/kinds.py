@@ -59,6 +59,7 @@ HPA = Kind("autoscaling/v2", "HorizontalPodAutoscaler", "horizontalpodautoscaler
 PDB = Kind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets")
 HTTP_ROUTE = Kind("gateway.networking.k8s.io/v1", "HTTPRoute", "httproutes")
 GRPC_ROUTE = Kind("gateway.networking.k8s.io/v1", "GRPCRoute", "grpcroutes")
+NETWORK_POLICY = Kind("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies")
 LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
 EVENT = Kind("events.k8s.io/v1", "Event", "events")
 API_SERVICE = Kind("apiregistration.k8s.io/v1", "APIService", "apiservices", namespaced=False)
@@ -80,8 +81,10 @@ CHILDREN = (
 """Kinds that the controller creates."""
 ROUTES = (HTTP_ROUTE, GRPC_ROUTE)
 """The same, where the cluster has them."""
+WALLS = (NETWORK_POLICY,)
+"""The same, where the site asks for them: else the operator has no right to look at them."""
 
-_BY_NAME = {(k.api_version, k.kind): k for k in (*CHILDREN, *ROUTES)}
+_BY_NAME = {(k.api_version, k.kind): k for k in (*CHILDREN, *ROUTES, *WALLS)}
 
 
 def kind_of(obj: dict[str, object]) -> Kind:

@@ -18,7 +18,7 @@ from halcyon.api import defaults
 from halcyon.api.conditions import Reason
 from halcyon.api.parse import SpecError, parse
 from halcyon.api.spec import Spec
-from halcyon.control import kinds, pods, policy, refresh, rollout, seal, sequences, ways
+from halcyon.control import kinds, pods, policy, refresh, rollout, seal, sequences, walls, ways
 from halcyon.control.client import Object
 from halcyon.control.kinds import Kind, kind_of
 from halcyon.control.objections import objections
@@ -96,7 +96,7 @@ class Plan:
 def names_needed(name: str) -> list[tuple[Kind, str]]:
     """Kind and name of every object with a fixed name that a ModelDeployment may need."""
     of_slots = [needed for slot in SLOTS for needed in _of_slot(name, slot)]
-    return [(kinds.HPA, name), *of_slots, *ways.needed(name)]
+    return [(kinds.HPA, name), *of_slots, *ways.needed(name), *walls.needed(name)]
 
 
 def _of_slot(name: str, slot: Slot) -> list[tuple[Kind, str]]:
@@ -256,6 +256,7 @@ def _unread(view: View) -> set[str]:
 def _children(view: View, spec: Spec, rolled: Rollout, actuator: Actuator) -> list[Object]:
     objects = [made for placed in rolled.slots for made in _slot(view, placed)]
     objects += ways.then(view, spec, rolled)
+    objects += walls.then(view, spec)
     if actuator is Actuator.HPA:
         objects.append(scaler.hpa(view.subject, spec))
     return objects
@@ -324,6 +325,7 @@ def _surplus(view: View, spec: Spec, rolled: Rollout, actuator: Actuator) -> lis
     if actuator is not Actuator.HPA and hpa is not None and is_ours(view, hpa):
         surplus.append((kinds.HPA, view.key.name))
     surplus += ways.surplus(view, spec, rolled)
+    surplus += walls.surplus(view, spec)
     unused = set(SLOTS) - {placed.slot for placed in rolled.slots}
     surplus += [
         (kind, name) for slot in unused for kind, name in _of_slot(view.key.name, slot) if own(view, kind, name)

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from halcyon.api.site_network import SiteNetwork
 from halcyon.api.site_policy import ANYTHING, SitePolicy
 from halcyon.api.spec.runtime import Placement
 from halcyon.control.dashboard import DashboardSettings
@@ -55,6 +56,8 @@ class Settings:
     """None: there is none."""
     balancers: Placement = ANYWHERE
     """Where balancer pods may run."""
+    network: SiteNetwork | None = None
+    """Of whom the NetworkPolicies of models know; None: none are made."""
     prices: Prices | None = None
     """Of GPUs; None: not known."""
 
@@ -187,6 +190,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="where balancer pods may run: an object with nodeSelector, tolerations and priorityClassName, as a spec's runtime.placement "
         "has them (default: anywhere without a taint)",
     )
+    add(
+        "--network-policies",
+        dest="network",
+        type=_network_peers,
+        default=None,
+        metavar="JSON",
+        help="make NetworkPolicies around the pods of each model: an object with operator (as what the operator's pods are seen), clients "
+        "(who may ask models; none: anybody) and scrapers, lists of NetworkPolicyPeers, egress, a list of NetworkPolicyEgressRules (what "
+        "servers may reach; none: nothing), and apiServerPorts (default: none are made)",
+    )
     add("--log-level", choices=["debug", "info", "warning"], default="info", help="least level that is logged")
 
 
@@ -235,6 +248,14 @@ def _placement(text: str) -> Placement:
     except ValueError as error:
         good = '{"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]}'
         raise argparse.ArgumentTypeError(f"{text!r} is no placement: {error}; good: {good}") from None
+
+
+def _network_peers(text: str) -> SiteNetwork:
+    try:
+        return SiteNetwork.model_validate_json(text)
+    except ValueError as error:
+        good = '{"operator": [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "halcyon"}}}]}'
+        raise argparse.ArgumentTypeError(f"{text!r} names no peers: {error}; good: {good}") from None
 
 
 def _policy(name: str) -> SitePolicy:

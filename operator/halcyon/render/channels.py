@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from halcyon.render import names
-from halcyon.render.site import Subject
-
 MOST_AGE_MS = 60_000
 """A pod that has just come is found by every channel within this time, however long the drain is."""
 _LEAST_AGE_MS = 500
-_CLOSED = "shared-memory,trace,logging"
 
 
-def triton_args(subject: Subject, *, drain_s: int) -> list[str]:
+def triton_args(*, drain_s: int) -> list[str]:
     """Arguments of that Triton.
 
     Channels of gRPC are asked to come again after a while, so that they find pods that came later. No time is set within which
     they have to be gone: streams last as long as they do.
-
-    What clients have no business with is closed: it needs a header with a value that isn't told them.
     """
-    key = f"halcyon={names.digest([subject.uid, 'restricted'])}"
-    return [
-        f"--grpc-max-connection-age={connection_age_ms(drain_s)}",
-        f"--http-restricted-api={_CLOSED}:{key}",
-        f"--grpc-restricted-protocol={_CLOSED}:{key}",
-    ]
+    return [f"--grpc-max-connection-age={connection_age_ms(drain_s)}"]
 
 
 def connection_age_ms(drain_s: int) -> int:

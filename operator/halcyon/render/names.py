@@ -49,6 +49,11 @@ def balancer(name: str) -> str:
     return f"{name}-balancer"
 
 
+def network_policy(name: str, component: str) -> str:
+    """NetworkPolicy of the servers or of the balancers."""
+    return f"{name}-{component}"
+
+
 def overlay(name: str, content: str) -> str:
     """Immutable ConfigMap with what the spec adds to the model's configuration."""
     return f"{name}-overlay-{digest(content)}"

@@ -22,6 +22,7 @@ gRPC go on, the SIGTERM waits for their end, `traffic.drain` at most."""
 EXIT_MARGIN_S = 10
 """From Triton's own exit time-out until the kubelet's SIGKILL."""
 
+_CLOSED = "shared-memory,trace,logging"
 _REPOSITORY, _SOURCE, _OVERLAY = "/models", "/halcyon/source", "/halcyon/overlay"
 
 
@@ -121,7 +122,8 @@ def _triton(subject: Subject, spec: Spec, site: Site, model: str) -> Object:
             "--exit-on-error=false",
             f"--exit-timeout-secs={drain_s(spec)}",
             "--metrics-interval-ms=1000",
-            *(channels.triton_args(subject, drain_s=drain_s(spec)) if mode.is_direct(spec) else ()),
+            *_closed(subject),
+            *(channels.triton_args(drain_s=drain_s(spec)) if mode.is_direct(spec) else ()),
         ],
         "ports": [
             {"name": "http", "containerPort": names.HTTP_PORT},
@@ -151,6 +153,16 @@ def _triton(subject: Subject, spec: Spec, site: Site, model: str) -> Object:
     if runtime.env:
         container["env"] = [_env(entry.to_dict()) for entry in runtime.env]
     return container
+
+
+def _closed(subject: Subject) -> list[str]:
+    """What nobody has business with at a Triton: it needs a header with a value that nobody is told.
+
+    A second wall: balancers pass none of it on, and where clients reach servers it is the only one. Its statistics, configuration and
+    index of models stay open: agents read them.
+    """
+    key = f"halcyon={names.digest([subject.uid, 'restricted'])}"
+    return [f"{option}={_CLOSED}:{key}" for option in ("--http-restricted-api", "--grpc-restricted-protocol")]
 
 
 def _pre_stop(spec: Spec) -> str:

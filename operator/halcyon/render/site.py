@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from halcyon.api.plan import Collector
+from halcyon.api.site_network import SiteNetwork
 from halcyon.api.site_policy import ANYTHING, SitePolicy
 from halcyon.api.spec.runtime import Placement
 
@@ -51,6 +52,10 @@ class Site:
     """What specs may ask for."""
     balancers: Placement = ANYWHERE
     """Where balancer pods may run."""
+    network: SiteNetwork | None = None
+    """Who may reach whom; None: no NetworkPolicies are made."""
+    port: int = 10250
+    """Of operator pods, that agents send to."""
     own_secret: str = ""
     """NAMESPACE/NAME of the Secret with the operator's key, which no model may be given."""
 

@@ -108,6 +108,23 @@ def test_balancers_may_run_anywhere_without_a_taint_unless_it_is_said() -> None:
             taken(f"--balancer-placement={bad}")
 
 
+def test_network_policies_are_made_where_their_peers_are_named() -> None:
+    assert taken().network is None
+    made = taken('--network-policies={"operator": [{"podSelector": {}}], "apiServerPorts": [6443]}').network
+    assert made is not None
+    assert made.operator == ({"podSelector": {}},)
+    assert (made.clients, made.scrapers, made.egress, made.api_server_ports) == ((), (), (), (6443,))
+    for bad in (
+        "podSelector",
+        "{}",
+        '{"operator": []}',
+        '{"operator": [{}], "from": []}',
+        '{"operator": [{}], "apiServerPorts": [0]}',
+    ):
+        with pytest.raises(argparse.ArgumentError, match=r"(?s)names no peers.*good: "):
+            taken(f"--network-policies={bad}")
+
+
 def test_prices_of_gpus_are_by_product_and_a_missing_one_is_not_zero() -> None:
     assert taken().prices is None
     made = taken("--gpu-price=NVIDIA-L4=0.80", "--gpu-price=default=2.5", "--currency=EUR").prices

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from halcyon.api.plan import Collector
+from halcyon.api.site_network import SiteNetwork
 from halcyon.api.spec import Spec, mode
 from halcyon.render import balancer, direct, names, overlay, revision, routes, scaler, server
 from halcyon.render.objects import Object
@@ -20,6 +22,10 @@ SITE = Site(
         host="halcyon-agents.halcyon-system.svc", port=10250, server_name="halcyon.halcyon-system.svc", ca_pem="CA"
     ),
 )
+WALLED = replace(
+    SITE, network=SiteNetwork(operator=({"podSelector": {"matchLabels": {"app": "halcyon"}}},)), port=10260
+)
+"""The same, with NetworkPolicies."""
 SUBJECT = Subject("team", "digits", "0c8a9a4e-0000-4000-8000-000000000001")
 CONTENT = Content(data={"config": "backend: 'onnxruntime'"}, binary={"model": "AAEC"})
 

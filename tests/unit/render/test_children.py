@@ -470,9 +470,9 @@ def test_a_channel_is_asked_to_go_before_a_stopping_server_ends(drain_s: int) ->
     assert age_s <= 60
 
 
-def test_without_a_balancer_clients_can_t_reach_what_could_be_used_against_others() -> None:
-    _, triton = server_pod(traffic={"balancer": "Service"})
-    _, behind = server_pod()
+@pytest.mark.parametrize("balancer", ["HAProxy", "Service"])
+def test_what_could_be_used_against_others_is_closed_at_each_server(balancer: str) -> None:
+    _, triton = server_pod(traffic={"balancer": balancer})
 
     (http,) = (a for a in triton["args"] if a.startswith("--http-restricted-api="))
     (grpc,) = (a for a in triton["args"] if a.startswith("--grpc-restricted-protocol="))
@@ -480,8 +480,11 @@ def test_without_a_balancer_clients_can_t_reach_what_could_be_used_against_other
         apis, _, key = argument.partition("=")[2].partition(":")
         assert set(apis.split(",")) == {"shared-memory", "trace", "logging"}
         assert len(key.partition("=")[2]) >= 10
-    assert "--grpc-max-connection-age=20000" in triton["args"]
-    assert not any("restricted" in a or "age" in a for a in behind["args"])
+
+
+def test_channels_have_an_age_only_where_clients_hold_them() -> None:
+    assert "--grpc-max-connection-age=20000" in server_pod(traffic={"balancer": "Service"})[1]["args"]
+    assert not any("age" in a.partition("=")[0] for a in server_pod()[1]["args"])
 
 
 def test_with_stickiness_a_stopping_server_waits_for_all_of_the_drain() -> None:

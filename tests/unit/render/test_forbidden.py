@@ -24,7 +24,7 @@ from tests import security
 from tests.forbidden import found
 from tests.strategies import NAMES, broken, documents
 from tests.unit.control.objects import resource, view
-from tests.unit.render.rendered import SUBJECT, children, content_of, find
+from tests.unit.render.rendered import SUBJECT, WALLED, children, content_of, find
 
 THOROUGH = settings().max_examples >= 1000
 PARTS = 4 if THOROUGH else 1
@@ -77,7 +77,7 @@ def test_no_child_of_any_spec_has_what_it_must_not(part: int) -> None:
     def harmless(one: dict[str, Any], other: dict[str, Any], name: str) -> None:
         for document in crossed(one, other):
             spec = parse(name, document)
-            planned = make(view(document, source=Source(content=content_of(spec)), gateway_api=True))
+            planned = make(view(document, site=WALLED, source=Source(content=content_of(spec)), gateway_api=True))
             made = children(spec, Subject("team", name, "uid"))
             both = wrong(made, name) + wrong([*planned.first, *planned.then], "digits")
             seen.update(specs=1, children=len(made), forbidden=len(both))

@@ -1,0 +1,50 @@
+"""NetworkPolicies of a model, where the site asks for them: they follow the way that requests take. Pure.
+
+spec.traffic.balancer   pods of balancers   Service led to servers   servers let in             one around balancers
+HAProxy                 -                   no                       balancers                  yes
+HAProxy                 -                   yes                      balancers, clients         yes
+else                    there are           -                        clients, balancers         yes
+else                    there are none      -                        clients                    no
+
+Without balancers and after: `ways` says when the Service leads to the servers, and its headless Service stays as long.
+"""
+
+from __future__ import annotations
+
+from halcyon.api.spec import Spec, mode
+from halcyon.control import kinds
+from halcyon.control.kinds import Kind
+from halcyon.control.owned import own
+from halcyon.control.view import View
+from halcyon.render import names, network
+from halcyon.render.objects import Object
+
+
+def needed(name: str) -> list[tuple[Kind, str]]:
+    """Kind and name of every object that may be needed."""
+    return [(kinds.NETWORK_POLICY, names.network_policy(name, part)) for part in (names.SERVER, names.BALANCER)]
+
+
+def then(view: View, spec: Spec) -> list[Object]:
+    """Those that should be; none where the site asks for none."""
+    asked = view.site.network
+    if asked is None:
+        return []
+    balanced = _balanced(view, spec)
+    clients = mode.is_direct(spec) or own(view, kinds.SERVICE, names.headless(view.key.name)) is not None
+    made = [network.servers(view.subject, asked, balancers=balanced, clients=clients)]
+    if balanced:
+        made.append(network.balancers(view.subject, asked, operator_port=view.site.port))
+    return made
+
+
+def surplus(view: View, spec: Spec) -> list[tuple[Kind, str]]:
+    """What is ours and may go now."""
+    if view.site.network is None or _balanced(view, spec):
+        return []
+    around = (kinds.NETWORK_POLICY, names.network_policy(view.key.name, names.BALANCER))
+    return [around] if own(view, *around) else []
+
+
+def _balanced(view: View, spec: Spec) -> bool:
+    return not mode.is_direct(spec) or view.balancers > 0
