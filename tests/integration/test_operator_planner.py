@@ -12,12 +12,14 @@ from typing import Any, Self
 import aiohttp
 import pytest
 
+from e2e.cluster.cluster import Cluster
 from halcyon.api.record import AUDIENCE, BalancerSample, BatchStats, PodSample, Record
 from halcyon.control import kinds
 from tests.integration.operator_process import Operator
 from tests.integration.operator_space import Space
 from tests.integration.test_operator_direct import Agent, servers
 from tests.integration.test_operator_election import token
+from tests.integration.versions import keeps_tolerance
 from tests.integration.waiting import PATIENCE, always, until
 
 pytestmark = pytest.mark.more
@@ -195,11 +197,13 @@ async def test_a_writer_that_comes_again_and_again_is_named_and_left_alone(opera
 
 
 async def test_an_hpa_follows_the_planner_and_the_fast_path_does_not_wait_for_it(
-    operator: Operator, space: Space
+    cluster: Cluster, operator: Operator, space: Space
 ) -> None:
     space.serve(scaling=DIRECT | {"actuator": "HPA"}, traffic={"balancerReplicas": 1})
     hpa = space.must(kinds.HPA, "m")["spec"]
-    assert hpa["behavior"]["scaleUp"]["tolerance"] == "0"
+    assert hpa["behavior"]["scaleUp"].get("tolerance") == ("0" if keeps_tolerance(cluster) else None)
+    coarse = "this cluster's HPAs know no tolerance" in space.status()["scaling"]["actuatorReason"]
+    assert coarse == (not keeps_tolerance(cluster)), "it isn't said that an HPA ignores small changes here"
     assert [m["external"]["metric"]["name"] for m in hpa["metrics"]] == ["desiredReplicas"]
     async with Load(operator, space) as load:
         load.rate = 20

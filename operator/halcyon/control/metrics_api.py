@@ -37,8 +37,8 @@ async def look(client: Kube, *, namespace: str, service: str) -> MetricsApi:
     return MetricsApi(ours=True, why="Halcyon serves external.metrics.k8s.io")
 
 
-async def keeps_tolerance(client: Kube, *, namespace: str) -> bool:
-    """Whether HPAs of this cluster can have a tolerance of 0, found out by a dry run: nothing is written."""
+async def keeps_tolerance(client: Kube, *, namespace: str) -> bool | None:
+    """Whether HPAs of this cluster can have a tolerance of 0, found out by a dry run: nothing is written. None: not known."""
     rules = {"tolerance": "0"}
     probe = {
         "apiVersion": HPA.api_version,
@@ -60,7 +60,7 @@ async def keeps_tolerance(client: Kube, *, namespace: str) -> bool:
         made = await client.create(HPA, probe, namespace=namespace, dry_run=True)
     except (errors.ApiError, errors.Unreachable) as error:
         log.warning("whether HPAs have a tolerance isn't known", extra={"error": str(error)})
-        return False
+        return None
     behavior = made["spec"].get("behavior") or {}
     return all("tolerance" in (behavior.get(way) or {}) for way in ("scaleUp", "scaleDown"))
 

@@ -209,7 +209,7 @@ class Operator:
             found = await metrics_api.look(self.client, namespace=own, service=self.settings.service)
         if self._tolerance is None:
             self._tolerance = await metrics_api.keeps_tolerance(self.client, namespace=next(iter(watched), own))
-        found = replace(found, tolerance=self._tolerance)
+        found = replace(found, tolerance=bool(self._tolerance))
         if found.ours and self.identity.certificates is not None:
             try:
                 await metrics_api.trust(self.client, self.identity.certificates.bundle_pem)

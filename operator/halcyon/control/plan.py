@@ -258,7 +258,7 @@ def _children(view: View, spec: Spec, rolled: Rollout, actuator: Actuator) -> li
     objects += ways.then(view, spec, rolled)
     objects += walls.then(view, spec)
     if actuator is Actuator.HPA:
-        objects.append(scaler.hpa(view.subject, spec))
+        objects.append(scaler.hpa(view.subject, spec, tolerance=view.metrics_api.tolerance))
     return objects
 
 

@@ -7,6 +7,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from halcyon.control import errors, route_conflicts
 from halcyon.control.client import Kube, Object
@@ -34,7 +35,7 @@ class RouteCaches:
         """Hear of each route."""
         self._at: dict[Key, dict[tuple[Kind, Key], Object]] = defaultdict(dict)
         for kind, informer in self.informers.items():
-            informer.listeners.append(lambda key, before, after, kind=kind: self._changed(kind, key, before, after))
+            informer.listeners.append(partial(self._changed, kind))
 
     @property
     def found(self) -> bool:

@@ -14,17 +14,18 @@ _OPEN: Object = {
     "stabilizationWindowSeconds": 0,
     "selectPolicy": "Max",
     "policies": [{"type": "Pods", "value": 1000, "periodSeconds": 1}],
-    "tolerance": "0",
 }
-"""No pace of its own: the planner has one, and a second in series would only delay it. The tolerance is what makes 10 into 11."""
+"""No pace of its own: the planner has one, and a second in series would only delay it."""
+_EXACT: Object = {**_OPEN, "tolerance": "0"}
+"""The same where the API server knows it: the tolerance is what makes 10 into 11. One that doesn't (before 1.33) refuses the object."""
 _SHUT: Object = {"selectPolicy": "Disabled"}
 
 
-def hpa(subject: Subject, spec: Spec) -> Object:
+def hpa(subject: Subject, spec: Spec, *, tolerance: bool) -> Object:
     """An autoscaling/v2 HPA on the ModelDeployment itself, with every metric as an AverageValue.
 
     Never `Value`: that multiplies by the pods that are there already. With the policy Planner the one metric is the count
-    itself, at 1 each; with Rules each target is one.
+    itself, at 1 each; with Rules each target is one. `tolerance`: whether this cluster's HPAs have one.
     """
     if spec.scaling is None:
         raise ValueError("a spec without scaling has no HPA")
@@ -37,7 +38,8 @@ def hpa(subject: Subject, spec: Spec) -> Object:
     }
     if defaults.policy(spec) == "Planner":
         result["spec"]["metrics"] = [_external(subject, DESIRED_REPLICAS, 1)]
-        result["spec"]["behavior"] = {"scaleUp": _OPEN, "scaleDown": _OPEN}
+        pace = _EXACT if tolerance else _OPEN
+        result["spec"]["behavior"] = {"scaleUp": pace, "scaleDown": pace}
         return result
     targets = defaults.targets(spec)
     result["spec"]["metrics"] = [_external(subject, QUEUE_DEPTH, targets.queue_depth)]

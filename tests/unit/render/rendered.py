@@ -9,7 +9,7 @@ from typing import Any
 from halcyon.api.plan import Collector
 from halcyon.api.site_network import SiteNetwork
 from halcyon.api.spec import Spec, mode
-from halcyon.render import balancer, direct, names, overlay, revision, routes, scaler, server
+from halcyon.render import balancer, direct, names, network, overlay, revision, routes, scaler, server
 from halcyon.render.objects import Object
 from halcyon.render.revision import Content
 from halcyon.render.site import Site, Subject
@@ -35,8 +35,8 @@ def content_of(spec: Spec) -> Content | None:
     return CONTENT if spec.model.source.config_map is not None else None
 
 
-def children(spec: Spec, subject: Subject = SUBJECT, site: Site = SITE) -> list[Object]:
-    """Every object that is rendered for a ModelDeployment."""
+def children(spec: Spec, subject: Subject = SUBJECT, site: Site = SITE, *, tolerance: bool = True) -> list[Object]:
+    """Every object that is rendered for a ModelDeployment, where HPAs have a tolerance or none."""
     content = content_of(spec)
     made = revision.render(subject, spec, site, content, number=1)
     accepted = balancer.plan(subject, spec, site, (names.SLOT_A,))
@@ -54,7 +54,11 @@ def children(spec: Spec, subject: Subject = SUBJECT, site: Site = SITE) -> list[
     ]
     objects += _way(spec, subject, site)
     if spec.scaling is not None:
-        objects.append(scaler.hpa(subject, spec))
+        objects.append(scaler.hpa(subject, spec, tolerance=tolerance))
+    if site.network is not None:
+        balanced = not mode.is_direct(spec)
+        objects.append(network.servers(subject, site.network, balancers=balanced, clients=not balanced))
+        objects += [network.balancers(subject, site.network, operator_port=site.port)] if balanced else []
     return objects
 
 

@@ -392,7 +392,7 @@ def test_a_volume_is_mounted_read_only() -> None:
 
 def test_the_autoscaler_has_both_targets_as_average_values() -> None:
     given = {"maxReplicas": 8, "policy": "Rules"}
-    hpa = scaler.hpa(SUBJECT, spec_of(scaling=given, batching={"maxBatchSize": 16}))["spec"]
+    hpa = scaler.hpa(SUBJECT, spec_of(scaling=given, batching={"maxBatchSize": 16}), tolerance=True)["spec"]
 
     assert hpa["scaleTargetRef"] == {
         "apiVersion": "serving.halcyon.dev/v1alpha1",
@@ -408,17 +408,25 @@ def test_the_autoscaler_has_both_targets_as_average_values() -> None:
 
 
 def test_without_a_gpu_there_is_no_target_for_one() -> None:
-    hpa = scaler.hpa(SUBJECT, spec_of(scaling={"maxReplicas": 8, "policy": "Rules"}, runtime={"gpu": {"count": 0}}))[
-        "spec"
-    ]
+    hpa = scaler.hpa(
+        SUBJECT, spec_of(scaling={"maxReplicas": 8, "policy": "Rules"}, runtime={"gpu": {"count": 0}}), tolerance=True
+    )["spec"]
 
     assert [m["external"]["metric"]["name"] for m in hpa["metrics"]] == ["queueDepth"]
 
 
+def test_a_tolerance_is_asked_for_only_where_the_api_server_knows_one() -> None:
+    planned = spec_of(scaling={"maxReplicas": 8})
+    exact, coarse = (scaler.hpa(SUBJECT, planned, tolerance=known)["spec"]["behavior"] for known in (True, False))
+
+    for way in ("scaleUp", "scaleDown"):
+        assert exact[way] == coarse[way] | {"tolerance": "0"}
+
+
 def test_the_planner_s_autoscaler_follows_its_count_and_has_no_pace_of_its_own() -> None:
-    hpa = scaler.hpa(SUBJECT, spec_of(scaling={"minReplicas": 0, "maxReplicas": 8, "targets": {"queueDepth": 3}}))[
-        "spec"
-    ]
+    hpa = scaler.hpa(
+        SUBJECT, spec_of(scaling={"minReplicas": 0, "maxReplicas": 8, "targets": {"queueDepth": 3}}), tolerance=True
+    )["spec"]
 
     (metric,) = hpa["metrics"]
     assert metric["external"]["metric"]["name"] == "desiredReplicas"
@@ -432,7 +440,9 @@ def test_the_planner_s_autoscaler_follows_its_count_and_has_no_pace_of_its_own()
 
 @pytest.mark.parametrize("mode", ["Recommend", "Paused"])
 def test_an_autoscaler_by_rules_stands_still_where_the_mode_says_so(mode: str) -> None:
-    hpa = scaler.hpa(SUBJECT, spec_of(scaling={"maxReplicas": 8, "policy": "Rules", "mode": mode}))["spec"]
+    hpa = scaler.hpa(SUBJECT, spec_of(scaling={"maxReplicas": 8, "policy": "Rules", "mode": mode}), tolerance=True)[
+        "spec"
+    ]
 
     assert {way: rules["selectPolicy"] for way, rules in hpa["behavior"].items()} == {
         "scaleUp": "Disabled", "scaleDown": "Disabled",
@@ -441,7 +451,7 @@ def test_an_autoscaler_by_rules_stands_still_where_the_mode_says_so(mode: str) -
 
 def test_without_scaling_there_is_no_autoscaler_to_render() -> None:
     with pytest.raises(ValueError, match="without scaling"):
-        scaler.hpa(SUBJECT, MINIMAL)
+        scaler.hpa(SUBJECT, MINIMAL, tolerance=True)
 
 
 @given(st.integers(0, 1000))
