@@ -7,6 +7,7 @@ peers' front on all seeds. Not here: how outcomes are kept (`store`), what the p
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import orjson
@@ -66,6 +68,10 @@ class Job:
     policies: tuple[Named, ...]
 
 
+def _end(_signal: int, _frame: FrameType | None) -> None:
+    sys.exit(143)
+
+
 def main(argv: Sequence[str]) -> int:
     """Run with the options of `python -m halcyon.simulate.table`; gives the exit status."""
     parser = argparse.ArgumentParser(
@@ -89,6 +95,8 @@ def main(argv: Sequence[str]) -> int:
         parser.error(f"--only {' '.join(options.only)}: the table has none of them; for example --only S1")
     for name in options.policy or ():
         parsed(name)
+    # The pool's processes would outlive us, and wait for ever.
+    signal.signal(signal.SIGTERM, _end)
     table = Table(Store(options.out / "cells"), jobs=options.jobs, names=tuple(options.policy or defaults()))
     points = table.run(wanted)
     options.out.mkdir(parents=True, exist_ok=True)
