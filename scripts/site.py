@@ -25,7 +25,9 @@ INDEX = DOCS / "README.md"
 _BUILT = "site"
 _BESIDE = Path("repository")
 """Where what isn't of docs/ goes."""
-_CODE_OR_LINK = re.compile(r"^```.*?^```$|^    .*?$|`[^`\n]*`|(?<=\]\()(?P<link>[^()\s]+)(?=\))", re.DOTALL | re.MULTILINE)
+_CODE_OR_LINK = re.compile(
+    r"^```.*?^```$|^    .*?$|`[^`\n]*`|(?<=\]\()(?P<link>[^()\s]+)(?=\))", re.DOTALL | re.MULTILINE
+)
 _SECTION = re.compile(r"^## (.+)$", re.MULTILINE)
 _ENTRY = re.compile(r"^\| \[([^\]]+)\]\(([^)#]+)\)", re.MULTILINE)
 _TITLE = re.compile(r"^# (.+)$", re.MULTILINE)
@@ -47,7 +49,14 @@ def main() -> int:
         return 1
     configuration = source / "mkdocs.yml"
     configuration.write_text(yaml.safe_dump(_configuration(pages), sort_keys=False))
-    command = [str(Path(sys.executable).with_name("zensical")), "build", "--clean", "--strict", "--config-file", str(configuration)]
+    command = [
+        str(Path(sys.executable).with_name("zensical")),
+        "build",
+        "--clean",
+        "--strict",
+        "--config-file",
+        str(configuration),
+    ]
     done = subprocess.run(command, cwd=source, check=False)
     if done.returncode:
         return done.returncode
@@ -161,7 +170,9 @@ def _navigation(pages: dict[Path, Path]) -> list[dict[str, Any]]:
             page = (DOCS / link).resolve()
             if page.name == "README.md":
                 beside = sorted(path for path in left if path.parent == page.parent)
-                entries.append({title: [{_title(path): str(left.pop(path))} for path in sorted(beside, key=lambda p: p != page)]})
+                entries.append(
+                    {title: [{_title(path): str(left.pop(path))} for path in sorted(beside, key=lambda p: p != page)]}
+                )
             elif page in left:
                 entries.append({title: str(left.pop(page))})
         nav.append({section: entries})
@@ -169,7 +180,9 @@ def _navigation(pages: dict[Path, Path]) -> list[dict[str, Any]]:
     nav.append({"Decisions": [{_title(path): str(left.pop(path))} for path in decisions]})
     if lost := [str(path.relative_to(ROOT)) for path in left if path.is_relative_to(DOCS)]:
         raise SiteError(f"docs/README.md doesn't name {', '.join(sorted(lost))}")
-    nav.append({"From the repository": [{str(path.relative_to(ROOT)): str(place)} for path, place in sorted(left.items())]})
+    nav.append(
+        {"From the repository": [{str(path.relative_to(ROOT)): str(place)} for path, place in sorted(left.items())]}
+    )
     return nav
 
 

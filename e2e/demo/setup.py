@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,8 @@ class Installed:
 
     kube: Kube
     triton_image: str | None = None
+    helm_s: float = 0.0
+    """How long `helm upgrade --install --wait` took, in seconds, where the images were on the node."""
 
 
 def install(name: str, *, hpa_sync: str = "15s", step: Callable[[str], None]) -> Installed:
@@ -61,8 +64,9 @@ def install(name: str, *, hpa_sync: str = "15s", step: Callable[[str], None]) ->
     step("helm upgrade --install")
     # The tag stays `dev`: what tells the Deployment to take a new build is what the image was built from.
     built = f"podAnnotations.{_ROLLS_OPERATOR}={RECIPES['operator'].digest[:16]}"
+    began = time.monotonic()
     _helm(kube, "--set-string", f"images.registry=localhost,{built}")
-    return Installed(kube=kube)
+    return Installed(kube=kube, helm_s=time.monotonic() - began)
 
 
 def _install_existing(step: Callable[[str], None]) -> Installed:

@@ -1,10 +1,11 @@
-"""`python -m e2e.images build|push|pushed|sbom`: the command line of the image builds."""
+"""`python -m e2e.images build|push|pushed|sbom|audit`: the command line of the image builds."""
 
 import argparse
 import sys
 from pathlib import Path
 
 from e2e.images import sbom
+from e2e.images.audit import Finding, findings
 from e2e.images.build import build_images
 from e2e.images.host import ImagesError
 from e2e.images.push import push_images, pushed
@@ -32,7 +33,15 @@ def _parser() -> argparse.ArgumentParser:
     sbom = commands.add_parser("sbom", help="write what is in the images, as CycloneDX documents")
     sbom.add_argument("--only", nargs="+", default=[], metavar="NAME", choices=list(RECIPES), help="only these")
     sbom.add_argument("--to", type=Path, default=Path("build/sbom"), metavar="FOLDER", help="default: %(default)s")
+    commands.add_parser("audit", help="tell what Debian has mended since, and which locked releases were withdrawn")
     return parser
+
+
+def _told(found: list[Finding]) -> int:
+    for finding in found:
+        print(f"{finding.where}: {finding.what}")
+    print(f"audit: {len(found)} findings" + ("; python -m e2e.images build --fresh takes in Debian's" if found else ""))
+    return 1 if found else 0
 
 
 def main() -> int:
@@ -41,6 +50,8 @@ def main() -> int:
         if arguments.command == "build":
             for path in build_images(arguments.only, fresh=arguments.fresh).values():
                 print(path)
+        elif arguments.command == "audit":
+            return _told(findings())
         elif arguments.command == "pushed":
             for name, reference in pushed(arguments.values).items():
                 print(name, reference)

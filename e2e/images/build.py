@@ -9,7 +9,7 @@ import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -123,6 +123,27 @@ def ensure_stored(workshop: Workshop, recipe: Recipe) -> None:
         workshop.buildah("pull", "-q", f"oci-archive:{archive(recipe, workshop.directory)}", log=recipe.name)
 
 
+@contextmanager
+def container(workshop: Workshop, recipe: Recipe) -> Iterator[Callable[..., str]]:
+    """The image's root, to run programs in it as root: a function of their arguments that gives what they say.
+
+    They see the host's certificates, as builds do. What they write goes with the container.
+    """
+    ensure_stored(workshop, recipe)
+    made = workshop.buildah("from", "--pull-never", recipe.reference, log=recipe.name)
+    try:
+        yield lambda *command: workshop.buildah(
+            "run", "--user", "0", *_certificates(), made, "--", *command, log=recipe.name
+        )
+    finally:
+        workshop.buildah("rm", made, log=recipe.name)
+
+
+def _certificates() -> list[str]:
+    """What the host trusts, others trust: behind a proxy that re-signs, apt and pip would fail without it."""
+    return ["--volume", f"{_CERTIFICATES}:{_CERTIFICATES}:ro"] if _CERTIFICATES.is_dir() else []
+
+
 def _named(names: Iterable[str]) -> list[Recipe]:
     names = list(names) or list(RECIPES)
     unknown = [name for name in names if name not in RECIPES]
@@ -196,9 +217,7 @@ def _build_arguments(recipe: Recipe) -> list[str]:
     ignore = REPOSITORY / f"{recipe.dockerfile}.dockerignore"
     if ignore.exists():
         arguments += ["--ignorefile", str(ignore)]
-    # What the host trusts, the build trusts: behind a proxy that re-signs, pip would fail without it.
-    if _CERTIFICATES.is_dir():
-        arguments += ["--volume", f"{_CERTIFICATES}:{_CERTIFICATES}:ro"]
+    arguments += _certificates()
     for setting in _PIP_SETTINGS:
         if setting in os.environ:
             arguments += ["--build-arg", setting]  # buildah reads the value itself: it may hold a password

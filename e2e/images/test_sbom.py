@@ -7,15 +7,13 @@ import io
 import json
 import re
 import tarfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from e2e.images import archives, packages, sbom
-from e2e.images.build import Workshop, build_images, ensure_stored
+from e2e.images.build import Workshop, build_images, container
 from e2e.images.host import images_directory, prepare
 from e2e.images.recipes import RECIPES, REPOSITORY
 
@@ -32,21 +30,6 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return {path.name.removesuffix(".cdx.json"): json.loads(path.read_text()) for path in sbom.write((), folder)}
 
 
-@contextmanager
-def container(name: str) -> Iterator[tuple[Workshop, str]]:
-    """The image's root, to ask what is in it."""
-    build_images([name])
-    prepare(images_directory())
-    workshop = Workshop(images_directory())
-    with workshop.locked():
-        ensure_stored(workshop, RECIPES[name])
-        made = workshop.buildah("from", "--pull-never", RECIPES[name].reference, log="sbom")
-        try:
-            yield workshop, made
-        finally:
-            workshop.buildah("rm", made, log="sbom")
-
-
 def told(document: dict[str, Any], kind: str) -> set[tuple[str, str]]:
     return {(c["name"], c["version"]) for c in document["components"] if c.get("purl", "").startswith(f"pkg:{kind}/")}
 
@@ -57,10 +40,12 @@ def plain(name: str) -> str:
 
 @pytest.mark.parametrize("name", DESCRIBED)
 def test_it_tells_the_packages_that_dpkg_and_python_find_in_the_image(documents: dict[str, Any], name: str) -> None:
-    with container(name) as (workshop, made):
-        ask = ("run", "--user", "0", made, "--")
-        of_debian = workshop.buildah(*ask, "dpkg-query", "-W", "-f", "${Package} ${Version}\\n", log="sbom")
-        of_python = workshop.buildah(*ask, PYTHONS[name], "-c", _ASK_PYTHON, log="sbom") if name in PYTHONS else ""
+    build_images([name])
+    prepare(images_directory())
+    workshop = Workshop(images_directory())
+    with workshop.locked(), container(workshop, RECIPES[name]) as run:
+        of_debian = run("dpkg-query", "-W", "-f", "${Package} ${Version}\\n")
+        of_python = run(PYTHONS[name], "-c", _ASK_PYTHON) if name in PYTHONS else ""
 
     assert told(documents[name], "deb") == {tuple(line.split()) for line in of_debian.splitlines()}
     assert told(documents[name], "pypi") == {

@@ -16,6 +16,7 @@ from e2e.demo.coldstart import ColdStart
 from e2e.demo.kube import Kube
 from e2e.demo.models import DIGITS
 from e2e.demo.setup import Installed
+from tests import figures
 
 NAME = "e2e"
 # The default of 15 s is what the demo's figures are for; here it would only be waited for.
@@ -41,6 +42,8 @@ def installed() -> Iterator[Installed]:
             on = setup.install(NAME, hpa_sync=HPA_SYNC, step=lambda title: print(f"scenarios: {title}", flush=True))
             if keep:
                 _clear(on.kube)
+            else:
+                figures.record("helm_install_wait_s", on.helm_s)
             yield on
     finally:
         if not keep:
