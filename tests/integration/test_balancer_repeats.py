@@ -177,5 +177,9 @@ async def test_the_agent_forbids_it_when_more_than_a_tenth_fails_and_allows_it_w
     balanced.pods.append(await again.start())
     await balanced.turn()
     await balanced.turn()
-    assert [await post(balanced, b"x") for _ in range(6)] == [200] * 6
+    told = [await post(balanced, b"x") for _ in range(6)]
+    while not again.broken and len(told) < 60:
+        # Of two that have nothing to do, either may be asked.
+        told.append(await post(balanced, b"x"))
+    assert set(told) == {200}
     assert again.broken > 0

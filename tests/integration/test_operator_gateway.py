@@ -115,9 +115,9 @@ def test_of_two_models_that_ask_for_the_same_requests_the_younger_is_told_until_
     cluster: Cluster, space: Space
 ) -> None:
     gateway_api.install(cluster)
-    same = {"model": {**deployment()["spec"]["model"], "name": "resnet"}, "traffic": {"balancer": "Gateway"}}
+    model = {**deployment()["spec"]["model"], "name": "resnet"}
     asked = {"name": "edge", "namespace": "infra", "http": {"hostnames": [f"{space.namespace}.example.com"]}}
-    both = {**same, "traffic": {"balancer": "Gateway", "gateway": asked}}
+    both = {"model": model, "traffic": {"gateway": asked}}
     space.serve("older", **both)
     until(lambda: space.get(kinds.HTTP_ROUTE, "older"), bool, what="the older has a route")
     time.sleep(1.1)  # an object's age is told in whole seconds, and of one second the name decides
@@ -127,7 +127,7 @@ def test_of_two_models_that_ask_for_the_same_requests_the_younger_is_told_until_
     assert f"requests for /v2/models/resnet at {space.namespace}.example.com go to ModelDeployment older" in message
     assert space.condition("RoutesAccepted", "older")[1] == "RoutesPending"
     # The other's change is heard without one of its own.
-    space.apply(deployment("older", **both | {"traffic": {"balancer": "Service"}}))
+    space.apply(deployment("older", model=model))
     space.wait_condition("RoutesAccepted", "Unknown", "RoutesPending")
 
 
