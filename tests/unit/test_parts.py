@@ -9,6 +9,12 @@ import pytest
 from tests.parts import divided, run
 
 
+@pytest.fixture(autouse=True)
+def _without_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the processes that are started here; loading them takes longer than the rest."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+
+
 @pytest.mark.parametrize("parts", [1, 2, 3, 9])
 def test_each_file_is_in_one_part_and_the_parts_are_as_large_as_each_other(tmp_path: Path, parts: int) -> None:
     files = [tmp_path / f"test_{n}.py" for n in range(7)]
