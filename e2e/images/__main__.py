@@ -33,14 +33,14 @@ def _parser() -> argparse.ArgumentParser:
     sbom = commands.add_parser("sbom", help="write what is in the images, as CycloneDX documents")
     sbom.add_argument("--only", nargs="+", default=[], metavar="NAME", choices=list(RECIPES), help="only these")
     sbom.add_argument("--to", type=Path, default=Path("build/sbom"), metavar="FOLDER", help="default: %(default)s")
-    commands.add_parser("audit", help="tell what Debian has mended since, and which locked releases were withdrawn")
+    commands.add_parser("audit", help="tell what Debian has mended since the images were built")
     return parser
 
 
 def _told(found: list[Finding]) -> int:
     for finding in found:
         print(f"{finding.where}: {finding.what}")
-    print(f"audit: {len(found)} findings" + ("; python -m e2e.images build --fresh takes in Debian's" if found else ""))
+    print(f"audit: {len(found)} findings" + ("; python -m e2e.images build --fresh takes them in" if found else ""))
     return 1 if found else 0
 
 

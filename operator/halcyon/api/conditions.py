@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 
 class Type(StrEnum):
@@ -44,6 +44,16 @@ class Type(StrEnum):
     """The revision asked for isn't reached yet. A changed count is no new revision."""
     STALLED = "Stalled"
     """It will not go on without a person: the reason says what to change."""
+
+
+LOUD: Final[Mapping[str, str]] = {
+    Type.STALLED: "True",
+    Type.ACCEPTED: "False",
+    Type.AUTOSCALER_CONFLICT: "True",
+    Type.FIELD_IGNORED: "True",
+    Type.TIMEOUT_MISMATCH: "True",
+}
+"""Conditions that a person should read, and the status that makes them so."""
 
 
 class Reason(StrEnum):

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from halcyon.api import notes
+from halcyon.api.conditions import LOUD
 from halcyon.cli import lenient
 from halcyon.cli.seen import Seen
 from halcyon.cli.stages import Stage, stage
@@ -168,14 +169,7 @@ def _cost(cost: Json, scaling: Json) -> str:
     return ", ".join(part for part in parts if part)
 
 
-_LOUD = {
-    "Stalled": "True",
-    "Accepted": "False",
-    "AutoscalerConflict": "True",
-    "FieldIgnored": "True",
-    "TimeoutMismatch": "True",
-    "RuntimeOutdated": "True",
-}
+_LOUD = {**LOUD, "RuntimeOutdated": "True"}
 """Conditions that a person should read, and the status that makes them so."""
 
 

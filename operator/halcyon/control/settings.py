@@ -9,10 +9,12 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from halcyon.api.site_network import SiteNetwork
 from halcyon.api.site_policy import ANYTHING, SitePolicy
 from halcyon.api.spec.runtime import Placement
+from halcyon.api.types import Model
 from halcyon.control.dashboard import DashboardSettings
 from halcyon.control.errors import SettingsError
 from halcyon.dashboard.access import Proxy
@@ -21,6 +23,8 @@ from halcyon.scaling.cost import Prices
 from halcyon.signals import recorded
 from halcyon.signals.prometheus_site import PrometheusSite
 
+_Read = TypeVar("_Read", bound=Model)
+"""What an option's JSON is read as."""
 _PREFIX = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[-A-Za-z0-9_.]*")
 
 
@@ -243,19 +247,21 @@ def _prefixes(text: str) -> tuple[str, ...]:
 
 
 def _placement(text: str) -> Placement:
-    try:
-        return Placement.model_validate_json(text)
-    except ValueError as error:
-        good = '{"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]}'
-        raise argparse.ArgumentTypeError(f"{text!r} is no placement: {error}; good: {good}") from None
+    return _read(
+        Placement, text, "is no placement", '{"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]}'
+    )
 
 
 def _network_peers(text: str) -> SiteNetwork:
+    good = '{"operator": [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "halcyon"}}}]}'
+    return _read(SiteNetwork, text, "names no peers", good)
+
+
+def _read(kind: type[_Read], text: str, wrong: str, good: str) -> _Read:
     try:
-        return SiteNetwork.model_validate_json(text)
+        return kind.model_validate_json(text)
     except ValueError as error:
-        good = '{"operator": [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "halcyon"}}}]}'
-        raise argparse.ArgumentTypeError(f"{text!r} names no peers: {error}; good: {good}") from None
+        raise argparse.ArgumentTypeError(f"{text!r} {wrong}: {error}; good: {good}") from None
 
 
 def _policy(name: str) -> SitePolicy:

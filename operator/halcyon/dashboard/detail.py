@@ -11,19 +11,13 @@ from typing import Any
 import yaml
 
 from halcyon.api import notes
+from halcyon.api.conditions import LOUD
 from halcyon.dashboard import fleet, phases
 from halcyon.dashboard.history import FIELDS, STEP_S, Series
 from halcyon.dashboard.source import Object, Past, Pod, Reading
 
 HIDDEN = "(not shown here)"
-_LOUD = {
-    "Stalled": "True",
-    "Accepted": "False",
-    "AutoscalerConflict": "True",
-    "FieldIgnored": "True",
-    "TimeoutMismatch": "True",
-    "Ready": "False",
-}
+_LOUD = {**LOUD, "Ready": "False"}
 """Conditions that a person should read first, and the status that makes them so."""
 
 
