@@ -84,8 +84,8 @@ test-docker: bootstrap ## the same Dockerfiles under a real docker daemon: built
 	@$(PY) -m pytest e2e/images/test_docker.py -q
 
 .PHONY: test-supply
-test-supply: bootstrap ## the images' bills of materials against what dpkg and Python find in the images
-	@$(PY) -m pytest e2e/images/test_sbom.py -q
+test-supply: bootstrap ## bills of materials against what dpkg and Python find in the images, and two builds from nothing compared
+	@$(PY) -m pytest e2e/images/test_sbom.py e2e/images/test_reproducible.py -q
 
 cluster-up: bootstrap ## start the embedded Kubernetes (and build it, the first time)
 	@$(PY) -m e2e.cluster up --name $(CLUSTER)

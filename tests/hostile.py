@@ -117,6 +117,10 @@ def _claim(claim: str, **more: Any) -> Document:
     return {"persistentVolumeClaim": {"claimName": claim, **more}}
 
 
+def _url(url: str, **more: Any) -> Attempt:
+    return bad(CLAIM, {"uri": {"url": url, **more}}, _MATCH, f"uri.{next(iter(more), 'url')} is")
+
+
 def _deep(levels: int) -> Document:
     made: Document = {}
     for _ in range(levels):
@@ -173,18 +177,29 @@ ROWS: tuple[Row, ...] = (
     Row(15, "versions that are none", tuple(
         bad("model.versions", {"specific": [version]}, "spec.model.versions.specific") for version in (-1, 0, 999999999999, "01")
     )),
-    Row(16, "a file of the node as a model", (unknown(f"{CLAIM}.uri", "file:///etc/shadow"), unknown("model.uri", "file:///etc/shadow"))),
-    Row(17, "addresses of the cluster's inside as a model", tuple(
-        unknown(f"{CLAIM}.uri", uri)
-        for uri in ("https://169.254.169.254/latest/meta-data", "http://[::1]:6443", "http://2130706433", "https://rebind.example")
-    )),
-    Row(18, "a password in an address", (unknown(f"{CLAIM}.uri", "https://user:pass@host/x"),)),
-    Row(19, "commands in an address or a path", (unknown(f"{CLAIM}.uri", "s3://bucket/$(reboot)"), *tuple(bad(CLAIM, _claim("x", path=path), _MATCH, "persistentVolumeClaim.path is") for path in ("$(reboot)", "`id`", "; rm -rf /", "--option")))),
-    Row(20, "a way up, encoded twice", (unknown(f"{CLAIM}.uri", "s3://bucket/../other"), *tuple(bad(CLAIM, _claim("x", path=path), _MATCH, "persistentVolumeClaim.path is") for path in ("a/../other", "%2e%2e%2f", "a/%252e%252e")))),
+    Row(16, "a file of the node as a model", (_url("file:///etc/shadow"), _url("s3:///etc/shadow"))),
+    Row(17, "addresses of the cluster's inside as a model", (
+        *(
+            _url(url)
+            for url in ("https://169.254.169.254/latest/meta-data", "http://[::1]:6443", "http://2130706433", "https://rebind.example", "http://[::ffff:a9fe:a9fe]/a.tar")
+        ),
+        both(CLAIM, {"uri": {"url": "http://10.0.0.1/a.tar"}}, "over http:// anybody on the way may change what comes"),
+        _url("s3://models/a", endpoint="http://[::1]:6443"),
+    ), beside=(
+        "tests/unit/fetch/test_door.py::test_where_no_model_may_be_taken_from",
+        "tests/unit/fetch/test_door.py::test_a_name_that_leads_inside_is_refused_when_it_is_connected_to",
+        "tests/integration/test_download.py::test_a_redirect_to_another_host_is_not_followed",
+    ), why="a name says nothing of its address: the download looks at what it connects to"),
+    Row(18, "a password in an address", (_url("https://user:pass@host/x.tar"), _url("s3://key:secret@models/a"), _url("https://host/x.tar?X-Amz-Signature=0"), _url("s3://models/a", endpoint="https://user:pass@host"))),
+    Row(19, "commands in an address or a path", (_url("s3://bucket/$(reboot)"), _url("https://host/`id`.tar"), _url("s3://models/a", region="$(id)"), *tuple(bad(CLAIM, _claim("x", path=path), _MATCH, "persistentVolumeClaim.path is") for path in ("$(reboot)", "`id`", "; rm -rf /", "--option")))),
+    Row(20, "a way up, encoded twice", (_url("s3://bucket/../other"), _url("https://host/%252e%252e/a.tar"), *tuple(bad(CLAIM, _claim("x", path=path), _MATCH, "persistentVolumeClaim.path is") for path in ("a/../other", "%2e%2e%2f", "a/%252e%252e")))),
     Row(21, "an archive that leads out, or is endless", (unknown(f"{CLAIM}.archive", "https://example.com/bomb.zip"),), beside=(
         "tests/unit/fetch/test_main.py::test_a_link_that_can_not_be_followed_is_refused",
         "tests/unit/fetch/test_main.py::test_a_path_through_a_link_out_of_the_volume_is_refused",
-    ), why="what a volume holds is read by a fetcher, in a pod"),
+        "tests/unit/fetch/test_unpack.py::test_a_name_that_leads_out_is_refused",
+        "tests/unit/fetch/test_unpack.py::test_links_and_devices_are_refused_with_what_to_do",
+        "tests/unit/fetch/test_unpack.py::test_a_bomb_stops_at_the_limit_before_it_is_written",
+    ), why="what a volume or an archive holds is read by a fetcher, in a pod"),
     Row(22, "an image of anybody's", (
         both("runtime.image", "evil.example/triton:26.07", "spec.runtime.image is evil.example/triton:26.07, and this site takes images from"),
         both("runtime.image", "registry.example.com/ml/triton:latest", "this site takes images by Tag"),

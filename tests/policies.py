@@ -55,6 +55,21 @@ LIMITS: Final[dict[str, tuple[Any, Document, list[str], Document]]] = {
         ["spec.model.source is of the kind configMap", "allows persistentVolumeClaim", "{claimName: models}"],
         document(),
     ),
+    "models.urls": (
+        ["s3://models/{namespace}", "https://models.example.com"],
+        document("model.source", {"uri": {"url": "s3://models-of-others/team/a"}}),
+        [
+            "url is s3://models-of-others/team/a",
+            "takes models from s3://models/{namespace}, https://models.example.com",
+        ],
+        document("model.source", {"uri": {"url": "https://models.example.com/a.tar.gz"}}),
+    ),
+    "models.endpoints": (
+        ["https://minio.storage.svc:9000"],
+        document("model.source", {"uri": {"url": "s3://models/a", "endpoint": "http://minio.storage.svc:9000"}}),
+        ["endpoint is http://minio.storage.svc:9000", "allows https://minio.storage.svc:9000", "AWS"],
+        document("model.source", {"uri": {"url": "s3://models/a", "endpoint": "https://minio.storage.svc:9000"}}),
+    ),
     "models.backends": (
         ["onnxruntime", "tensorrt"],
         document("model.backend", "python"),
@@ -132,7 +147,9 @@ EVERY: Final = policy({path: limit for path, (limit, *_) in LIMITS.items()} | {"
 
 _ENTRIES: Final[dict[str, list[str]]] = {
     "images.registries": ["nvcr.io/nvidia", "docker.io", "docker.io/library", "localhost", "a.b", "a:1", "0.0/a"],
-    "models.sources": ["configMap", "persistentVolumeClaim"],
+    "models.sources": ["configMap", "persistentVolumeClaim", "uri"],
+    "models.urls": ["s3://models", "s3://000", "https://a", "https://models.example.com/{namespace}", "http://0.0"],
+    "models.endpoints": ["https://minio.storage.svc:9000", "http://a", "http://0"],
     "models.backends": ["python", "onnxruntime", "tensorrt"],
     "models.secrets": ["0*", "a*", "s", "registry"],
     "pods.priorityClasses": ["models", "a", "0"],

@@ -21,7 +21,7 @@ from halcyon.api.parse import parse
 from halcyon.api.spec import Spec
 from halcyon.api.spec.batching import Batching
 from halcyon.api.spec.gateway import Gateway
-from halcyon.api.spec.model import Source, Versions
+from halcyon.api.spec.model import Source, UriSource, Versions
 from halcyon.api.spec.reaching import Service
 from halcyon.api.spec.rollout import Canary
 from halcyon.api.spec.runtime import EnvVar, Runtime, Toleration
@@ -153,8 +153,14 @@ def _one_of(*names: str) -> Callable[[Document, Any], Document]:
 
 
 def _source(document: Document, chance: Any) -> Document:
-    kept = _one_of("configMap", "persistentVolumeClaim")(document, chance)
+    kept = _one_of("configMap", "persistentVolumeClaim", "uri")(document, chance)
     return kept or {"persistentVolumeClaim": {"claimName": "models"}}
+
+
+def _uri(document: Document, _: Any) -> Document:
+    bucket = document["url"].startswith("s3://")
+    kept = {k: v for k, v in document.items() if k not in ({"path", "sha256"} if bucket else {"endpoint", "region"})}
+    return kept if bucket or "sha256" in kept else {**kept, "sha256": "0" * 64}
 
 
 def _versions(document: Document, chance: Any) -> Document:
@@ -247,6 +253,7 @@ def _gateway(document: Document, _: Any) -> Document:
 
 _REPAIRS: dict[type[BaseModel], Callable[[Document, Any], Document]] = {
     Source: _source,
+    UriSource: _uri,
     Versions: _versions,
     EnvVar: _env,
     Toleration: _toleration,

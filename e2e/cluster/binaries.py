@@ -87,6 +87,8 @@ MODULES = (
     Module(name="kwok", programs={"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
     Module(name="helm", programs={"helm": "helm.sh/helm/v4/cmd/helm"}),
     Module(name="coredns", programs={"coredns": "github.com/coredns/coredns"}),
+    # What models are downloaded from in tests.
+    Module(name="s3", programs={"versitygw": "github.com/versity/versitygw/cmd/versitygw"}),
 )
 
 

@@ -76,6 +76,7 @@ EVERYTHING: Values = {
             "create": True,
             "operator": [{"ipBlock": {"cidr": "10.0.0.0/16"}}],
             "egress": [{"to": [{"podSelector": {}}]}],
+            "sources": [{"ipBlock": {"cidr": "10.20.0.0/16"}}],
             "scrapers": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}],
             "clients": [{"podSelector": {}}],
         }

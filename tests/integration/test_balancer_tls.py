@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
-import ipaddress
 import ssl
 import time
 from dataclasses import dataclass, replace
@@ -14,14 +13,11 @@ from typing import TYPE_CHECKING, Self
 import grpc  # type: ignore[import-untyped]  # grpcio has no types
 import grpc.aio  # type: ignore[import-untyped]  # same
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from halcyon.balancer.pilot import Pilot
 from halcyon.balancer.secret_files import Files, Secrets, Tls
 from tests.integration.balanced import PLAN, Balanced, agent, is_, one, until
+from tests.integration.certificates import Pair, pair
 from tests.integration.waiting import PATIENCE
 from tests.unit.balancer.stand_in_api import SLICES, slice_of
 from tests.unit.balancer.stand_ins import SERVICE
@@ -33,44 +29,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.more
 
 REQUEST = b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"
-
-
-@dataclass(frozen=True)
-class Pair:
-    """A certificate that is its own authority, and its key."""
-
-    crt: str
-    key: str
-
-    @property
-    def der(self) -> bytes:
-        return ssl.PEM_cert_to_DER_cert(self.crt)
-
-
-def pair(*, password: bytes | None = None, left: dt.timedelta = dt.timedelta(days=5)) -> Pair:
-    key = ec.generate_private_key(ec.SECP256R1())
-    # Authorities are told apart by their names.
-    serial = x509.random_serial_number()
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"m-{serial:x}")])
-    now = dt.datetime.now(dt.UTC)
-    names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(serial)
-        .not_valid_before(now - dt.timedelta(days=9))
-        .not_valid_after(now + left)
-        .add_extension(names, critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    hidden = serialization.BestAvailableEncryption(password) if password else serialization.NoEncryption()
-    return Pair(
-        made.public_bytes(serialization.Encoding.PEM).decode(),
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, hidden).decode(),
-    )
 
 
 async def closed(writer: asyncio.StreamWriter) -> None:

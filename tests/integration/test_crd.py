@@ -31,6 +31,7 @@ from tests.integration.connection import LIMIT_S, STRICT, Connection
 from tests.integration.versions import declares_tolerance
 from tests.strategies import Document, broken, documents, specs
 from tests.unit.api.cases import FIELDS, GOOD, RULES, document
+from tests.unit.control import kstatus
 from tests.unit.control.objects import resource, view
 from tests.unit.render.rendered import WALLED, children, pods
 
@@ -102,6 +103,16 @@ def test_defaults_appear(api: Connection) -> None:
     }
     assert spec["scaling"] == {"minReplicas": 1, "maxReplicas": 3, "mode": "Active", "targets": {}}
     assert "batching" not in spec
+
+
+@pytest.mark.usefixtures("api")
+def test_an_object_that_no_operator_has_seen_is_not_taken_for_done(kubectl: Kubectl) -> None:
+    kubectl.apply(_without_namespace(resource()))
+    found = json.loads(kubectl("get", "mdep", "digits", "-o", "json"))
+
+    assert found["status"] == {"observedGeneration": 0}
+    assert kstatus.compute(found) == "InProgress"
+    assert kstatus.compute({**found, "status": {}}) == "Current", "so it would be without"
 
 
 def test_defaults_appear_beside_what_is_set(api: Connection) -> None:

@@ -134,7 +134,7 @@ any: true
 {{- $here := dict "matchLabels" (dict "kubernetes.io/metadata.name" .Release.Namespace) -}}
 {{- $own := dict "namespaceSelector" $here "podSelector" (dict "matchLabels" (include "halcyon.selector" . | fromYaml)) -}}
 {{- $peers := dict "operator" ($models.operator | default (list $own)) "apiServerPorts" .Values.networkPolicies.operator.apiServerPorts -}}
-{{- range $name := list "scrapers" "egress" -}}
+{{- range $name := list "scrapers" "egress" "sources" -}}
 {{- with get $models $name -}}
 {{- $_ := set $peers $name . -}}
 {{- end -}}

@@ -87,6 +87,8 @@ class Reason(StrEnum):
     """The model's config.pbtxt is broken or can't be merged with the spec."""
     MODEL_SOURCE_NOT_FOUND = "ModelSourceNotFound"
     """The source has no such folder, or no version folder in it."""
+    MODEL_STORE_FAILED = "ModelStoreFailed"
+    """The object store or web server that the model is downloaded from can't be reached, or says no. Pods try again."""
 
     SERVERS_READY = "ServersReady"
     """As many servers are ready as wanted."""

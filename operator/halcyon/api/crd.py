@@ -74,7 +74,8 @@ def build() -> dict[str, Any]:
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
             "spec": schema(Spec),
-            "status": schema(Status),
+            # Until the operator has seen an object: what waits by kstatus (Helm, Flux, Argo CD) takes one without a status for done.
+            "status": schema(Status) | {"default": {"observedGeneration": 0}},
         },
         "x-kubernetes-validations": [name_rule],
     }

@@ -125,9 +125,12 @@ SHARED: Final = (
             "object.spec.?runtime.?env.orValue([]).filter(e, has(e.secretKeyRef)).map(e, e.secretKeyRef.name) "
             "+ object.spec.?runtime.?imagePullSecrets.orValue([]).map(s, s.name) "
             "+ [object.spec.?traffic.?tls.?secretName.orValue(''), object.spec.?traffic.?tls.?clientCA.orValue(''), "
-            "object.spec.?traffic.?apiKeys.?secretName.orValue('')].filter(s, s != '')"
+            "object.spec.?traffic.?apiKeys.?secretName.orValue(''), object.spec.model.source.?uri.?secretName.orValue('')]"
+            ".filter(s, s != '')"
         ),
     ),
+    ("url", "object.spec.model.source.?uri.?url.orValue('')"),
+    ("endpoint", "object.spec.model.source.?uri.?endpoint.orValue('')"),
     ("nodeSelector", "object.spec.?runtime.?placement.?nodeSelector.orValue({})"),
     ("tolerations", "object.spec.?runtime.?placement.?tolerations.orValue([])"),
     (
@@ -198,10 +201,9 @@ def secret_names(spec: Spec) -> list[str]:
     """Names of the Secrets that a spec refers to."""
     found = [entry.secret_key_ref.name for entry in spec.runtime.env or () if entry.secret_key_ref]
     found += [secret.name for secret in spec.runtime.image_pull_secrets or ()]
-    tls, keys = spec.traffic.tls, spec.traffic.api_keys
-    return found + [
-        name for name in (tls and tls.secret_name, tls and tls.client_ca, keys and keys.secret_name) if name
-    ]
+    tls, keys, uri = spec.traffic.tls, spec.traffic.api_keys, spec.model.source.uri
+    others = (tls and tls.secret_name, tls and tls.client_ca, keys and keys.secret_name, uri and uri.secret_name)
+    return found + [name for name in others if name]
 
 
 def _outside(value: str | None, limit: tuple[str, ...]) -> list[str]:
@@ -227,6 +229,18 @@ def _more(count: int, limit: int) -> list[str]:
 
 def _sources(asked: Asked, limit: tuple[str, ...]) -> list[str]:
     return [kind for kind in asked.spec.model.source.to_dict() if kind not in limit]
+
+
+def _urls(asked: Asked, limit: tuple[str, ...]) -> list[str]:
+    uri = asked.spec.model.source.uri
+    if uri is None or any(f"{uri.url}/".startswith(f"{entry}/") for entry in _named(limit, asked.namespace)):
+        return []
+    return [uri.url]
+
+
+def _endpoints(asked: Asked, limit: tuple[str, ...]) -> list[str]:
+    uri = asked.spec.model.source.uri
+    return _outside(uri.endpoint if uri else None, limit)
 
 
 def _gateways(asked: Asked, limit: tuple[str, ...]) -> list[str]:
@@ -294,6 +308,20 @@ RULES: Final = (
         _sources,
         "spec.model.source is of the kind {found}, and this site allows {limit}; for example source: {{persistentVolumeClaim: "
         "{{claimName: models}}}}",
+    ),
+    PolicyRule(
+        "models.urls",
+        "variables.url == '' || LIMIT.exists(a, (variables.url + '/').startsWith(a.replace('{namespace}', request.namespace) + '/')) "
+        "? [] : [variables.url]",
+        _urls,
+        "spec.model.source.uri.url is {found}, and this site takes models from {limit} ({{namespace}}: the ModelDeployment's own); put the "
+        "model there",
+    ),
+    PolicyRule(
+        "models.endpoints",
+        "variables.endpoint == '' || variables.endpoint in LIMIT ? [] : [variables.endpoint]",
+        _endpoints,
+        "spec.model.source.uri.endpoint is {found}, and this site allows {limit}; leave it out for AWS' own",
     ),
     PolicyRule(
         "models.backends",

@@ -155,6 +155,15 @@ spec:
 
 ALTERNATIVES: dict[str, Any] = {
     "spec.model.source.persistentVolumeClaim": {"claimName": "models", "path": "resnet50"},
+    "spec.model.source.uri.path": "resnet50",
+    "spec.model.source.uri.sha256": "0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c4b5a69788796a5b4c3d2e1f0",
+    "spec.model.source.uri": {
+        "url": "s3://models/vision/resnet50",
+        "secretName": "models-s3",
+        "endpoint": "https://minio.storage.svc:9000",
+        "region": "eu-central-1",
+        "sizeLimit": "10Gi",
+    },
     "spec.model.versions.latest": 1,
     "spec.model.versions.all": True,
     "spec.scaling.idleAfter": "10m",
@@ -171,7 +180,7 @@ ALTERNATIVES: dict[str, Any] = {
         },
     },
 }
-"""Values of the fields that exclude others, or that others exclude, by path."""
+"""Values of the fields that exclude others, or that others exclude, by path; the deepest first."""
 
 ROLLING = (
     "spec.model",

@@ -31,6 +31,8 @@ class SiteNetwork(Documented):
     """Who reads metrics of balancers and servers; empty: nobody."""
     egress: Annotated[tuple[EgressRule, ...], _Some] = ()
     """What servers may reach; empty: nothing."""
+    sources: Annotated[tuple[Peer, ...], _Some] = ()
+    """Where servers may download models from, at the port that their `source.uri` names; empty: anywhere but clouds' metadata."""
     api_server_ports: Annotated[
         tuple[Annotated[int, Field(ge=1, le=65535)], ...], Field(min_length=1, max_length=8)
     ] = (443, 6443)

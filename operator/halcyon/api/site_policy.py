@@ -11,10 +11,10 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import Field, StringConstraints, ValidationError
 
 from halcyon.api.spec.base import Documented
-from halcyon.api.types import DnsName
+from halcyon.api.types import HOST, DnsName
 
 NAMESPACE = "{namespace}"
-"""In names of hosts and Gateways it stands for the ModelDeployment's own namespace."""
+"""In names of hosts, Gateways and buckets it stands for the ModelDeployment's own namespace."""
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _DNS_NAME = rf"{_LABEL}(\.{_LABEL})*"
@@ -42,6 +42,15 @@ SecretName = Annotated[str, _text(r"[a-z0-9][-a-z0-9.]*\*?")]
 Backend = Annotated[str, _text("[a-z][a-z0-9_]{0,62}", 63)]
 GatewayName = Annotated[str, _text(rf"({_LABEL}|\{{namespace\}})/{_DNS_NAME}", 317)]
 Namespace = Annotated[str, _text(_LABEL, 63)]
+UrlPattern = Annotated[
+    str,
+    _text(
+        rf"(s3://([a-z0-9.-]|\{{namespace\}})+|https?://{HOST})(/([A-Za-z0-9_][A-Za-z0-9_.=+-]*|\{{namespace\}}))*",
+        1024,
+    ),
+]
+"""A bucket or a host, or a path in it."""
+Endpoint = Annotated[str, _text(rf"https?://{HOST}", 262)]
 HostPattern = Annotated[str, _text(rf"(\*\.)?{_PART}(\.{_PART})*")]
 _Some = Field(max_length=64)
 
@@ -69,8 +78,13 @@ class Triton(Documented):
 class Models(Documented):
     """What a model may be, and what it may read."""
 
-    sources: Annotated[tuple[Literal["configMap", "persistentVolumeClaim"], ...], _Some] | None = None
+    sources: Annotated[tuple[Literal["configMap", "persistentVolumeClaim", "uri"], ...], _Some] | None = None
     """Kinds of source."""
+    urls: Annotated[tuple[UrlPattern, ...], _Some] | None = None
+    """How a source's `uri.url` may begin: `s3://models`, a bucket; `s3://models/{namespace}`, a folder of it; `https://models.example.com`, a
+    host."""
+    endpoints: Annotated[tuple[Endpoint, ...], _Some] | None = None
+    """S3 stores that a source may name beside AWS' own: `https://minio.storage.svc:9000`. Empty: AWS alone."""
     backends: Annotated[tuple[Backend, ...], _Some] | None = None
     """Triton backends. With a list, every model's configuration must name one of them, and a model's folder may hold no backend of its
     own; without `python` in it, models bring no code of that kind."""

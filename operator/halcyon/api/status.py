@@ -289,7 +289,7 @@ class Status(_Documented):
     """What is."""
 
     observed_generation: int | None = None
-    """Generation of the spec that this status is about."""
+    """Generation of the spec that this status is about; 0 until the operator has seen the object."""
     conditions: Annotated[tuple[ConditionStatus, ...], Field(max_length=16), ListMap(("type",))] | None = None
     """Ready, Accepted, ModelLoaded, ServersReady, BalancerReady, ScalingActive; Reconciling and Stalled while true."""
     summary: Summary | None = None

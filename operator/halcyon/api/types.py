@@ -253,6 +253,10 @@ def _cidr_pattern() -> str:
 _CIDR = _cidr_pattern()
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _DNS_NAME = rf"{_LABEL}(\.{_LABEL})*"
+PORT = "(6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[1-5][0-9]{4}|[1-9][0-9]{0,3})"
+"""Pattern of a port, 1 to 65535."""
+HOST = rf"{_DNS_NAME}(:{PORT})?"
+"""Pattern of a host's name or address of IPv4, with a port or without."""
 EXAMPLES = {
     _DURATION.pattern: "for example 500us, 2ms, 30s, 1m30s or 2h",
     _QUANTITY: "for example 500m, 2 or 4Gi",

@@ -264,7 +264,7 @@ def _outdated(meta: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[No
     if meta.get("deletionTimestamp"):
         yield Note("Deleted", "True", "BeingDeleted", "the ModelDeployment is being deleted")
     asked, seen = meta.get("generation"), status.get("observedGeneration")
-    if seen is not None and asked != seen:
+    if seen and asked != seen:
         text = f"the spec is of generation {asked}, and this is told of {seen}: the operator hasn't seen the last change yet"
         yield Note("Behind", "True", "SpecChanged", text)
 

@@ -39,9 +39,7 @@ def unheard(facts: Facts, told: Told) -> Iterator[Cause]:
     asked, seen = meta.get("generation"), told.status.get("observedGeneration")
     if asked is not None and asked == seen:
         return
-    evidence = [
-        f"metadata.generation is {asked}, and status.observedGeneration is {seen if seen is not None else 'not there'}"
-    ]
+    evidence = [f"metadata.generation is {asked}, and status.observedGeneration is {seen or 'not there'}"]
     where = "kubectl get pods -A -l app.kubernetes.io/name=halcyon"
     if facts.operators is not None:
         ready = [pod for pod in facts.operators if stage(pod).state == "ready"]

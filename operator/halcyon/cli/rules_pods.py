@@ -41,6 +41,13 @@ def no_model(_: Facts, told: Told) -> Iterator[Cause]:
     yield from _failing(
         told,
         90,
+        "the model can't be downloaded",
+        "see that the server of spec.model.source.uri answers, and that the Secret it names may read the model",
+        Reason.MODEL_STORE_FAILED,
+    )
+    yield from _failing(
+        told,
+        90,
         "the model's configuration can't be used",
         "correct config.pbtxt, or the field of the spec that contradicts it",
         Reason.MODEL_CONFIG_INVALID,

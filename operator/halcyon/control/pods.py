@@ -164,6 +164,7 @@ def trouble(pods: Iterable[Object]) -> Trouble | None:
     order = [
         Reason.MODEL_CONFIG_INVALID,
         Reason.MODEL_SOURCE_NOT_FOUND,
+        Reason.MODEL_STORE_FAILED,
         Reason.IMAGE_PULL_FAILED,
         Reason.CONTAINER_FAILED,
         Reason.UNSCHEDULABLE,
@@ -209,6 +210,7 @@ def _fetch(ended: Mapping[str, Any], pod: str) -> Trouble:
         return Trouble(Reason.CONTAINER_FAILED, what.strip(), pod)
     known = {
         "ModelSourceNotFound": Reason.MODEL_SOURCE_NOT_FOUND,
+        "ModelStoreFailed": Reason.MODEL_STORE_FAILED,
         "ModelConfigInvalid": Reason.MODEL_CONFIG_INVALID,
         "ModelConfigConflict": Reason.MODEL_CONFIG_INVALID,
     }

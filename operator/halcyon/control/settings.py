@@ -202,7 +202,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="JSON",
         help="make NetworkPolicies around the pods of each model: an object with operator (as what the operator's pods are seen), clients "
         "(who may ask models; none: anybody) and scrapers, lists of NetworkPolicyPeers, egress, a list of NetworkPolicyEgressRules (what "
-        "servers may reach; none: nothing), and apiServerPorts (default: none are made)",
+        "servers may reach; none: nothing), sources (peers that models are downloaded from; none: anywhere but clouds' metadata), and "
+        "apiServerPorts (default: none are made)",
     )
     add("--log-level", choices=["debug", "info", "warning"], default="info", help="least level that is logged")
 

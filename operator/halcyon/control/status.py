@@ -132,9 +132,12 @@ def _target_pods(view: View, plan: Plan) -> list[Object]:
     return [p for p in view.pods if plan.target is not None and pods.revision(p) == plan.target.key]
 
 
+_OF_THE_FETCHER = {Reason.MODEL_CONFIG_INVALID, Reason.MODEL_SOURCE_NOT_FOUND, Reason.MODEL_STORE_FAILED}
+
+
 # a pod of the revision    else: what such pods say     ModelLoaded
 # is ready                 -                            True
-# is not                   the fetcher failed           False    ModelConfigInvalid, ModelSourceNotFound
+# is not                   the fetcher failed           False    ModelConfigInvalid, ModelSourceNotFound, ModelStoreFailed
 # is not                   Triton could not load it     False    LoadFailed
 # is not                   nothing yet                  Unknown  Loading
 # there is none            -                            Unknown
@@ -144,7 +147,7 @@ def _model_loaded(view: View, plan: Plan) -> Condition:
         model = plan.target.model if plan.target else ""
         return Condition(Type.MODEL_LOADED, status=True, reason=Reason.LOADED, message=f"Triton has loaded {model}")
     found = pods.trouble(ours)
-    if found and found.reason in {Reason.MODEL_CONFIG_INVALID, Reason.MODEL_SOURCE_NOT_FOUND}:
+    if found and found.reason in _OF_THE_FETCHER:
         return Condition(Type.MODEL_LOADED, status=False, reason=found.reason, message=found.message)
     if (error := _load_error(view, plan)) is not None:
         return Condition(Type.MODEL_LOADED, status=False, reason=Reason.LOAD_FAILED, message=error)

@@ -1,4 +1,4 @@
-"""NetworkPolicies of a model, where the site asks for them: they follow the way that requests take. Pure.
+"""NetworkPolicies of a model, where the site asks for them: they follow the way that requests take, and where the model comes from. Pure.
 
 spec.traffic.balancer   pods of balancers   Service led to servers   servers let in             one around balancers
 HAProxy                 -                   no                       balancers                  yes
@@ -16,7 +16,7 @@ from halcyon.control import kinds
 from halcyon.control.kinds import Kind
 from halcyon.control.owned import own
 from halcyon.control.view import View
-from halcyon.render import names, network
+from halcyon.render import names, network, server
 from halcyon.render.objects import Object
 
 
@@ -32,7 +32,8 @@ def then(view: View, spec: Spec) -> list[Object]:
         return []
     balanced = _balanced(view, spec)
     clients = mode.is_direct(spec) or own(view, kinds.SERVICE, names.headless(view.key.name)) is not None
-    made = [network.servers(view.subject, asked, balancers=balanced, clients=clients)]
+    ports = _download_ports(view, spec)
+    made = [network.servers(view.subject, asked, balancers=balanced, clients=clients, downloads=ports)]
     if balanced:
         made.append(network.balancers(view.subject, asked, operator_port=view.site.port))
     return made
@@ -44,6 +45,16 @@ def surplus(view: View, spec: Spec) -> list[tuple[Kind, str]]:
         return []
     around = (kinds.NETWORK_POLICY, names.network_policy(view.key.name, names.BALANCER))
     return [around] if own(view, *around) else []
+
+
+def _download_ports(view: View, spec: Spec) -> set[int]:
+    """Of what the spec asks for, and of what runs still: its pods may start anew."""
+    uri = spec.model.source.uri
+    found = [] if uri is None else [(uri.url, uri.endpoint)]
+    for slot in (names.SLOT_A, names.SLOT_B):
+        if (deployment := own(view, kinds.DEPLOYMENT, names.server(view.key.name, slot))) is not None:
+            found += server.downloads(deployment["spec"]["template"])
+    return {network.download_port(*where) for where in found}
 
 
 def _balanced(view: View, spec: Spec) -> bool:

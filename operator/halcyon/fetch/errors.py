@@ -2,6 +2,7 @@
 
     FetchError            FetchFailed          the machine: a disk that is full, a mount that is missing
     ├── SourceError       ModelSourceNotFound  the source has no such folder, no version folder, or a link leads nowhere
+    ├── StoreError        ModelStoreFailed     the object store or web server can't be reached, or says no
     ├── ConfigError       ModelConfigInvalid   config.pbtxt can't be read as a model configuration
     │   ├── UnknownFieldError                  it has a field or value that this version doesn't know
     │   └── BackendError                       the model runs by, or brings, what the site doesn't allow
@@ -43,6 +44,12 @@ class SourceError(FetchError):
     """The source doesn't hold the model."""
 
     reason = "ModelSourceNotFound"
+
+
+class StoreError(FetchError):
+    """The model can't be downloaded."""
+
+    reason = "ModelStoreFailed"
 
 
 class ConfigError(FetchError):

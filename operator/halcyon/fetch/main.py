@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from halcyon.api.overlay import Overlay, OverlayError
 from halcyon.api.sequences import REPORT, in_config
 from halcyon.fetch import backends, config, merge, repository, schema, source
 from halcyon.fetch.errors import DocumentError, FetchError, SourceError, UnknownFieldError
+
+if TYPE_CHECKING:
+    from halcyon.fetch.download import Remote
 
 _OVERLAY_LIMIT_BYTES = 1024 * 1024
 _TERMINATION_LOG = Path("/dev/termination-log")
@@ -30,7 +34,7 @@ class Request:
     """What to bring where."""
 
     source: Path
-    """Where the source is mounted."""
+    """Where the source is mounted, or is to be downloaded to."""
     path: str | None
     """Folder of the model inside it."""
     overlay: Path
@@ -39,6 +43,8 @@ class Request:
     """Where Triton looks for models."""
     backends: frozenset[str] | None = None
     """Those that the site allows; None: every one."""
+    remote: Remote | None = None
+    """What to download first; None: the source is mounted."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -75,6 +81,8 @@ def fetch(request: Request) -> Done:
         FetchError: where that can't be done; the repository has no new model then.
     """
     overlay = _overlay(request.overlay)
+    if request.remote is not None:
+        _download(request.remote, request.source)
     folder = source.read(request.source, request.path)
     _versions_exist(folder, overlay)
     content, done = _configuration(folder, overlay)
@@ -84,6 +92,25 @@ def fetch(request: Request) -> Done:
     versions = ", ".join(str(version) for version in folder.versions)
     said = f"{made}: {done}; links into {folder.path}: {len(folder.names)}; versions: {versions}"
     return Done(said, in_config(content.decode(errors="replace")))
+
+
+def _download(remote: Remote, folder: Path) -> None:
+    from halcyon.fetch.download import download  # noqa: PLC0415  # 16 MB, which a mounted model has no use for
+
+    begun = time.monotonic()
+    size = download(remote, folder, lambda line: print(f"{remote.url}: {line}", flush=True)) / 2**20  # noqa: T201
+    took_s = time.monotonic() - begun
+    print(f"{remote.url}: {size:.1f} MiB in {took_s:.1f} s ({size / max(took_s, 1e-3):.0f} MiB/s)", flush=True)  # noqa: T201
+
+
+def _remote(given: argparse.Namespace) -> Remote | None:
+    if given.url is None:
+        return None
+    from halcyon.fetch.download import Remote  # noqa: PLC0415  # see above
+
+    return Remote(
+        given.url, given.endpoint, given.region, given.sha256, given.limit_bytes, given.credentials, given.private
+    )
 
 
 def _overlay(path: Path) -> Overlay:
@@ -141,10 +168,18 @@ def _arguments(argv: Sequence[str]) -> tuple[Request, Path | None]:
     parser.add_argument("--overlay", type=Path, required=True, help="file with what the ModelDeployment adds")
     parser.add_argument("--repository", type=Path, required=True, help="folder in which Triton looks for models")
     parser.add_argument("--backends", help="the only ones that the site allows, with commas between them")
+    parser.add_argument("--url", help="what to download to --source: s3://BUCKET/FOLDER or https://HOST/PATH.tar.gz")
+    parser.add_argument("--endpoint", help="address of an S3 store that isn't AWS'")
+    parser.add_argument("--region", help="of the bucket; default: us-east-1")
+    parser.add_argument("--sha256", help="of the archive, in hexadecimal")
+    parser.add_argument("--limit-bytes", type=int, default=20 * 2**30, help="most to write; default: %(default)s")
+    parser.add_argument("--credentials", type=Path, help="folder with the Secret's keys as files")
+    parser.add_argument("--private", action="store_true", help="the server may be in a private network")
     parser.add_argument("--termination-log", type=Path, help="file for the reason of a failure")
     given = parser.parse_args(argv)
     allowed = None if given.backends is None else frozenset(filter(None, given.backends.split(",")))
-    return Request(given.source, given.path, given.overlay, given.repository, allowed), given.termination_log
+    request = Request(given.source, given.path, given.overlay, given.repository, allowed, _remote(given))
+    return request, given.termination_log
 
 
 def _fail(error: FetchError, log: Path | None) -> int:

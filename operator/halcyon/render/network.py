@@ -1,7 +1,7 @@
 """NetworkPolicies of a model: one around its servers, one around its balancers.
 
               from                                          to
-servers       its balancers; the operator; scrapers;        what the site says, else nothing: a model comes by a volume
+servers       its balancers; the operator; scrapers;        where its model is downloaded from; what the site says, else nothing
               clients, where no balancer is before them
 balancers     clients; scrapers                             its servers, the operator, the API server, DNS
 
@@ -11,25 +11,44 @@ Ports of pods are numbers: some network plugins don't know names. Probes come fr
 from __future__ import annotations
 
 from collections.abc import Iterable
+from ipaddress import ip_network
 from typing import Any
+from urllib.parse import urlsplit
 
+from halcyon.api.clouds import LINK_LOCAL, METADATA
 from halcyon.api.site_network import SiteNetwork
 from halcyon.render import names
 from halcyon.render.objects import Object, child
 from halcyon.render.site import Subject
 
-_DNS_PORT = 53
-_ANYWHERE = (
-    # But what a cloud tells a machine of itself.
-    {"ipBlock": {"cidr": "0.0.0.0/0", "except": ["169.254.0.0/16"]}},
-    {"ipBlock": {"cidr": "::/0", "except": ["fe80::/10", "fd00:ec2::254/128"]}},
-)
+_HTTP_PORT, _HTTPS_PORT, _DNS_PORT = 80, 443, 53
+_DNS: Object = {"ports": [{"port": _DNS_PORT, "protocol": protocol} for protocol in ("UDP", "TCP")]}
 
 
-def servers(subject: Subject, network: SiteNetwork, *, balancers: bool, clients: bool) -> Object:
+def _anywhere(network: str, version: int) -> Object:
+    """But what a cloud tells a machine of itself."""
+    told = [ip_network(text) for text in (*LINK_LOCAL, *METADATA)]
+    return {"ipBlock": {"cidr": network, "except": [str(one) for one in told if one.version == version]}}
+
+
+_ANYWHERE = (_anywhere("0.0.0.0/0", 4), _anywhere("::/0", 6))
+
+
+def download_port(url: str, endpoint: str | None) -> int:
+    """The port that a model is downloaded from."""
+    if url.startswith("s3://") and endpoint is None:
+        return _HTTPS_PORT
+    parts = urlsplit(endpoint or url)
+    return parts.port or (_HTTPS_PORT if parts.scheme == "https" else _HTTP_PORT)
+
+
+def servers(
+    subject: Subject, network: SiteNetwork, *, balancers: bool, clients: bool, downloads: Iterable[int] = ()
+) -> Object:
     """Around the servers.
 
-    `balancers`: there are some, or will be. `clients`: they are let in, since the Service leads to the servers.
+    `balancers`: there are some, or will be. `clients`: they are let in, since the Service leads to the servers. `downloads`: the ports that
+    their models are downloaded from.
     """
     mine = {"podSelector": {"matchLabels": names.selector(subject.name, names.BALANCER)}}
     ingress = [_from(network.operator, names.HTTP_PORT, names.METRICS_PORT)]
@@ -39,7 +58,10 @@ def servers(subject: Subject, network: SiteNetwork, *, balancers: bool, clients:
         ingress.append(_from(network.clients, names.HTTP_PORT, names.GRPC_PORT))
     if network.scrapers:
         ingress.append(_from(network.scrapers, names.METRICS_PORT))
-    return _policy(subject, names.SERVER, ingress, list(network.egress))
+    egress = list(network.egress)
+    if ports := sorted(set(downloads)):
+        egress += [_to(network.sources or _ANYWHERE, *ports), _DNS]
+    return _policy(subject, names.SERVER, ingress, egress)
 
 
 def balancers(subject: Subject, network: SiteNetwork, *, operator_port: int) -> Object:
@@ -52,7 +74,7 @@ def balancers(subject: Subject, network: SiteNetwork, *, operator_port: int) -> 
         _to([its_servers], names.HTTP_PORT, names.GRPC_PORT, names.METRICS_PORT),
         _to(network.operator, operator_port),
         _to(_ANYWHERE, *network.api_server_ports),
-        {"ports": [{"port": _DNS_PORT, "protocol": protocol} for protocol in ("UDP", "TCP")]},
+        _DNS,
     ]
     return _policy(subject, names.BALANCER, ingress, egress)
 

@@ -124,8 +124,11 @@ def render(
 def site_digest(site: Site) -> str:
     """Stands for the operator's version and what of the site is in a server's template: with the same, a spec is rendered the same."""
     parts: list[Any] = [site.version, site.operator_image, site.server_image, list(site.pull_secrets)]
-    if site.policy.models.backends is not None:
-        parts += [list(site.policy.models.backends), list(site.policy.exempt_namespaces)]
+    models, exempt = site.policy.models, list(site.policy.exempt_namespaces)
+    if models.backends is not None:
+        parts += [list(models.backends), exempt]
+    if models.urls is not None or models.endpoints is not None:
+        parts += ["sources", models.urls is not None, models.endpoints is not None, exempt]
     return names.digest(parts)
 
 

@@ -9,8 +9,8 @@ import math
 from typing import Any
 
 from halcyon.api.spec import Spec, mode
-from halcyon.api.spec.model import Source
-from halcyon.api.types import duration_s
+from halcyon.api.spec.model import Source, UriSource
+from halcyon.api.types import duration_s, quantity
 from halcyon.render import channels, names
 from halcyon.render.names import Slot
 from halcyon.render.objects import RESTRICTED, Object, child, placed, pod_security, pull_secrets
@@ -23,7 +23,12 @@ EXIT_MARGIN_S = 10
 """From Triton's own exit time-out until the kubelet's SIGKILL."""
 
 _CLOSED = "shared-memory,trace,logging"
-_REPOSITORY, _SOURCE, _OVERLAY = "/models", "/halcyon/source", "/halcyon/overlay"
+_REPOSITORY, _SOURCE, _OVERLAY, _CREDENTIALS = (
+    "/models",
+    "/halcyon/source",
+    "/halcyon/overlay",
+    "/halcyon/credentials",
+)
 
 
 def drain_s(spec: Spec) -> int:
@@ -60,6 +65,7 @@ def pod_template(
             {"name": "overlay", "configMap": {"name": overlay}},
             {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": runtime.shared_memory}},
             {"name": "tmp", "emptyDir": {}},
+            *_credentials(spec.model.source),
         ],
         "topologySpreadConstraints": [
             {
@@ -81,18 +87,57 @@ def _source_volume(source: Source, snapshot: str | None) -> Object:
     if source.config_map is not None:
         items = [{"key": item.key, "path": item.path} for item in source.config_map.items]
         return {"configMap": {"name": snapshot, "items": items}}
+    if source.uri is not None:
+        return {"emptyDir": {"sizeLimit": source.uri.size_limit}}
     if source.persistent_volume_claim is None:
         raise ValueError("a source without a kind can't have been accepted")
     claim = source.persistent_volume_claim.claim_name
     return {"persistentVolumeClaim": {"claimName": claim, "readOnly": True}}
 
 
+def _credentials(source: Source) -> list[Object]:
+    """The volume with what a download is signed with: the kubelet reads the Secret, and the fetcher alone mounts it."""
+    if source.uri is None or source.uri.secret_name is None:
+        return []
+    return [{"name": "credentials", "secret": {"secretName": source.uri.secret_name}}]
+
+
+def _download(uri: UriSource) -> list[str]:
+    given = {
+        "url": uri.url,
+        "endpoint": uri.endpoint,
+        "region": uri.region,
+        "path": uri.path,
+        "sha256": uri.sha256,
+        "credentials": _CREDENTIALS if uri.secret_name else None,
+        "limit-bytes": int(quantity(uri.size_limit)),
+    }
+    return [f"--{name}={value}" for name, value in given.items() if value is not None]
+
+
+def downloads(template: Object) -> list[tuple[str, str | None]]:
+    """Of a pod template: the URL that its model comes from, and the endpoint; empty where it isn't downloaded."""
+    given = dict(
+        argument.removeprefix("--").partition("=")[::2]
+        for container in template["spec"].get("initContainers", ())
+        for argument in container.get("args", ())
+        if argument.startswith(("--url=", "--endpoint="))
+    )
+    return [(given["url"], given.get("endpoint"))] if "url" in given else []
+
+
 def _fetch(subject: Subject, source: Source, site: Site) -> Object:
     args = ["fetch", f"--source={_SOURCE}", f"--overlay={_OVERLAY}/overlay.json", f"--repository={_REPOSITORY}"]
     if source.persistent_volume_claim is not None and source.persistent_volume_claim.path is not None:
         args.append(f"--path={source.persistent_volume_claim.path}")
-    allowed = site.policy.models.backends
-    if allowed is not None and subject.namespace not in site.policy.exempt_namespaces:
+    models, exempt = site.policy.models, subject.namespace in site.policy.exempt_namespaces
+    if source.uri is not None:
+        args += _download(source.uri)
+        # What the site has listed, and so what was accepted, it has vouched for.
+        listed = models.urls if source.uri.endpoint is None else models.endpoints
+        args += ["--private"] if exempt or listed is not None else []
+    allowed = models.backends
+    if allowed is not None and not exempt:
         args.append(f"--backends={','.join(allowed)}")
     return {
         "name": "fetch",
@@ -102,8 +147,9 @@ def _fetch(subject: Subject, source: Source, site: Site) -> Object:
         "securityContext": RESTRICTED,
         "volumeMounts": [
             {"name": "models", "mountPath": _REPOSITORY},
-            {"name": "source", "mountPath": _SOURCE, "readOnly": True},
+            {"name": "source", "mountPath": _SOURCE, **({} if source.uri else {"readOnly": True})},
             {"name": "overlay", "mountPath": _OVERLAY, "readOnly": True},
+            *({"name": volume["name"], "mountPath": _CREDENTIALS, "readOnly": True} for volume in _credentials(source)),
         ],
     }
 

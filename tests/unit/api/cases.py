@@ -77,7 +77,7 @@ RULES: list[tuple[str, Any, str]] = [
         "model.source",
         {},
         (
-            "spec.model.source needs exactly one of configMap, persistentVolumeClaim; for example "
+            "spec.model.source needs exactly one of configMap, persistentVolumeClaim, uri; for example "
             "source: {persistentVolumeClaim: {claimName: models, path: resnet50}}"
         ),
     ),
@@ -85,7 +85,7 @@ RULES: list[tuple[str, Any, str]] = [
         "model.source",
         PVC | CONFIG_MAP,
         (
-            "spec.model.source needs exactly one of configMap, persistentVolumeClaim; for example "
+            "spec.model.source needs exactly one of configMap, persistentVolumeClaim, uri; for example "
             "source: {persistentVolumeClaim: {claimName: models, path: resnet50}}"
         ),
     ),

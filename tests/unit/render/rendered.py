@@ -57,7 +57,10 @@ def children(spec: Spec, subject: Subject = SUBJECT, site: Site = SITE, *, toler
         objects.append(scaler.hpa(subject, spec, tolerance=tolerance))
     if site.network is not None:
         balanced = not mode.is_direct(spec)
-        objects.append(network.servers(subject, site.network, balancers=balanced, clients=not balanced))
+        ports = [network.download_port(*where) for where in server.downloads(made.template)]
+        objects.append(
+            network.servers(subject, site.network, balancers=balanced, clients=not balanced, downloads=ports)
+        )
         objects += [network.balancers(subject, site.network, operator_port=site.port)] if balanced else []
     return objects
 

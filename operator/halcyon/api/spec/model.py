@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, StringConstraints
 
 from halcyon.api.spec.base import Documented, exactly_one
-from halcyon.api.types import DnsName, Key, ListMap, ListSet, ModelName, RelativePath
+from halcyon.api.types import HOST, DnsName, Key, ListMap, ListSet, ModelName, RelativePath, Rule, quantity_field
 
 
 class ConfigMapItem(Documented):
@@ -38,6 +38,57 @@ class PersistentVolumeClaimSource(Documented):
     root where it is left out."""
 
 
+_BUCKET = "[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"
+_SEGMENT = "[A-Za-z0-9_][A-Za-z0-9_.=+-]*"
+_ARCHIVE = r"\.(tar|tar\.gz|tgz)"
+_URL = rf"^(s3://{_BUCKET}(/{_SEGMENT})*|https?://{HOST}(/{_SEGMENT})*/{_SEGMENT}{_ARCHIVE})$"
+
+
+class UriSource(Documented):
+    """A model that each server pod downloads when it starts: a folder of a bucket, or an archive on a web server."""
+
+    url: Annotated[str, StringConstraints(pattern=_URL, min_length=1, max_length=1024)]
+    """`s3://BUCKET/FOLDER`: the folder that holds `config.pbtxt` and the version folders, in a store that speaks the S3 protocol (AWS, MinIO,
+    Ceph, and Google's by `endpoint: https://storage.googleapis.com`). `https://HOST/PATH.tar.gz`: an archive (.tar, .tar.gz, .tgz) of such a
+    folder. `http://` needs `sha256`. No user, password or query stands in it: credentials belong into a Secret."""
+    secret_name: DnsName | None = None
+    """Name of a Secret of the same namespace, which the kubelet mounts for the download alone. Its keys, each optional: `AWS_ACCESS_KEY_ID`,
+    `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`; `authorization`, the value of that header for a web server (`Bearer ...`); `ca.crt`, PEM, further
+    authorities that the server's certificate may come from. Left out: nothing is signed."""
+    endpoint: Annotated[str, StringConstraints(pattern=rf"^https?://{HOST}$", min_length=1, max_length=262)] | None = (
+        None
+    )
+    """Address of an S3 store that isn't AWS', for example `https://minio.storage.svc:9000`."""
+    region: Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{1,64}$", max_length=64)] | None = None
+    """Region of an S3 bucket; `us-east-1` where it is left out."""
+    path: RelativePath | None = None
+    """Folder of the model inside the archive; the archive's root where it is left out."""
+    sha256: Annotated[str, StringConstraints(pattern=r"^[a-f0-9]{64}$", max_length=64)] | None = None
+    """Digest of the archive, in hexadecimal: anything else is refused."""
+    size_limit: quantity_field("1Mi", "2Ti") = "20Gi"  # type: ignore[valid-type]
+    """Most that the model may take of the node's disk, unpacked. It counts as the pod's ephemeral storage."""
+
+    rules: ClassVar = (
+        Rule(
+            cel="self.url.startsWith('s3://') || !(has(self.endpoint) || has(self.region))",
+            check=lambda m: m.url.startswith("s3://") or not (m.endpoint or m.region),
+            message="spec.model.source.uri: endpoint and region go with s3:// alone, and url is {url}; leave them out",
+        ),
+        Rule(
+            cel="!self.url.startsWith('s3://') || !(has(self.path) || has(self.sha256))",
+            check=lambda m: not m.url.startswith("s3://") or not (m.path or m.sha256),
+            message="spec.model.source.uri: path and sha256 go with an archive, and url is {url}; write the folder into url, for example "
+            "s3://models/vision/resnet50",
+        ),
+        Rule(
+            cel="!self.url.startsWith('http://') || has(self.sha256)",
+            check=lambda m: not m.url.startswith("http://") or m.sha256 is not None,
+            message="spec.model.source.uri.url is {url}, and over http:// anybody on the way may change what comes; say sha256 (64 "
+            "hexadecimal digits, by sha256sum), or use https://",
+        ),
+    )
+
+
 class Source(Documented):
     """Where the model comes from: exactly one of the kinds."""
 
@@ -45,11 +96,15 @@ class Source(Documented):
     """Small models, from a ConfigMap. Its content is part of the revision: a change rolls the servers."""
     persistent_volume_claim: PersistentVolumeClaimSource | None = None
     """Models on a shared or pre-filled volume."""
+    uri: UriSource | None = None
+    """Models in an object store or on a web server. What lies there is looked at when a pod starts: name each version's own folder or archive, or
+    give its `sha256`, so that all pods have the same."""
 
     rules: ClassVar = (
         exactly_one(
             "configMap",
             "persistentVolumeClaim",
+            "uri",
             where="spec.model.source",
             good="source: {persistentVolumeClaim: {claimName: models, path: resnet50}}",
         ),
@@ -120,7 +175,7 @@ class ModelSpec(Documented):
     source: Source
     """Where the model comes from."""
     revision: Annotated[str, Field(max_length=63)] | None = None
-    """Free text. A change rolls the servers: the way to say that the content of a volume has changed."""
+    """Free text. A change rolls the servers: the way to say that the content of a volume or a bucket has changed."""
     versions: Versions | None = None
     """Which version folders are served; Triton's default (the highest) or the model's own policy where it is left out."""
     backend: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,62}$", max_length=63)] | None = None

@@ -1,0 +1,295 @@
+"""Brings a model from an object store or a web server into an empty folder.
+
+obstore (the Rust crate object_store, by Python bindings) speaks the protocols; every connection goes through `door`. A folder of a bucket
+comes in parts, several at a time, each asked for with the ETag that the listing had, so that nothing is put together from two versions. An
+archive is unpacked as it arrives.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import IO, Any, cast
+from urllib.parse import urlsplit
+
+import obstore
+from obstore import exceptions
+from obstore.store import HTTPStore, S3Store
+
+from halcyon.fetch.door import Address, Door, is_open
+from halcyon.fetch.errors import SourceError, StoreError
+from halcyon.fetch.unpack import MOST_FILES, inside, refuse_larger, unpack
+
+_AT_ONCE = 8
+"""Parts under way. With their size it bounds the memory: the container has 256 MiB."""
+_PART_BYTES = 8 * 1024 * 1024
+_TOLD_EVERY_S = 10.0
+_CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "authorization", "ca.crt")
+_NO = "403 Forbidden"
+_SHOWN = 400
+"""Characters of what a library says."""
+
+
+@dataclass(frozen=True)
+class Remote:
+    """What to download, as `spec.model.source.uri` has it."""
+
+    url: str
+    endpoint: str | None = None
+    region: str | None = None
+    sha256: str | None = None
+    """Of an archive."""
+    limit_bytes: int = 20 * 2**30
+    """Most that may be written."""
+    credentials: Path | None = None
+    """Folder with a file for each key of the Secret."""
+    private: bool = False
+    """The site has named this server, so it may be in a private network."""
+
+    @property
+    def server(self) -> str:
+        """Address of the host that is asked."""
+        if not self.url.startswith("s3://"):
+            return self.url
+        return self.endpoint or f"https://s3.{self._region}.amazonaws.com"
+
+    @property
+    def _region(self) -> str:
+        return self.region or "us-east-1"
+
+
+def download(
+    remote: Remote, folder: Path, say: Callable[[str], None], allows: Callable[[Address], bool] | None = None
+) -> int:
+    """Fill the folder, whatever an earlier attempt left there; gives the bytes written.
+
+    Args:
+        remote: what to bring.
+        folder: is there and may be written to.
+        say: takes a line on the progress, now and then.
+        allows: to which addresses a connection may go; by default what `is_open` says.
+
+    Raises:
+        SourceError: there is no such model, it is too large, or it isn't the one that `sha256` names.
+        StoreError: the store can't be reached, or says no.
+    """
+    _empty(folder)
+    secrets = _read(remote.credentials)
+    door = Door(remote.server, allows or partial(is_open, private=remote.private))
+    with door.opened() as proxy:
+        try:
+            if remote.url.startswith("s3://"):
+                return _bucket(_s3(remote, secrets, proxy), remote, folder, say)
+            return _archive(remote, secrets, proxy, folder)
+        # The latter stands for the library's own NotFoundError.
+        except (exceptions.BaseError, FileNotFoundError) as error:
+            raise _told(error, remote, secrets, door.refused) from error
+
+
+def _empty(folder: Path) -> None:
+    for entry in folder.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+
+
+def _read(folder: Path | None) -> dict[str, str]:
+    if folder is None:
+        return {}
+    return {name: (folder / name).read_text().strip() for name in _CREDENTIALS if (folder / name).is_file()}
+
+
+def _options(remote: Remote, secrets: Mapping[str, str], proxy: str) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        "proxy_url": proxy,
+        "allow_http": remote.server.startswith("http://"),
+        "connect_timeout": "10s",
+        # From byte to byte: how long all of it takes is the model's size, and the start's own limit holds.
+        "read_timeout": "30s",
+        "timeout": "1d",
+    }
+    if "ca.crt" in secrets:
+        options["root_certificate"] = secrets["ca.crt"]
+    return options
+
+
+_RETRIES: dict[str, Any] = {"max_retries": 4, "retry_timeout": timedelta(minutes=2)}
+
+
+def _s3(remote: Remote, secrets: Mapping[str, str], proxy: str) -> S3Store:
+    signed = "AWS_ACCESS_KEY_ID" in secrets and "AWS_SECRET_ACCESS_KEY" in secrets
+    config: dict[str, Any] = {"region": remote.region or "us-east-1", "endpoint": remote.server}
+    # Unsigned is said: else the library would ask the cloud's metadata who the node is.
+    config |= {"access_key_id": secrets["AWS_ACCESS_KEY_ID"], "secret_access_key": secrets["AWS_SECRET_ACCESS_KEY"]} if signed else {"skip_signature": True}  # fmt: skip
+    if signed and "AWS_SESSION_TOKEN" in secrets:
+        config["session_token"] = secrets["AWS_SESSION_TOKEN"]
+    bucket = urlsplit(remote.url).netloc
+    return S3Store(
+        bucket,
+        config=cast("Any", config),
+        client_options=cast("Any", _options(remote, secrets, proxy)),
+        retry_config=cast("Any", _RETRIES),
+    )
+
+
+@dataclass(frozen=True)
+class _Part:
+    path: str
+    """Of the object."""
+    file: Path
+    begin: int
+    end: int
+    etag: str | None
+
+
+def _bucket(store: S3Store, remote: Remote, folder: Path, say: Callable[[str], None]) -> int:
+    prefix = urlsplit(remote.url).path.strip("/")
+    parts, total = _laid_out(store, prefix, remote, folder)
+    done, told = 0, time.monotonic()
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        left: set[Future[int]] = {pool.submit(_bring, store, part) for part in parts}
+        try:
+            while left:
+                finished, left = wait(left, timeout=1, return_when=FIRST_EXCEPTION)
+                done += sum(future.result() for future in finished)
+                if time.monotonic() - told >= _TOLD_EVERY_S:
+                    told = time.monotonic()
+                    say(f"{done / 2**20:.0f} of {total / 2**20:.0f} MiB")
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return total
+
+
+def _laid_out(store: S3Store, prefix: str, remote: Remote, folder: Path) -> tuple[list[_Part], int]:
+    """Make the files, empty and of their size; gives what is to go into them, and all their bytes."""
+    parts: list[_Part] = []
+    total = count = 0
+    for found in (meta for chunk in obstore.list(store, prefix=prefix or None) for meta in chunk):
+        path, size = found["path"], found["size"]
+        if path == prefix:
+            continue  # an object of the folder's own name, which some tools make
+        count += 1
+        total += size
+        if count > MOST_FILES:
+            raise SourceError(f"{remote.url} has more than {MOST_FILES} objects; name the model's own folder")
+        refuse_larger(total, remote.limit_bytes)
+        file = folder / inside(path.removeprefix(f"{prefix}/") if prefix else path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("wb") as made:
+            made.truncate(size)
+        parts += [
+            _Part(path, file, begin, min(begin + _PART_BYTES, size), found["e_tag"])
+            for begin in range(0, size, _PART_BYTES)
+        ]
+    if not count:
+        raise SourceError(f"{remote.url} holds nothing; a model's folder has for example {remote.url}/1/model.onnx")
+    return parts, total
+
+
+def _bring(store: S3Store, part: _Part) -> int:
+    options: Any = {"range": (part.begin, part.end), "if_match": part.etag}
+    content = obstore.get(store, part.path, options=options).bytes()
+    with part.file.open("r+b", buffering=0) as file:
+        written, view = 0, memoryview(content)
+        while written < len(view):
+            written += os.pwrite(file.fileno(), view[written:], part.begin + written)
+    if written != part.end - part.begin:
+        raise StoreError(f"{part.path} came short: {written} bytes of {part.end - part.begin}; it is tried again")
+    return written
+
+
+def _archive(remote: Remote, secrets: Mapping[str, str], proxy: str, folder: Path) -> int:
+    parts = urlsplit(remote.url)
+    options = _options(remote, secrets, proxy)
+    if "authorization" in secrets:
+        options["default_headers"] = {"authorization": secrets["authorization"]}
+    store = HTTPStore(
+        f"{parts.scheme}://{parts.netloc}",
+        client_options=cast("Any", options),
+        retry_config=cast("Any", _RETRIES),
+    )
+    stream = _Stream(obstore.get(store, parts.path.lstrip("/")).stream(min_chunk_size=1024 * 1024))
+    written = unpack(cast("IO[bytes]", stream), folder, limit_bytes=remote.limit_bytes)
+    digest = stream.digest()
+    if remote.sha256 is not None and digest != remote.sha256:
+        _empty(folder)
+        raise SourceError(
+            f"{remote.url} has the SHA-256 {digest}, and spec.model.source.uri.sha256 is {remote.sha256}: it is another archive"
+        )
+    return written
+
+
+class _Stream(io.RawIOBase):
+    """What arrives, as a file that is read once, and its digest."""
+
+    def __init__(self, chunks: Any) -> None:
+        self._chunks: Iterator[Any] = iter(chunks)
+        self._held = b""
+        self._seen = hashlib.sha256()
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """As a file's: fewer bytes than asked for only at the end."""
+        pieces, length = [self._held], len(self._held)
+        while size < 0 or length < size:
+            chunk = bytes(next(self._chunks, b""))
+            if not chunk:
+                break
+            self._seen.update(chunk)
+            pieces.append(chunk)
+            length += len(chunk)
+        content = b"".join(pieces)
+        if size < 0:
+            size = len(content)
+        self._held = content[size:]
+        return content[:size]
+
+    def digest(self) -> str:
+        """SHA-256 of everything, in hexadecimal: what the reader had no use for, too."""
+        while chunk := bytes(next(self._chunks, b"")):
+            self._seen.update(chunk)
+        return self._seen.hexdigest()
+
+
+def _told(error: Exception, remote: Remote, secrets: Mapping[str, str], refused: str) -> Exception:
+    """The error as the model's owner is to read it, without anything of the Secret."""
+    if refused:
+        return StoreError(f"{remote.url}: {refused}")
+    if isinstance(error, exceptions.NotFoundError | FileNotFoundError):
+        return SourceError(f"{remote.url} isn't there")
+    said = " ".join(str(error).partition("Debug source:")[0].split())
+    for secret in secrets.values():
+        said = said.replace(secret, "***")
+    # Of a listing the library gives no kind of error, only the server's answer.
+    denied = isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError)
+    if found := re.search(r"<Message>(.*?)</Message>", said):
+        denied, said = denied or _NO in said, found[1]
+    if untrusted := re.search(r"InvalidCertificate\(\s*(\w+)", str(error)):
+        return StoreError(
+            f"{remote.url}: the server's certificate isn't trusted ({untrusted[1]}); of an authority of your own, put the certificate into the "
+            "key ca.crt of the Secret that spec.model.source.uri.secretName names"
+        )
+    if denied:
+        needed = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" if remote.url.startswith("s3://") else "authorization"
+        return StoreError(
+            f"{remote.url}: the store says no; spec.model.source.uri.secretName names a Secret with {needed} that may read it: {said[:_SHOWN]}"
+        )
+    if isinstance(error, exceptions.PreconditionError):
+        return StoreError(
+            f"{remote.url} was changed while it was downloaded; put each version into a folder of its own"
+        )
+    return StoreError(f"{remote.url}: {said[:_SHOWN]}")

@@ -1,0 +1,68 @@
+"""An archive of a model, unpacked as it arrives: files and folders, nothing that leads elsewhere, and no more than the limit."""
+
+from __future__ import annotations
+
+import shutil
+import tarfile
+from pathlib import Path
+from typing import IO
+
+from halcyon.fetch.errors import SourceError
+
+MOST_FILES = 100_000
+_COPY_BYTES = 1024 * 1024
+
+
+def unpack(stream: IO[bytes], folder: Path, *, limit_bytes: int) -> int:
+    """Write a tar archive's files below `folder`; the compression is told by its first bytes. Gives the bytes written.
+
+    Raises:
+        SourceError: it is no archive, holds a link or a device, leads out of the folder, or is larger than the limit.
+    """
+    written = 0
+    try:
+        with tarfile.open(fileobj=stream, mode="r|*") as archive:
+            for number, member in enumerate(archive, start=1):
+                if number > MOST_FILES:
+                    raise SourceError(f"the archive has more than {MOST_FILES} entries; is it a model's?")
+                if member.isdir():
+                    continue
+                if not member.isreg():
+                    raise SourceError(
+                        f"{member.name} in the archive is a link or a device, and an archive of a model holds files and folders only; "
+                        "pack it with tar --dereference --hard-dereference"
+                    )
+                written += member.size
+                refuse_larger(written, limit_bytes)
+                target = folder / inside(member.name)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                content = archive.extractfile(member)
+                assert content is not None  # noqa: S101  # it is a regular file
+                with target.open("wb") as file:
+                    shutil.copyfileobj(content, file, _COPY_BYTES)
+    except (tarfile.TarError, EOFError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise SourceError(f"what came is no whole tar archive: {error}; pack it with tar -czf model.tar.gz") from error
+    return written
+
+
+def inside(name: str) -> Path:
+    """A name from elsewhere as a path below a folder.
+
+    Raises:
+        SourceError: it would lead out of the folder.
+    """
+    parts = [part for part in name.split("/") if part not in {"", "."}]
+    if name.startswith("/") or not parts or ".." in parts or "\0" in name:
+        raise SourceError(f"the name {name!r} leads out of the model's folder; names are like 1/model.onnx")
+    return Path(*parts)
+
+
+def refuse_larger(size_bytes: int, limit_bytes: int) -> None:
+    """Return if the size is within the limit; else raise a SourceError that names both."""
+    if size_bytes > limit_bytes:
+        raise SourceError(
+            f"the model has {size_bytes / 2**30:.1f} GiB or more, and spec.model.source.uri.sizeLimit is {limit_bytes / 2**30:.1f} GiB; "
+            "raise it, for example sizeLimit: 100Gi, or take a folder with fewer versions"
+        )
