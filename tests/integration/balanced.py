@@ -171,6 +171,19 @@ class Process:
         return (await self.probe(path))[0] == status
 
 
+@dataclass(frozen=True)
+class RealApi:
+    """An API server that is none of ours to start."""
+
+    host: str
+    port: int
+    ca: str
+    """PEM."""
+    namespace: str
+    put: Callable[[str], None]
+    """Makes the ConfigMap with this plan."""
+
+
 @contextlib.asynccontextmanager
 async def agent(
     balanced: Balanced,
@@ -180,29 +193,34 @@ async def agent(
     plan: BalancerPlan = PLAN,
     stop_within_s: float = 30.0,
     secured_by: Secrets | None = None,
+    real: RealApi | None = None,
 ) -> AsyncIterator[Process]:
     secrets = tmp_path / "secrets"
     (secrets / "kubernetes.io/serviceaccount").mkdir(parents=True)
     (secrets / "halcyon").mkdir()
     tls, api_ca = certificate(tmp_path, name="kubernetes")
     (secrets / "kubernetes.io/serviceaccount/token").write_text("api-token\n")
-    (secrets / "kubernetes.io/serviceaccount/ca.crt").write_text(api_ca)
+    (secrets / "kubernetes.io/serviceaccount/ca.crt").write_text(real.ca if real else api_ca)
     (secrets / "halcyon/token").write_text("collector-token\n")
     api = await StandIn().start(tls=tls)
     tls, collector_ca = certificate(tmp_path, name="halcyon.halcyon-system.svc")
     collector = await StandIn().start(tls=tls)
     plan = replace(plan, collector=Collector("127.0.0.1", collector.port, "halcyon.halcyon-system.svc", collector_ca))
-    api.put(CONFIG_MAPS, "m-balancer", {"data": {"plan.json": plan.to_json()}})
+    if real is None:
+        api.put(CONFIG_MAPS, "m-balancer", {"data": {"plan.json": plan.to_json()}})
+    else:
+        real.put(plan.to_json())
     [port] = free_ports(1)
     ports = balanced.haproxy.ports
     code = (
         "from pathlib import Path; from halcyon.balancer.settings import Settings; "
         "from halcyon.balancer.haproxy_config import Ports; from halcyon.balancer.main import run_agent; "
         "from halcyon.balancer.secret_files import Secrets; "
-        f"raise SystemExit(run_agent(Settings('default', 'm-balancer', 'm-balancer-x', Path({str(balanced.haproxy.directory)!r}), "
+        f"raise SystemExit(run_agent(Settings({(real.namespace if real else 'default')!r}, 'm-balancer', 'm-balancer-x', Path({str(balanced.haproxy.directory)!r}), "
         f"{port}, {ports!r}, {metrics_port}, Path({str(secrets)!r}), '127.0.0.1', {stop_within_s}, {secured_by!r})))"
     )
-    env = {**os.environ, "KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(api.port)}
+    host, api_port = (real.host, real.port) if real else ("127.0.0.1", api.port)
+    env = {**os.environ, "KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": str(api_port)}
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, env=env)
     made = Process(api, [collector], process, port)
     try:

@@ -41,7 +41,7 @@ NOT_DRIVEN = {
     ("models", "apps", "controllerrevisions", "delete"): "of an eleventh revision",
     **{
         ("models", "discovery.k8s.io", "endpointslices", verb): "held to be granted to agents"
-        for verb in ("get", "list", "watch")
+        for verb in ("list", "watch")
     },
     **{
         ("models", "gateway.networking.k8s.io", routes, verb): "where the Gateway API is, and a model names a Gateway"

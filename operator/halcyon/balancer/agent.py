@@ -17,7 +17,7 @@ from halcyon.api.plan import PLAN_KEY, BalancerPlan, PlanError
 from halcyon.balancer import dead_backend, endpoints, exposition, probes, sensor
 from halcyon.balancer.dead_backend import Outcomes
 from halcyon.balancer.haproxy_config import STOPPING, ConfigError
-from halcyon.balancer.kube import Access, Watch
+from halcyon.balancer.kube import Access, KubeError, Watch
 from halcyon.balancer.log import log
 from halcyon.balancer.pacing import Pacing
 from halcyon.balancer.pilot import Pilot
@@ -27,7 +27,7 @@ from halcyon.balancer.triton import TritonClient
 from halcyon.balancer.uplink import Uplink
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     from halcyon.api.plan import Collector
@@ -46,6 +46,8 @@ URGENT_S = 1.0
 LOOK_S = 1.0
 SUSPECT_LOOK_S = 0.5
 _ANSWER_S = 5.0
+REFUSED_S = 10.0
+"""Without a plan or endpoints, and with a right missing, for so long: the agent ends, and its pod's status has the reason."""
 
 
 class Agent:
@@ -73,15 +75,20 @@ class Agent:
         self._told_at = float("-inf")
         self._plan_errors = 0
         self._leaving_until = float("-inf")
+        self._refusals: dict[str, str] = {}
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Work until `stop` is set."""
+        """Work until `stop` is set.
+
+        Raises:
+            KubeError: the API server lets this agent read nothing to begin with.
+        """
         server = await probes.serve(self, host=self._settings.host, port=self._settings.port)
         self._read_copy()
         connector = aiohttp.TCPConnector(limit=sensor.MOST_AT_ONCE + 4, keepalive_timeout=30, use_dns_cache=False)
         try:
             async with aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session:
-                loops = [self._watch_plan(session), self._by_plan(session), self._turns(), _until(stop)]
+                loops = [self._watch_plan(session), self._by_plan(session), self._turns(), self._rights(), _until(stop)]
                 tasks = [asyncio.ensure_future(loop) for loop in loops]
                 try:
                     await _first(tasks)
@@ -101,7 +108,7 @@ class Agent:
 
     def healthy(self) -> str | None:
         """HAProxy may start as soon as there is a configuration."""
-        return None if self._pilot.written else "no plan yet"
+        return None if self._pilot.written else "; ".join(["no plan yet", *self._refusals.values()])
 
     def ready(self) -> str | None:
         """Ready takes a HAProxy that answers and runs a plan, and endpoints: from the API server, or those of a former agent."""
@@ -112,8 +119,13 @@ class Agent:
         if not self._pilot.answered_within(_ANSWER_S):
             return "HAProxy does not answer"
         if self._endpoints is None and not self._took_over:
-            return "EndpointSlices are not known yet"
+            return "; ".join(["EndpointSlices are not known yet", *self._refusals.values()])
         return None
+
+    @property
+    def _trouble(self) -> str:
+        """What this balancer can't do, in sentences; empty where it can do all."""
+        return "; ".join(filter(None, [self._pilot.trouble, *self._refusals.values()]))
 
     def metrics(self) -> str:
         """The page of `exposition`; HAProxy has its own exporter."""
@@ -126,7 +138,7 @@ class Agent:
                 unplaced=len(self._pilot.unplaced),
                 reloads=self._pilot.reloads,
                 plan_errors=self._plan_errors,
-                in_trouble=bool(self._pilot.trouble),
+                in_trouble=bool(self._trouble),
                 expires=self._pilot.expires,
                 uplinks=self._uplink.connected if self._uplink else 0,
                 process=exposition.process(),
@@ -171,7 +183,31 @@ class Agent:
             params={"fieldSelector": f"metadata.name={self._settings.plan}"},
             project=lambda item: (item.get("data") or {}).get(PLAN_KEY),
             on_change=take,
+            on_refusal=self._hear("the plan"),
         ).run()
+
+    def _hear(self, what: str) -> Callable[[str], None]:
+        """Takes the words with which the API server doesn't let us read `what`, or nothing."""
+
+        def hear(text: str) -> None:
+            self._refusals.pop(what, None)
+            if text:
+                self._refusals[what] = f"{what} can't be read: {text}; Role {self._settings.plan} is to grant it"
+            self._wake.set()
+
+        return hear
+
+    async def _rights(self) -> None:
+        """Fail where nothing can be read to begin with; what is known already goes on."""
+        clock = asyncio.get_running_loop().time
+        since = clock()
+        while True:
+            knows = self._plan is not None and (self._endpoints is not None or self._took_over)
+            if knows or not self._refusals:
+                since = clock()
+            elif clock() - since > REFUSED_S:
+                raise KubeError("; ".join(self._refusals.values()))
+            await asyncio.sleep(1)
 
     def _read_copy(self) -> None:
         # A container that restarts while the API server is away still finds its plan.
@@ -235,6 +271,7 @@ class Agent:
             params={"labelSelector": f"{endpoints.SERVICE_LABEL} in ({','.join(sorted(services))})"},
             project=lambda item: endpoints.of_slice(item, slots=services),
             on_change=take,
+            on_refusal=self._hear("endpoints"),
         ).run()
 
     async def _report(self, collector: Collector) -> None:
@@ -328,7 +365,7 @@ class Agent:
             endpoints=self._endpoints,
             sightings=self._sightings,
             maintenance=self._maintenance,
-            trouble=self._pilot.trouble,
+            trouble=self._trouble,
         )
         self._uplink.offer(record, urgent=urgent)
 

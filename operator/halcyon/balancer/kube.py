@@ -39,10 +39,15 @@ _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 15.0
 _STEADY_S = 10.0
 _LONGEST_LINE = 4 * 2**20
+_SAID_BYTES = 1000
 
 
 class KubeError(OSError):
     """The API server is away or refuses; the text names the request and the answer."""
+
+
+class Refused(KubeError):  # noqa: N818 - what it is, as in the condition
+    """The API server says that a right is missing; the text is its own."""
 
 
 class _Gone(Exception):  # noqa: N818 - a turn of the loop, no error
@@ -96,6 +101,7 @@ class Watch(Generic[_T]):
         params: Mapping[str, str],
         project: Callable[[Mapping[str, Any]], _T],
         on_change: Callable[[Mapping[str, _T]], None],
+        on_refusal: Callable[[str], None] = lambda _: None,
         silence_s: float = SILENCE_S,
         first_pause_s: float = _FIRST_PAUSE_S,
     ) -> None:
@@ -108,6 +114,7 @@ class Watch(Generic[_T]):
             params: selectors.
             project: what to keep of one object. It must not raise.
             on_change: called with everything that is kept, by name, after the list and after each change.
+            on_refusal: called with the API server's words when it says that a right is missing, and with nothing when it answers again.
             silence_s: after so many seconds without a byte a stream counts as dead.
             first_pause_s: after the first failure; each further one doubles it.
         """
@@ -117,23 +124,22 @@ class Watch(Generic[_T]):
         self._params = dict(params)
         self._project = project
         self._on_change = on_change
+        self._on_refusal = on_refusal
         self._silence_s = silence_s
         self._first_pause_s = first_pause_s
         self._kept: dict[str, _T] = {}
+        self._told = False
+        self._refusals: dict[str, str] = {}
         self._tls: tuple[float, ssl.SSLContext | bool] | None = None
 
     async def run(self) -> None:
         """Follow until cancelled."""
         version: str | None = None
         pause_s = 0.0
-        told = False
         while True:
             try:
                 if version is None:
                     version = await self._list()
-                if told:
-                    log("info", "the API server answers again", path=self._path)
-                    told = False
                 began = asyncio.get_running_loop().time()
                 version, some = await self._watch(version)
                 # A watch that ends at once each time must not become a busy loop.
@@ -142,24 +148,39 @@ class Watch(Generic[_T]):
             except _Gone:
                 version = None
                 pause_s = self._longer(pause_s)
+            except Refused as error:
+                # Who may not watch lists again and again: late is better than not at all.
+                version = None
+                pause_s = self._longer(pause_s)
+                self._tell("the API server says no; what is known stays", error)
             except (KubeError, aiohttp.ClientError, OSError) as error:
                 pause_s = self._longer(pause_s)
-                # Once per outage: the lines of an agent are few.
-                if not told:
-                    log(
-                        "warning",
-                        "the API server does not answer; what is known stays",
-                        path=self._path,
-                        error=str(error),
-                    )
-                    told = True
+                self._tell("the API server does not answer; what is known stays", error)
             if pause_s:
                 await asyncio.sleep(random.uniform(pause_s / 2, pause_s))  # noqa: S311 - spreads load, keeps no secret
+
+    def _tell(self, what: str, error: Exception) -> None:
+        """Once per outage: the lines of an agent are few."""
+        if not self._told:
+            log("warning", what, path=self._path, error=str(error))
+            self._told = True
+
+    def _answered(self, verb: str) -> None:
+        if self._refusals.pop(verb, None) is not None:
+            self._on_refusal("; ".join(self._refusals.values()))
+        if self._told and not self._refusals:
+            log("info", "the API server answers again", path=self._path)
+            self._told = False
+
+    def _refuse(self, verb: str, text: str) -> None:
+        if self._refusals.get(verb) != text:
+            self._refusals[verb] = text
+            self._on_refusal("; ".join(self._refusals.values()))
 
     async def _list(self) -> str:
         timeout = aiohttp.ClientTimeout(total=REQUEST_S)
         async with self._get(self._params, timeout) as response:
-            await self._check(response)
+            await self._check(response, "list")
             document = _load(await response.read())
         self._kept = {item["metadata"]["name"]: self._project(item) for item in document.get("items") or ()}
         self._on_change(self._kept)
@@ -177,7 +198,7 @@ class Watch(Generic[_T]):
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=REQUEST_S, sock_read=self._silence_s)
         try:
             async with self._get(params, timeout) as response:
-                await self._check(response)
+                await self._check(response, "watch")
                 buffer = bytearray()
                 async for chunk in response.content.iter_any():
                     buffer += chunk
@@ -230,12 +251,26 @@ class Watch(Generic[_T]):
     def _longer(self, pause_s: float) -> float:
         return min(max(2 * pause_s, self._first_pause_s), _LONGEST_PAUSE_S)
 
-    async def _check(self, response: aiohttp.ClientResponse) -> None:
+    async def _check(self, response: aiohttp.ClientResponse, verb: str) -> None:
         if response.status == 410:
             raise _Gone
-        if response.status != 200:
-            said = (await response.content.read(500)).decode(errors="replace")
-            raise KubeError(f"{self._path} answers {response.status}: {said}")
+        if response.status == 200:
+            self._answered(verb)
+            return
+        said = (await response.content.read(_SAID_BYTES)).decode(errors="replace")
+        if response.status == 403:
+            text = _message(said)
+            self._refuse(verb, text)
+            raise Refused(text)
+        raise KubeError(f"{self._path} answers {response.status}: {said}")
+
+
+def _message(said: str) -> str:
+    """Of a Status, its message; else the text as it is."""
+    try:
+        return str(json.loads(said)["message"])
+    except (ValueError, KeyError, TypeError):
+        return said
 
 
 def _load(text: bytes) -> dict[str, Any]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from halcyon.balancer.kube import Access
     from halcyon.balancer.settings import Settings
 
+_TERMINATION_LOG = Path("/dev/termination-log")
 LAST_WORK_S = 2.0
 """From SIGTERM until the end at the latest. A native sidecar gets its SIGTERM after HAProxy has ended."""
 
@@ -67,7 +68,14 @@ def run_agent(chosen: Settings) -> int:
     # What is loaded now stays: no collection needs to walk it again.
     gc.collect()
     gc.freeze()
-    asyncio.run(_run(chosen, access))
+    try:
+        asyncio.run(_run(chosen, access))
+    except KubeError as error:
+        log("error", "the agent can't work", error=str(error))
+        if _TERMINATION_LOG.exists():
+            # For the pod's status, where the operator finds it.
+            _TERMINATION_LOG.write_text(str(error))
+        return 1
     return 0
 
 

@@ -193,6 +193,7 @@ class Caches:
         for kind, owned in ((kinds.CONTROLLER_REVISION, records), (kinds.CONFIG_MAP, maps)):
             children |= {(kind, o["metadata"]["name"]): o for o in owned}
         foreign = [h for h in self.hpas.find(key.namespace, key.name) if not _belongs(h, uid)]
+        balancers = self.pods.find(key.namespace, f"balancer/{key.name}")
         return View(
             resource=resource,
             site=site,
@@ -200,7 +201,8 @@ class Caches:
             revisions=tuple(r for r in map(revision.read, records) if r is not None),
             config_maps=tuple(m["metadata"]["name"] for m in maps if m.get("immutable")),
             pods=tuple(self.pods.find(key.namespace, key.name)),
-            balancers=len(self.pods.find(key.namespace, f"balancer/{key.name}")),
+            balancers=len(balancers),
+            balancer_trouble=_trouble(*balancers),
             source=await self._source(key.namespace, resource),
             signals=self.signals(key),
             metrics_api=self.metrics_api,
@@ -316,7 +318,10 @@ class Caches:
 
     def _pod_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
         if not all(pods.is_server(pod) for pod in (before, after) if pod):
-            return  # what their Deployment says of the balancers is enough for a reconcile
+            # Of balancers, what their Deployment says is enough, but for what keeps one from starting.
+            if _trouble(before) != _trouble(after):
+                self._child_changed(key, before, after)
+            return
         if before is None or after is None or _said(before) != _said(after):
             self._child_changed(key, before, after)
 
@@ -324,6 +329,12 @@ class Caches:
         for hpa in (before, after):
             for target in _hpa_words(hpa) if hpa else ():
                 self.enqueue(Key(key.namespace, target))
+
+
+def _trouble(*found: Object | None) -> str:
+    """What keeps one of these pods from being ready, in a sentence."""
+    said = pods.trouble(pod for pod in found if pod is not None)
+    return f"pod {said.pod}: {said.message}" if said else ""
 
 
 def _autoscaler(hpa: Object) -> str:

@@ -234,6 +234,8 @@ def _balancer_ready(view: View, plan: Plan) -> Condition:
     failure = _deployment_condition(view, name, "ReplicaFailure")
     if failure.get("status") == "True":
         text += f": {failure.get('message')}"
+    elif view.balancer_trouble:
+        text += f": {view.balancer_trouble}"
     return Condition(Type.BALANCER_READY, status=False, reason=Reason.BALANCER_NOT_READY, message=text)
 
 

@@ -100,6 +100,8 @@ class View:
     """What balancers say that they can't do, a sentence each."""
     balancers: int = 0
     """Balancer pods, those that are on their way out as well."""
+    balancer_trouble: str = ""
+    """What keeps a balancer pod from being ready, in a sentence; empty where nothing does."""
     source: Source = Source()
     """The source of the spec as it is now."""
     signals: Signals | None = None

@@ -81,9 +81,9 @@ def role(subject: Subject) -> Object:
             "apiGroups": [""],
             "resources": ["configmaps"],
             "resourceNames": [names.balancer(subject.name)],
-            "verbs": ["get", "list", "watch"],
+            "verbs": ["list", "watch"],
         },
-        {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "list", "watch"]},
+        {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
     ]
     return result
 

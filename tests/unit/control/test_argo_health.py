@@ -17,12 +17,14 @@ PAGE = Path(__file__).parents[3] / "docs" / "guides" / "install.md"
 SAME = {"Current": "Healthy", "InProgress": "Progressing", "Failed": "Degraded"}
 
 
+(SCRIPT,) = blocks(PAGE, "lua")
+# As Argo CD runs it: Lua 5.1, the object in `obj`, no way out.
+LUA = lupa.lua51.LuaRuntime(register_eval=False, register_builtins=False)
+CHECK = LUA.execute(f"return function(obj) {SCRIPT} end")
+
+
 def health(resource: dict[str, Any]) -> dict[str, str]:
-    (script,) = blocks(PAGE, "lua")
-    # As Argo CD runs it: Lua 5.1, the object in `obj`, no way out.
-    lua = lupa.lua51.LuaRuntime(register_eval=False, register_builtins=False)
-    check = lua.execute(f"return function(obj) {script} end")
-    return dict(check(lua.table_from(resource, recursive=True)))
+    return dict(CHECK(LUA.table_from(resource, recursive=True)))
 
 
 def condition(kind: str, state: str) -> dict[str, Any]:

@@ -210,6 +210,24 @@ def test_a_balancer_pod_wakes_no_reconcile_and_a_server_pod_does() -> None:
     assert world.queued == [DIGITS]
 
 
+async def test_what_keeps_a_balancer_from_starting_wakes_a_reconcile_that_sees_it() -> None:
+    world = World()
+    world.store(world.caches.resources, resource())
+    world.store(world.caches.pods, component_pod("b-0", names.BALANCER))
+    world.queued.clear()
+
+    ended = component_pod("b-0", names.BALANCER, ready=False)
+    last = {"terminated": {"exitCode": 1, "reason": "Error", "message": "cannot list resource"}}
+    agent = {"name": "agent", "restartCount": 2, "state": {"running": {}}, "lastState": last}
+    ended["status"]["initContainerStatuses"] = [agent]
+    world.store(world.caches.pods, ended)
+
+    assert world.queued == [DIGITS]
+    seen = await world.caches.view(DIGITS, SITE, found={}, refused="")
+    assert seen is not None
+    assert seen.balancer_trouble == "pod b-0: agent ended with Error (exit code 1): cannot list resource, 2 restarts"
+
+
 def autoscaler(name: str, target: str, *, kind: str = "ModelDeployment", owner: Any = None) -> Object:
     meta: Object = {"namespace": "team", "name": name, "uid": name}
     if owner:

@@ -254,6 +254,15 @@ def test_a_balancer_s_pods_that_cannot_be_created_are_told() -> None:
     assert condition(now, "BalancerReady") == ("False", "BalancerNotReady", "0 of 2 balancers are ready: forbidden")
 
 
+def test_what_keeps_a_balancer_from_starting_is_told_where_none_is_ready() -> None:
+    why = (
+        'pod digits-balancer-x: agent ended with Error (exit code 1): cannot list resource "endpointslices", 3 restarts'
+    )
+    now = replace(deployed(balancers=0), balancer_trouble=why)
+    assert condition(now, "BalancerReady") == ("False", "BalancerNotReady", f"0 of 2 balancers are ready: {why}")
+    assert told(replace(deployed(balancers=1), balancer_trouble=why), "BalancerReady") == ("True", "BalancerReady")
+
+
 def test_what_a_balancer_cannot_do_is_told_whether_another_serves_or_not() -> None:
     troubles = ("pod digits-balancer-x: Secret digits-tls: there is no tls.crt",)
     for balancers, so in ((1, "True"), (0, "False")):
