@@ -236,7 +236,7 @@ class _Stream(io.RawIOBase):
 
     def __init__(self, chunks: Any) -> None:
         self._chunks: Iterator[Any] = iter(chunks)
-        self._held = b""
+        self._held = memoryview(b"")
         self._seen = hashlib.sha256()
 
     def readable(self) -> bool:
@@ -244,24 +244,27 @@ class _Stream(io.RawIOBase):
 
     def read(self, size: int = -1) -> bytes:
         """As a file's: fewer bytes than asked for only at the end."""
-        pieces, length = [self._held], len(self._held)
-        while size < 0 or length < size:
-            chunk = bytes(next(self._chunks, b""))
-            if not chunk:
-                break
-            self._seen.update(chunk)
-            pieces.append(chunk)
-            length += len(chunk)
-        content = b"".join(pieces)
-        if size < 0:
-            size = len(content)
-        self._held = content[size:]
-        return content[:size]
+        pieces: list[memoryview] = []
+        while size != 0:
+            if not self._held:
+                self._held = memoryview(self._next())
+                if not self._held:
+                    break
+            piece = self._held[:size] if size > 0 else self._held
+            self._held = self._held[len(piece) :]
+            size -= len(piece) if size > 0 else 0
+            pieces.append(piece)
+        return b"".join(pieces)
+
+    def _next(self) -> bytes:
+        chunk = bytes(next(self._chunks, b""))
+        self._seen.update(chunk)
+        return chunk
 
     def digest(self) -> str:
         """SHA-256 of everything, in hexadecimal: what the reader had no use for, too."""
-        while chunk := bytes(next(self._chunks, b"")):
-            self._seen.update(chunk)
+        while self._next():
+            pass
         return self._seen.hexdigest()
 
 

@@ -21,7 +21,7 @@ def unpack(stream: IO[bytes], folder: Path, *, limit_bytes: int) -> int:
     """
     written = 0
     try:
-        with tarfile.open(fileobj=stream, mode="r|*") as archive:
+        with tarfile.open(fileobj=stream, mode="r|*", bufsize=_COPY_BYTES) as archive:
             for number, member in enumerate(archive, start=1):
                 if number > MOST_FILES:
                     raise SourceError(f"the archive has more than {MOST_FILES} entries; is it a model's?")
