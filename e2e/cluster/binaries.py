@@ -60,7 +60,7 @@ class Module:
     def digest(self) -> str:
         """What the programs depend on, but for the toolchain."""
         content = hashlib.sha256()
-        for part in ("go.mod", "go.sum"):
+        for part in ("go.mod", "go.sum", *sorted(path.name for path in self.directory.glob("*.go"))):
             content.update((self.directory / part).read_bytes())
         content.update(repr((sorted(_BUILD_ENVIRONMENT.items()), self.linker_flags, self.programs)).encode())
         return content.hexdigest()[:16]
@@ -87,8 +87,6 @@ MODULES = (
     Module(name="kwok", programs={"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
     Module(name="helm", programs={"helm": "helm.sh/helm/v4/cmd/helm"}),
     Module(name="coredns", programs={"coredns": "github.com/coredns/coredns"}),
-    # What models are downloaded from in tests.
-    Module(name="s3", programs={"versitygw": "github.com/versity/versitygw/cmd/versitygw"}),
 )
 
 
@@ -103,6 +101,13 @@ OTHERS = {
     for version in ("1.31", "1.36")
 }
 """The oldest and the newest version that are supported, as control planes."""
+
+
+BESIDE = {
+    "versitygw": Module(name="s3", programs={"versitygw": "github.com/versity/versitygw/cmd/versitygw"}),
+    "otelcol": Module(name="otel", programs={"otelcol": "."}),
+}
+"""What stands beside a cluster in some tests, built when one asks for it: a store of models, and a collector of traces."""
 
 
 def kubernetes_version(module: str = "kubernetes") -> str:
@@ -147,6 +152,19 @@ def ensure() -> Path:
                 link.symlink_to(_built(module, program))
                 link.rename(directory / program)
     return directory
+
+
+def beside(program: str) -> Path:
+    """Build a program of BESIDE if it is missing, and return it.
+
+    Raises:
+        ClusterError: as `ensure`.
+    """
+    module = BESIDE[program]
+    if not _built(module, program).is_file():
+        with locked(cache() / "bin" / ".lock", waiting="waiting for another build of the programs to end"):
+            _build_missing([module])
+    return _built(module, program)
 
 
 def _built(module: Module, program: str) -> Path:

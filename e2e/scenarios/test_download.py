@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from e2e import s3
+from e2e.cluster import binaries
 from e2e.cluster import cluster as clusters
 from e2e.cluster.processes import start, wait_until
 from e2e.demo import models, setup
@@ -33,7 +34,7 @@ def store(kube: Kube) -> Iterator[s3.Store]:
     address = f"{cluster.network.node_address}:{PORT}"
     folder = cluster.place.state / "s3"
     folder.mkdir(exist_ok=True)
-    command = s3.arguments(cluster.bin / "versitygw", address, folder)
+    command = s3.arguments(binaries.beside("versitygw"), address, folder)
     started = start(cluster.place, "s3", command, enter=cluster.network.enter)
     running = s3.Store(f"http://{address}")
     chart = (

@@ -41,6 +41,7 @@ EVERYTHING: Values = {
     "metricsAPI": {"register": True},
     "serviceAccount": {"name": "runner", "annotations": {"example.com/identity": "halcyon"}},
     "gpuBudget": 64,
+    "tracing": {"endpoint": "http://collector.observability.svc:4318/v1/traces", "ratio": 0.5},
     "balancers": {
         "nodeSelector": {"pool": "edge"},
         "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],

@@ -60,6 +60,8 @@ SCHEMA: list[tuple[Values, str, str]] = [
     ({"prometheus": {"token": "t"}}, "/prometheus", "additional properties 'token'"),
     ({"logLevel": "verbose"}, "/logLevel", ""),
     ({"gpuBudget": -1}, "/gpuBudget", ""),
+    ({"tracing": {"endpoint": "collector:4318"}}, "/tracing/endpoint", ""),
+    ({"tracing": {"ratio": 2}}, "/tracing/ratio", ""),
     ({"balancers": {"tolerations": [{"operator": "Exists"}]}}, "/balancers/tolerations/0", "missing property 'key'"),
     ({"balancers": {"affinity": {}}}, "/balancers", "additional properties 'affinity'"),
     ({"cost": {"pricePerGpuHour": {"NVIDIA-L4": -0.8}}}, "/cost/pricePerGpuHour/NVIDIA-L4", ""),

@@ -47,7 +47,7 @@ def quiet(_: str) -> None:
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[s3.Store]:
     folder = tmp_path_factory.mktemp("s3")
     (port,) = free_ports(1)
-    with s3.running(binaries.ensure() / "versitygw", port, folder) as running:
+    with s3.running(binaries.beside("versitygw"), port, folder) as running:
         running.put("models/vision/digits/config.pbtxt", CONFIG)
         running.put("models/vision/digits/1/model.py", b"code")
         running.put("models/vision/digits/1/weights.bin", bytes(range(256)) * 4096 * 20)  # 20 MiB: three parts
@@ -165,7 +165,7 @@ def test_tls_of_a_private_authority_needs_its_certificate(tmp_path: Path, to: Pa
     (port,) = free_ports(1)
     tls = (f"--cert={tmp_path / 'tls.crt'}", f"--key={tmp_path / 'tls.key'}")
     keys = {"AWS_ACCESS_KEY_ID": s3.ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": s3.SECRET_KEY}
-    with s3.running(binaries.ensure() / "versitygw", port, folder, *tls, scheme="https") as store:
+    with s3.running(binaries.beside("versitygw"), port, folder, *tls, scheme="https") as store:
         store.put("models/a/1/model.py", b"code")
         trusting = secret(tmp_path / "trusting", **keys, ca_crt=authority)
         remote = Remote("s3://models/a", endpoint=store.url, credentials=trusting)

@@ -164,7 +164,7 @@ localhost
 agents-service balancer-image balancer-placement currency dashboard dashboard-groups-header dashboard-port dashboard-proxy
 dashboard-user-header gpu-budget gpu-price http-port image-pull-secret kubeconfig log-level namespace network-policies operator-image pod-ip pod-name port
 prometheus-arrivals prometheus-ca-file prometheus-gpu-matchers prometheus-token-file prometheus-url server-image service
-service-annotations site-policy-file tls-secret watch-namespace
+service-annotations site-policy-file tls-secret traces-endpoint traces-ratio watch-namespace
 {{- end -}}
 
 {{/* What the schema cannot say. */}}

@@ -19,7 +19,7 @@ from prometheus_client.process_collector import ProcessCollector
 
 from halcyon.api.plan import Collector as CollectorAddress
 from halcyon.api.spec import mode
-from halcyon.control import errors, logs, rights, settings
+from halcyon.control import errors, logs, rights, settings, tracing
 from halcyon.control.accepted import Accepted
 from halcyon.control.caches import Caches
 from halcyon.control.canary_watch import CanaryWatch
@@ -46,6 +46,7 @@ from halcyon.control.sensing import Sensing
 from halcyon.control.settings import Settings
 from halcyon.control.site_budget import SiteBudget
 from halcyon.control.starts import Starts
+from halcyon.control.tracing import OFF, Tracer
 from halcyon.control.troubles import HearingHub
 from halcyon.control.workers import Workers
 from halcyon.metricsapi.auth import Gate
@@ -106,14 +107,17 @@ async def _run(chosen: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     client = await connect(chosen.kubeconfig)
+    tracer = OFF if chosen.traces is None else tracing.connect(chosen.traces, instance=chosen.pod_name, version=VERSION)
     try:
-        await build(chosen, client).run(stop)
+        await build(chosen, client, tracer).run(stop)
     finally:
         await client.close()
+        await asyncio.to_thread(tracer.close)
 
 
-def build(chosen: Settings, client: KubeClient) -> Operator:
+def build(chosen: Settings, client: KubeClient, tracer: Tracer = OFF) -> Operator:
     """Put the parts together; nothing runs before `run`."""
+    client.tracer = tracer
     clock = time.monotonic
     registry = _registry()
     queue = WorkQueue(clock)
@@ -138,6 +142,7 @@ def build(chosen: Settings, client: KubeClient) -> Operator:
         clock=clock,
         registry=registry,
         budget=None if chosen.gpu_budget is None else SiteBudget(chosen.gpu_budget),
+        tracer=tracer,
     )
     if prometheus is not None:
         scaler.deciding.histories = Histories(prometheus.history, clock=clock)
@@ -210,7 +215,7 @@ def build(chosen: Settings, client: KubeClient) -> Operator:
     scaler.keep = memories.offer
     memories.cost = costs.stored
     recorder = Recorder(client, instance=chosen.pod_name, clock=clock)
-    reconciler = Reconciler(client, caches, recorder, site, clock, on_plan=planned, on_gone=gone)
+    reconciler = Reconciler(client, caches, recorder, site, clock, on_plan=planned, on_gone=gone, tracer=tracer)
     operator = Operator(
         settings=chosen,
         client=client,

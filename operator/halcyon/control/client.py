@@ -23,9 +23,10 @@ from kubernetes.aio.client.api_client import ApiClient
 from kubernetes.aio.client.configuration import Configuration
 from typing_extensions import override
 
-from halcyon.control import errors
+from halcyon.control import errors, rights
 from halcyon.control.kinds import Kind
 from halcyon.control.rights import Rights
+from halcyon.control.tracing import OFF, Span
 
 FIELD_MANAGER = "halcyon"
 REQUEST_TIMEOUT_S = 20.0
@@ -109,6 +110,7 @@ class KubeClient(Kube):
         """Those that the API server says are missing."""
         self.fence: Callable[[], None] = lambda: None
         """Asked before each write but that of a Lease; raises where this process may write no more."""
+        self.tracer = OFF
         self.writes = 0
         """Requests that changed something, Leases and reviews left out."""
 
@@ -269,7 +271,33 @@ class KubeClient(Kube):
         accept: str = _PLAIN,
         timeout: aiohttp.ClientTimeout | None = None,  # noqa: ASYNC109  # aiohttp's own
     ) -> aiohttp.ClientResponse:
-        headers = {"Accept": accept, "Content-Type": content}
+        # What keeps watching is nobody's part.
+        with self.tracer.part(
+            f"{method} {rights.asked(method, path, watching=False)[1].resource}",
+            http__request__method=method,
+            url__path=path,
+        ) as span:
+            return await self._answered(
+                span,
+                method,
+                path,
+                query=query,
+                body=body,
+                headers={"Accept": accept, "Content-Type": content},
+                timeout=timeout,
+            )
+
+    async def _answered(
+        self,
+        span: Span,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None,
+        body: Object | bytes | None,
+        headers: dict[str, str],
+        timeout: aiohttp.ClientTimeout | None,  # noqa: ASYNC109  # aiohttp's own
+    ) -> aiohttp.ClientResponse:
         url = f"{self._host}{path}" + (f"?{urlencode(query)}" if query else "")
         try:
             await self._api.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
@@ -281,6 +309,7 @@ class KubeClient(Kube):
                 _request_timeout=timeout or aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S, sock_connect=10),
             )
             response: aiohttp.ClientResponse = answer.response
+            span.note(http__response__status_code=response.status)
             watching = "watch" in (query or {})
             # What is refused for its load, or fails, may not have come as far as its rights.
             if response.status < 500 and response.status not in {401, 403, 429}:

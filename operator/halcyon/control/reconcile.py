@@ -16,6 +16,7 @@ from halcyon.control.compare import DIGEST, holds, with_digest
 from halcyon.control.events import Happening, Recorder, happenings
 from halcyon.control.kinds import Key, Kind, kind_of
 from halcyon.control.plan import Plan
+from halcyon.control.tracing import OFF, Tracer
 from halcyon.control.view import View
 from halcyon.render.site import Site
 
@@ -63,6 +64,7 @@ class Reconciler:
     """Told what was planned."""
     on_gone: Callable[[Key], None]
     """Told that a ModelDeployment is no more."""
+    tracer: Tracer = OFF
     counts: Counts = field(default_factory=Counts)
 
     def __post_init__(self) -> None:
@@ -80,20 +82,30 @@ class Reconciler:
         """
         if self.caches.is_behind(key):
             return Outcome(BEHIND_AGAIN_S)
-        observed = await self._observe(key)
+        with self.tracer.span("reconcile", k8s__namespace__name=key.namespace, halcyon__model=key.name) as span:
+            outcome = await self._reconcile(key)
+            span.note(halcyon__again_s=-1.0 if outcome.again_s is None else outcome.again_s)
+            return outcome
+
+    async def _reconcile(self, key: Key) -> Outcome:
+        with self.tracer.part("observe"):
+            observed = await self._observe(key)
         if observed is None:
             self._forget(key)
             return Outcome()
         view, planned = observed
         self.on_plan(key, planned)
         try:
-            refused = await self._apply(view, planned)
+            with self.tracer.part("apply") as span:
+                refused = await self._apply(view, planned)
+                span.note(halcyon__refused=refused)
             await self._replace_dead(view)
         except Exception:
             # Written last and always: a failed write is part of what is. But not by who is cancelled: the lease may be lost.
             await self._write_status(view, planned)
             raise
-        again = await self._write_status(view, planned)
+        with self.tracer.part("status"):
+            again = await self._write_status(view, planned)
         before = self._refused.get(key, "")
         if refused != before:
             self._refused[key] = refused

@@ -21,6 +21,7 @@ from halcyon.control.client import Kube
 from halcyon.control.kinds import Key
 from halcyon.control.plan import Actuator
 from halcyon.control.scaled import Scaled
+from halcyon.control.tracing import OFF, Tracer
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +45,7 @@ class ScaleWriter:
     """Told that a count could not be written."""
     again: Callable[[Scaled], None]
     """Told that only part of what is wanted was written."""
+    tracer: Tracer = OFF
 
     def wanted(self, model: Scaled) -> int | None:
         """The count that is ours to write now; None where there is none."""
@@ -77,7 +79,17 @@ class ScaleWriter:
             "spec": {"replicas": wanted},
         }
         try:
-            after = await self.client.patch(kinds.MODEL_DEPLOYMENT, key.namespace, key.name, body, subresource="scale")
+            with self.tracer.span(
+                "scale",
+                k8s__namespace__name=key.namespace,
+                halcyon__model=key.name,
+                halcyon__before=current,
+                halcyon__replicas=wanted,
+                halcyon__why=why,
+            ):
+                after = await self.client.patch(
+                    kinds.MODEL_DEPLOYMENT, key.namespace, key.name, body, subresource="scale"
+                )
         except (errors.ApiError, errors.Unreachable) as error:
             # Changed meanwhile, or out of reach: decided anew in a moment, from what is then.
             log.warning("cannot scale", extra={"key": str(key), "error": str(error)})

@@ -31,6 +31,7 @@ from halcyon.control.scale_writer import ScaleWriter
 from halcyon.control.scaled import Scaled, Shown
 from halcyon.control.sensing import Sensing
 from halcyon.control.site_budget import SiteBudget
+from halcyon.control.tracing import OFF, Tracer
 from halcyon.control.view import Scaling, Signals
 from halcyon.scaling import rules, verdict
 from halcyon.scaling.observations import FRESH_S, Missing, Value
@@ -73,6 +74,7 @@ class Scaler:
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     budget: SiteBudget | None = None
     """The site's GPUs; None: no limit but quotas and nodes."""
+    tracer: Tracer = OFF
 
     ceilings: Ceilings = field(init=False)
     deciding: Deciding = field(init=False)
@@ -100,6 +102,7 @@ class Scaler:
             wrote=lambda model, count: self.rivals.wrote(model.key, count),
             failed=self._not_written,
             again=self._soon,
+            tracer=self.tracer,
         )
         in_force = self._models.values
         self.times = DecisionTimes(lambda: (self.clock() - m.decided for m in in_force() if m.verdict), self.registry)
@@ -324,6 +327,17 @@ class Scaler:
             model.changes.appendleft(Change(made.at, before, made.desired, made.why))
             model.raised += made.desired > before
             model.lowered += made.desired < before
+            with self.tracer.span(
+                "decide",
+                k8s__namespace__name=model.key.namespace,
+                halcyon__model=model.key.name,
+                halcyon__before=before,
+                halcyon__desired=made.desired,
+                halcyon__policy=made.policy,
+                halcyon__limited_by=", ".join(made.limited_by),
+                halcyon__why=made.why,
+            ):
+                pass  # it was made before; how long that took is a metric
         if model.is_news(made, model.rival, now, SHOWN_EVERY_S):
             model.shown = Shown(now, made, model.rival)
             self.enqueue(model.key)

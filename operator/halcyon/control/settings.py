@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 from halcyon.api.site_network import SiteNetwork
 from halcyon.api.site_policy import ANYTHING, SitePolicy
@@ -17,6 +18,7 @@ from halcyon.api.spec.runtime import Placement
 from halcyon.api.types import Model
 from halcyon.control.dashboard import DashboardSettings
 from halcyon.control.errors import SettingsError
+from halcyon.control.tracing import TracesSite
 from halcyon.dashboard.access import Proxy
 from halcyon.render.site import ANYWHERE, SERVICE_ANNOTATIONS
 from halcyon.scaling.cost import Prices
@@ -64,6 +66,8 @@ class Settings:
     """Of whom the NetworkPolicies of models know; None: none are made."""
     prices: Prices | None = None
     """Of GPUs; None: not known."""
+    traces: TracesSite | None = None
+    """None: none are sent."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -205,7 +209,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "servers may reach; none: nothing), sources (peers that models are downloaded from; none: anywhere but clouds' metadata), and "
         "apiServerPorts (default: none are made)",
     )
+    add(
+        "--traces-endpoint",
+        default="",
+        metavar="URL",
+        help="OTLP receiver that traces are sent to, for example http://collector.observability.svc:4318/v1/traces (default: none are sent)",
+    )
+    add(
+        "--traces-ratio",
+        type=_share,
+        default=None,
+        metavar="SHARE",
+        help="share of the traces that are sent, from 0 to 1 (default: 1)",
+    )
     add("--log-level", choices=["debug", "info", "warning"], default="info", help="least level that is logged")
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no share from 0 to 1; good: 0.1")
+    return share
 
 
 def _count(text: str) -> int:
@@ -292,8 +319,23 @@ def of(arguments: argparse.Namespace) -> Settings:
     default = prices.pop("default", None)
     known = Prices(arguments.currency, prices, default) if arguments.gpu_prices else None
     return Settings(
-        **given | lists | {"prices": known, "prometheus": _prometheus(arguments), "dashboard": _dashboard(arguments)}
+        **given
+        | lists
+        | {"prices": known, "prometheus": _prometheus(arguments), "dashboard": _dashboard(arguments)}
+        | {"traces": _traces(arguments)}
     )
+
+
+def _traces(arguments: argparse.Namespace) -> TracesSite | None:
+    url, good = arguments.traces_endpoint, "good: --traces-endpoint=http://collector.observability.svc:4318/v1/traces"
+    if not url:
+        if arguments.traces_ratio is not None:
+            raise SettingsError(f"--traces-ratio is given without --traces-endpoint; {good}")
+        return None
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or not parts.path.strip("/"):
+        raise SettingsError(f"--traces-endpoint is {url}, which is no http:// or https:// URL with a path; {good}")
+    return TracesSite(url, 1.0 if arguments.traces_ratio is None else arguments.traces_ratio)
 
 
 def _dashboard(arguments: argparse.Namespace) -> DashboardSettings | None:
