@@ -23,7 +23,7 @@ from kubernetes.aio.client.api_client import ApiClient
 from kubernetes.aio.client.configuration import Configuration
 from typing_extensions import override
 
-from halcyon.control import errors, rights
+from halcyon.control import errors
 from halcyon.control.kinds import Kind
 from halcyon.control.rights import Rights
 from halcyon.control.tracing import OFF, Span
@@ -271,12 +271,7 @@ class KubeClient(Kube):
         accept: str = _PLAIN,
         timeout: aiohttp.ClientTimeout | None = None,  # noqa: ASYNC109  # aiohttp's own
     ) -> aiohttp.ClientResponse:
-        # What keeps watching is nobody's part.
-        with self.tracer.part(
-            f"{method} {rights.asked(method, path, watching=False)[1].resource}",
-            http__request__method=method,
-            url__path=path,
-        ) as span:
+        with self.tracer.request(method, path) as span:
             return await self._answered(
                 span,
                 method,

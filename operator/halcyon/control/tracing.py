@@ -12,12 +12,14 @@ Off unless the site names a place for them, and then nothing of OpenTelemetry is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from typing_extensions import override
+
+from halcyon.control.rights import asked
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
@@ -54,8 +56,11 @@ class Tracer(Protocol):
     def part(self, name: str, **attributes: Value) -> AbstractContextManager[Span]:
         """The block as a span where one is under way that is sent; else nothing."""
 
+    def request(self, method: str, path: str) -> AbstractContextManager[Span]:
+        """A request to the API server, as a part."""
+
     def close(self) -> None:
-        """Send what is left. Blocks, not longer than `EXPORT_WITHIN_S`."""
+        """Send what is left. Blocks, for `EXPORT_WITHIN_S` a batch at most."""
 
 
 class _Nothing:
@@ -74,6 +79,10 @@ class Off:
         return _NOTHING
 
     def part(self, name: str, **attributes: Value) -> AbstractContextManager[Span]:  # noqa: ARG002
+        """Nothing."""
+        return _NOTHING
+
+    def request(self, method: str, path: str) -> AbstractContextManager[Span]:  # noqa: ARG002
         """Nothing."""
         return _NOTHING
 
@@ -105,16 +114,21 @@ class Sent(Tracer):
         return self.span(name, **attributes) if get_current_span().is_recording() else _NOTHING
 
     @override
+    def request(self, method: str, path: str) -> AbstractContextManager[Span]:
+        _, right = asked(method, path, watching=False)
+        return self.part(f"{method} {right.resource}", http__request__method=method, url__path=path)
+
+    @override
     def close(self) -> None:
         self._provider.shutdown()
 
 
 @dataclass(frozen=True)
 class _Noted:
-    set_attributes: object
+    set_attributes: Callable[[Mapping[str, Value]], None]
 
     def note(self, **attributes: Value) -> None:
-        self.set_attributes(_dotted(attributes))  # type: ignore[operator]  # the SDK's own
+        self.set_attributes(_dotted(attributes))
 
 
 def _dotted(attributes: dict[str, Value]) -> dict[str, Value]:

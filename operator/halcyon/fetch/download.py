@@ -61,10 +61,11 @@ class Remote:
         """Address of the host that is asked."""
         if not self.url.startswith("s3://"):
             return self.url
-        return self.endpoint or f"https://s3.{self._region}.amazonaws.com"
+        return self.endpoint or f"https://s3.{self.bucket_region}.amazonaws.com"
 
     @property
-    def _region(self) -> str:
+    def bucket_region(self) -> str:
+        """The region, or where buckets are that name none."""
         return self.region or "us-east-1"
 
 
@@ -128,12 +129,17 @@ _RETRIES: dict[str, Any] = {"max_retries": 4, "retry_timeout": timedelta(minutes
 
 
 def _s3(remote: Remote, secrets: Mapping[str, str], proxy: str) -> S3Store:
-    signed = "AWS_ACCESS_KEY_ID" in secrets and "AWS_SECRET_ACCESS_KEY" in secrets
-    config: dict[str, Any] = {"region": remote.region or "us-east-1", "endpoint": remote.server}
-    # Unsigned is said: else the library would ask the cloud's metadata who the node is.
-    config |= {"access_key_id": secrets["AWS_ACCESS_KEY_ID"], "secret_access_key": secrets["AWS_SECRET_ACCESS_KEY"]} if signed else {"skip_signature": True}  # fmt: skip
-    if signed and "AWS_SESSION_TOKEN" in secrets:
-        config["session_token"] = secrets["AWS_SESSION_TOKEN"]
+    config: dict[str, Any] = {"region": remote.bucket_region, "endpoint": remote.server}
+    if "AWS_ACCESS_KEY_ID" in secrets and "AWS_SECRET_ACCESS_KEY" in secrets:
+        names = {
+            "access_key_id": "AWS_ACCESS_KEY_ID",
+            "secret_access_key": "AWS_SECRET_ACCESS_KEY",
+            "session_token": "AWS_SESSION_TOKEN",
+        }
+        config |= {name: secrets[key] for name, key in names.items() if key in secrets}
+    else:
+        # Said: else the library would ask the cloud's metadata who the node is.
+        config["skip_signature"] = True
     bucket = urlsplit(remote.url).netloc
     return S3Store(
         bucket,
