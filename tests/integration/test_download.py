@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -26,8 +27,8 @@ from halcyon.fetch import download as module
 from halcyon.fetch.door import Address
 from halcyon.fetch.download import Remote, download
 from halcyon.fetch.errors import FetchError, SourceError, StoreError
+from halcyon.metricsapi.certificates import renewed
 from tests import figures
-from tests.integration.certificates import Pair, signed
 from tests.ports import free_ports
 
 MIB = 2**20
@@ -157,9 +158,9 @@ def test_a_store_that_nobody_answers_at_and_one_on_this_machine(to: Path) -> Non
 
 
 def test_tls_of_a_private_authority_needs_its_certificate(tmp_path: Path, to: Path) -> None:
-    authority, mine = signed()
-    (tmp_path / "tls.crt").write_text(mine.crt)
-    (tmp_path / "tls.key").write_text(mine.key)
+    made = renewed(None, ("localhost",), datetime.now(UTC))
+    (tmp_path / "tls.crt").write_text(made.serving.cert_pem)
+    (tmp_path / "tls.key").write_text(made.serving.key_pem)
     folder = tmp_path / "s3"
     folder.mkdir()
     (port,) = free_ports(1)
@@ -167,11 +168,13 @@ def test_tls_of_a_private_authority_needs_its_certificate(tmp_path: Path, to: Pa
     keys = {"AWS_ACCESS_KEY_ID": s3.ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": s3.SECRET_KEY}
     with s3.running(binaries.beside("versitygw"), port, folder, *tls, scheme="https") as store:
         store.put("models/a/1/model.py", b"code")
-        trusting = secret(tmp_path / "trusting", **keys, ca_crt=authority)
-        remote = Remote("s3://models/a", endpoint=store.url, credentials=trusting)
+        trusting = secret(tmp_path / "trusting", **keys, ca_crt=made.bundle_pem)
+        remote = Remote("s3://models/a", endpoint=f"https://localhost:{port}", credentials=trusting)
         assert download(remote, to, quiet, anywhere) == 4
         doubting = secret(tmp_path / "doubting", **keys)
-        said = refusal(Remote("s3://models/a", endpoint=store.url, credentials=doubting), to, StoreError)
+        said = refusal(
+            Remote("s3://models/a", endpoint=f"https://localhost:{port}", credentials=doubting), to, StoreError
+        )
     assert "the server's certificate isn't trusted (UnknownIssuer)" in said
     assert "the key ca.crt of the Secret" in said
 
@@ -188,7 +191,7 @@ class Web:
 
 
 @contextmanager
-def serving(tls: Pair | None, folder: Path) -> Iterator[Web]:
+def serving(tls: str, folder: Path) -> Iterator[Web]:
     web = Web("", {}, [], {})
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -211,9 +214,9 @@ def serving(tls: Pair | None, folder: Path) -> Iterator[Web]:
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     web.url = f"http://127.0.0.1:{server.server_port}"
-    if tls is not None:
-        web.url = web.url.replace("http:", "https:")
-        (folder / "web.pem").write_text(tls.crt + tls.key)
+    if tls:
+        web.url = f"https://localhost:{server.server_port}"
+        (folder / "web.pem").write_text(tls)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(folder / "web.pem")
         server.socket = context.wrap_socket(server.socket, server_side=True)
@@ -238,9 +241,9 @@ def archive(**more: bytes) -> bytes:
 
 
 def test_an_archive_comes_over_tls_with_the_header_of_the_secret(tmp_path: Path, to: Path) -> None:
-    authority, mine = signed()
-    keys = secret(tmp_path, authorization="Bearer token-canary\n", ca_crt=authority)
-    with serving(mine, tmp_path) as web:
+    made = renewed(None, ("localhost",), datetime.now(UTC))
+    keys = secret(tmp_path, authorization="Bearer token-canary\n", ca_crt=made.bundle_pem)
+    with serving(made.serving.cert_pem + made.serving.key_pem, tmp_path) as web:
         web.pages["m/digits.tar.gz"] = archive()
         digest = hashlib.sha256(web.pages["m/digits.tar.gz"]).hexdigest()
         remote = Remote(f"{web.url}/m/digits.tar.gz", sha256=digest, credentials=keys)
@@ -250,7 +253,7 @@ def test_an_archive_comes_over_tls_with_the_header_of_the_secret(tmp_path: Path,
 
 
 def test_another_archive_than_the_digest_names_leaves_nothing(tmp_path: Path, to: Path) -> None:
-    with serving(None, tmp_path) as web:
+    with serving("", tmp_path) as web:
         web.pages["digits.tgz"] = archive()
         said = refusal(Remote(f"{web.url}/digits.tgz", sha256="0" * 64), to, SourceError)
     assert f"has the SHA-256 {hashlib.sha256(web.pages['digits.tgz']).hexdigest()}" in said
@@ -258,12 +261,12 @@ def test_another_archive_than_the_digest_names_leaves_nothing(tmp_path: Path, to
 
 
 def test_a_page_that_isnt_there_is_told(tmp_path: Path, to: Path) -> None:
-    with serving(None, tmp_path) as web:
+    with serving("", tmp_path) as web:
         assert refusal(Remote(f"{web.url}/a.tar"), to, SourceError) == f"{web.url}/a.tar isn't there"
 
 
 def test_a_redirect_to_another_host_is_not_followed(tmp_path: Path, to: Path) -> None:
-    with serving(None, tmp_path) as web, serving(None, tmp_path) as other:
+    with serving("", tmp_path) as web, serving("", tmp_path) as other:
         other.pages["a.tar"] = archive()
         web.redirects["a.tar"] = f"{other.url}/a.tar"
         said = refusal(Remote(f"{web.url}/a.tar"), to, StoreError)
