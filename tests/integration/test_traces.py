@@ -108,11 +108,13 @@ async def test_a_model_s_way_is_told_in_spans(cluster: Cluster, namespace: str, 
         until(lambda: "scale" in {span.name for span in spans(log.read_text())}, bool, what="the spans are there")
         told = log.read_text()
     found = spans(told)
-    mine = [span for span in found if span.attributes.get("halcyon.model") == "m"]
+    # The operator looks at every namespace, and models of tests that have ended may be about to go.
+    here = [span for span in found if span.attributes.get("k8s.namespace.name") == namespace]
+    mine = [span for span in here if span.attributes.get("halcyon.model") == "m"]
 
     assert "service.name: Str(halcyon)" in told
     assert "service.instance.id: Str(op-0)" in told
-    assert {span.attributes["k8s.namespace.name"] for span in mine} == {namespace}
+    assert {"reconcile", "decide", "scale"} <= {span.name for span in mine}
     by_id = {span.fields["ID"]: span for span in found}
     parents = {(span.name, getattr(by_id.get(span.fields["Parent ID"]), "name", "")) for span in found}
     assert {("reconcile", ""), ("observe", "reconcile"), ("apply", "reconcile"), ("status", "reconcile"), ("decide", ""), ("scale", "")} <= parents  # fmt: skip
