@@ -87,6 +87,13 @@ MODULES = (
     Module(name="kwok", programs={"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
     Module(name="helm", programs={"helm": "helm.sh/helm/v4/cmd/helm"}),
     Module(name="coredns", programs={"coredns": "github.com/coredns/coredns"}),
+    Module(
+        name="containerd",
+        programs={
+            name: f"github.com/containerd/containerd/v2/cmd/{name}"
+            for name in ("containerd", "containerd-shim-runc-v2", "ctr")
+        },
+    ),
 )
 
 

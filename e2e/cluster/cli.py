@@ -22,7 +22,7 @@ network or the machine's firewall, and `down` leaves nothing behind."""
 
 _EPILOG = """\
 Programs, images and clusters are kept in $HALCYON_CACHE (default ~/.cache/halcyon). A node needs root and Debian's
-containerd, runc, containernetworking-plugins and iptables, which `up` installs with apt-get; --control-plane-only
+runc, containernetworking-plugins and iptables, which `up` installs with apt-get; --control-plane-only
 needs neither. docs/cluster.md says more."""
 
 

@@ -221,7 +221,7 @@ def load_image(name: str, archive: Path) -> list[str]:
         raise ClusterError(
             f"cluster {name} has no node to load images into (--control-plane-only): its pods are KWOK's"
         )
-    return node.load_image(cluster.place, archive)
+    return node.load_image(cluster.place, cluster.bin, archive)
 
 
 def _up(where: Place, options: Options, bin_: Path, images: Path) -> Cluster:
@@ -262,14 +262,14 @@ def _start_node(cluster: Cluster, images: Path) -> list[Started]:
     where, bin_ = cluster.place, cluster.bin
     cgroups.make(where.cgroup)
     store = registry.ensure() if cluster.options.registry else None
-    containerd = node.start_containerd(where, cluster.network)
+    containerd = node.start_containerd(where, bin_, cluster.network)
     started = [*_start_api_server(cluster), containerd]
     if store is not None:
         started.append(registry.start_registry(where, store, cluster.network))
     wait_until(
-        lambda: node.containerd_answers(where), what="containerd answers", limit_s=_READY_LIMIT_S, watched=started
+        lambda: node.containerd_answers(where, bin_), what="containerd answers", limit_s=_READY_LIMIT_S, watched=started
     )
-    node.load_images(where, images)
+    node.load_images(where, bin_, images)
     if store is not None:
         wait_until(
             lambda: registry.answers(where, cluster.network),

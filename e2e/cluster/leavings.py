@@ -5,6 +5,7 @@ There is one way down: processes are killed, then mounts, namespace, cgroups and
 quick. Nothing is lost: a cluster's data ends with it.
 """
 
+import json
 import re
 import shutil
 import socket
@@ -81,8 +82,8 @@ def _unmount(place: Place) -> None:
 
 def _remove_shim_sockets(place: Place) -> None:
     """Remove the sockets that containerd's shims keep in a directory all containerds share."""
-    for address in (place.run / "containerd").glob("io.containerd.runtime.v2.task/*/*/address"):
-        Path(address.read_text().strip().removeprefix("unix://")).unlink(missing_ok=True)
+    for told in (place.run / "containerd").glob("io.containerd.runtime.v2.task/*/*/bootstrap.json"):
+        Path(json.loads(told.read_text())["address"].removeprefix("unix://")).unlink(missing_ok=True)
 
 
 def _remove_cni_results(place: Place) -> None:

@@ -26,15 +26,15 @@ PAUSE_IMAGE = "localhost/pause:3.10"
 _GRPC_MESSAGE_LIMIT_BYTES = 16 << 20
 
 
-def start_containerd(place: Place, network: Network) -> Started:
+def start_containerd(place: Place, bin_: Path, network: Network) -> Started:
     """Start the container runtime with its data and its socket in the cluster's directories."""
     place.run.mkdir(parents=True, exist_ok=True)
     config = place.state / "containerd.toml"
-    config.write_text(_containerd(place))
+    config.write_text(_containerd(place, bin_))
     cni = place.state / "cni" / "10-pods.conflist"
     cni.parent.mkdir(exist_ok=True)
     cni.write_text(json.dumps(_cni(place, network)))
-    return start(place, "containerd", ["containerd", "--config", config], enter=network.enter)
+    return start(place, "containerd", [bin_ / "containerd", f"--config={config}"], enter=network.enter)
 
 
 def start_kubelet(place: Place, bin_: Path, network: Network) -> Started:
@@ -99,7 +99,7 @@ def start_coredns(place: Place, bin_: Path, network: Network) -> Started:
     return start(place, "coredns", [bin_ / "coredns", "-conf", config], enter=network.enter)
 
 
-def load_image(place: Place, archive: Path) -> list[str]:
+def load_image(place: Place, bin_: Path, archive: Path) -> list[str]:
     """Import an image archive (OCI or docker) into the node, and return the names of its images.
 
     Raises:
@@ -108,7 +108,7 @@ def load_image(place: Place, archive: Path) -> list[str]:
     if not archive.is_file():
         raise ClusterError(f"image archive {archive}: no such file; `make images` writes them")
     done = subprocess.run(
-        [*_ctr(place), "images", "import", "--all-platforms", str(archive)],
+        [*ctr(place, bin_), "images", "import", "--all-platforms", str(archive)],
         capture_output=True,
         text=True,
         check=False,
@@ -118,7 +118,7 @@ def load_image(place: Place, archive: Path) -> list[str]:
     return [line.split()[1] for line in done.stdout.splitlines() if line.startswith("unpacking ")]
 
 
-def load_images(place: Place, directory: Path) -> None:
+def load_images(place: Place, bin_: Path, directory: Path) -> None:
     """Import every archive DIRECTORY/*.tar; the pause image has to be among them.
 
     Raises:
@@ -126,17 +126,17 @@ def load_images(place: Place, directory: Path) -> None:
     """
     # one after another: images share layers, and two at once would unpack a shared one twice
     for archive in sorted(directory.glob("*.tar")):
-        say(f"loaded {', '.join(load_image(place, archive)) or archive.name}")
-    if PAUSE_IMAGE not in command([*_ctr(place), "images", "ls", "-q"]).split():
+        say(f"loaded {', '.join(load_image(place, bin_, archive)) or archive.name}")
+    if PAUSE_IMAGE not in command([*ctr(place, bin_), "images", "ls", "-q"]).split():
         raise ClusterError(
             f"image {PAUSE_IMAGE} is in no archive of {directory}, and no pod starts without it; "
             "make it with `make images`, or name another directory with --image-dir"
         )
 
 
-def containerd_answers(place: Place) -> bool:
+def containerd_answers(place: Place, bin_: Path) -> bool:
     """Tell whether containerd takes requests."""
-    done = subprocess.run([*_ctr(place), "version"], capture_output=True, check=False)
+    done = subprocess.run([*ctr(place, bin_), "version"], capture_output=True, check=False)
     return done.returncode == 0
 
 
@@ -152,22 +152,25 @@ def has_gpus(api: Api, *, gpus: int) -> bool:
     return str(node.get("status", {}).get("allocatable", {}).get(GPU, "0")) == str(gpus)
 
 
-def _ctr(place: Place) -> list[str]:
-    return ["ctr", "--address", str(place.containerd_socket), "--namespace", "k8s.io"]
+def ctr(place: Place, bin_: Path) -> list[str]:
+    """The command line of containerd, on the images and containers of this cluster's node."""
+    return [str(bin_ / "ctr"), "--address", str(place.containerd_socket), "--namespace", "k8s.io"]
 
 
-def _containerd(place: Place) -> str:
+def _containerd(place: Place, bin_: Path) -> str:
     def quoted(value: Path | str) -> str:
         return json.dumps(str(value))  # a TOML basic string has JSON's rules
 
     return f"""\
-version = 2
+version = 3
 root = {quoted(place.state / "containerd")}
 state = {quoted(place.run / "containerd")}
 disabled_plugins = [
-  "io.containerd.snapshotter.v1.aufs",
+  "io.containerd.nri.v1.nri",  # its socket's place is shared by all containerds
+  "io.containerd.snapshotter.v1.blockfile",
   "io.containerd.snapshotter.v1.btrfs",
   "io.containerd.snapshotter.v1.devmapper",
+  "io.containerd.snapshotter.v1.erofs",
   "io.containerd.snapshotter.v1.zfs",
   "io.containerd.tracing.processor.v1.otlp",
 ]
@@ -179,24 +182,29 @@ disabled_plugins = [
 [plugins."io.containerd.internal.v1.opt"]
   path = {quoted(place.state / "opt")}
 
-[plugins."io.containerd.grpc.v1.cri"]
-  sandbox_image = {quoted(PAUSE_IMAGE)}
+[plugins."io.containerd.cri.v1.images"]
+  [plugins."io.containerd.cri.v1.images".pinned_images]
+    sandbox = {quoted(PAUSE_IMAGE)}
+
+  [plugins."io.containerd.cri.v1.images".registry]
+    config_path = {quoted(trusted_by_node(place))}
+
+[plugins."io.containerd.cri.v1.runtime"]
   # Pods' namespaces are mounts. In the state directory they can be told from another cluster's.
   netns_mounts_under_state_dir = true
   # Without CAP_SYS_RESOURCE runc can't lower oom_score_adj, and no sandbox starts ("can't get final child's PID").
   restrict_oom_score_adj = true
 
-  [plugins."io.containerd.grpc.v1.cri".registry]
-    config_path = {quoted(trusted_by_node(place))}
-
-  [plugins."io.containerd.grpc.v1.cri".cni]
-    bin_dir = {quoted(CNI_PLUGINS)}
+  [plugins."io.containerd.cri.v1.runtime".cni]
+    bin_dirs = [{quoted(CNI_PLUGINS)}]
     conf_dir = {quoted(place.state / "cni")}
 
-  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+  [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
     runtime_type = "io.containerd.runc.v2"
+    # Not the one of a containerd that the machine may have.
+    runtime_path = {quoted((bin_ / "containerd-shim-runc-v2").resolve())}
 
-    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+    [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
       SystemdCgroup = false
       Root = {quoted(place.run / "runc")}
 """

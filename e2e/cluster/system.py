@@ -15,7 +15,6 @@ CNI_PLUGINS = Path("/usr/lib/cni")
 _ARCHITECTURES = ("x86_64", "aarch64")
 # A file of each package, and the package.
 _NODE_PACKAGES = {
-    "containerd": "containerd",
     "runc": "runc",
     str(CNI_PLUGINS / "bridge"): "containernetworking-plugins",
     "iptables": "iptables",

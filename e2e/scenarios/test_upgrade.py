@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from e2e.cluster import cluster as clusters
+from e2e.cluster import node
 from e2e.demo import models
 from e2e.demo.coldstart import ColdStart
 from e2e.demo.kube import SYSTEM, Kube, is_ready, wait_for
@@ -123,11 +124,11 @@ def next_chart(tmp_path: Path) -> Path:
 @pytest.fixture
 def next_images() -> list[str]:
     """Values of the chart that name the images by another tag, which the node has from now on."""
-    place = clusters.get(CLUSTER).place
-    ctr = ["ctr", "--address", str(place.containerd_socket), "--namespace", "k8s.io", "images", "tag", "--force"]
+    cluster = clusters.get(CLUSTER)
+    tag = [*node.ctr(cluster.place, cluster.bin), "images", "tag", "--force"]
     for image in IMAGES.values():
         name = f"localhost/{image}"
-        subprocess.run([*ctr, name, f"{name.rpartition(':')[0]}:{NEXT}"], check=True, capture_output=True)
+        subprocess.run([*tag, name, f"{name.rpartition(':')[0]}:{NEXT}"], check=True, capture_output=True)
     return [f"--set-string=images.{image}.tag={NEXT}" for image in IMAGES]
 
 
