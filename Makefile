@@ -68,7 +68,7 @@ test-readme: bootstrap ## README's own words in a fresh cluster with an image re
 test-guides: bootstrap ## every shell block of docs/quickstart.md, docs/troubleshooting.md and docs/guides, in a fresh cluster with the chart
 	@$(PY) -m pytest e2e/guides -q
 
-COMPAT := $(addprefix tests/integration/test_,chart_installed.py crd.py hostile.py manifests.py metrics_api.py network_policies.py \
+COMPAT := $(addprefix tests/integration/test_,chart_installed.py crd.py hostile.py image_source.py manifests.py metrics_api.py network_policies.py \
   operator_bad_input.py operator_children.py operator_conflicts.py operator_direct.py operator_election.py operator_modes.py \
   operator_planner.py operator_rights.py refresh.py rollout.py secrets.py site_policy.py)
 

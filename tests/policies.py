@@ -34,7 +34,11 @@ LIMITS: Final[dict[str, tuple[Any, Document, list[str], Document]]] = {
     "images.pinned": (
         "Digest",
         document("runtime.image", "nvcr.io/nvidia/tritonserver:26.07-py3"),
-        ["spec.runtime.image is nvcr.io/nvidia/tritonserver:26.07-py3", "by Digest", "for example"],
+        [
+            "spec.runtime.image or spec.model.source.image.reference is nvcr.io/nvidia/tritonserver:26.07-py3",
+            "by Digest",
+            "for example",
+        ],
         document("runtime.image", f"nvcr.io/nvidia/tritonserver@{DIGEST}"),
     ),
     "triton.refuseBelow": (
@@ -69,6 +73,12 @@ LIMITS: Final[dict[str, tuple[Any, Document, list[str], Document]]] = {
         document("model.source", {"uri": {"url": "s3://models/a", "endpoint": "http://minio.storage.svc:9000"}}),
         ["endpoint is http://minio.storage.svc:9000", "allows https://minio.storage.svc:9000", "AWS"],
         document("model.source", {"uri": {"url": "s3://models/a", "endpoint": "https://minio.storage.svc:9000"}}),
+    ),
+    "models.images": (
+        ["registry.example.com/models"],
+        document("model.source", {"image": {"reference": "registry.example.com/others/a:1"}}),
+        ["reference is registry.example.com/others/a:1", "from registry.example.com/models"],
+        document("model.source", {"image": {"reference": "registry.example.com/models/a@" + DIGEST}}),
     ),
     "models.backends": (
         ["onnxruntime", "tensorrt"],

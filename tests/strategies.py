@@ -159,7 +159,7 @@ def _one_of(*names: str) -> Callable[[Document, Any], Document]:
 
 
 def _source(document: Document, chance: Any) -> Document:
-    kept = _one_of("configMap", "persistentVolumeClaim", "uri")(document, chance)
+    kept = _one_of("configMap", "persistentVolumeClaim", "image", "uri")(document, chance)
     return kept or {"persistentVolumeClaim": {"claimName": "models"}}
 
 

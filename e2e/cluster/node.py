@@ -108,7 +108,7 @@ def load_image(place: Place, bin_: Path, archive: Path) -> list[str]:
     if not archive.is_file():
         raise ClusterError(f"image archive {archive}: no such file; `make images` writes them")
     done = subprocess.run(
-        [*ctr(place, bin_), "images", "import", "--all-platforms", str(archive)],
+        [*ctr(place, bin_), "images", "import", "--local", "--all-platforms", str(archive)],
         capture_output=True,
         text=True,
         check=False,

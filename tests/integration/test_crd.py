@@ -10,7 +10,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, assume, given, settings
 
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.kubectl import Kubectl
@@ -28,7 +28,7 @@ from halcyon.render.site import Subject
 from halcyon.scaling.verdict import Change, Part, Signal, Verdict
 from tests.integration import gateway_api
 from tests.integration.connection import LIMIT_S, STRICT, Connection
-from tests.integration.versions import declares_tolerance
+from tests.integration.versions import declares_tolerance, has_image_volumes
 from tests.strategies import Document, broken, documents, specs
 from tests.unit.api.cases import FIELDS, GOOD, RULES, document
 from tests.unit.control import kstatus
@@ -271,7 +271,7 @@ def test_what_is_rendered_from_any_spec_is_accepted_by_the_api_server(
     api: Connection, cluster: Cluster, namespace: str
 ) -> None:
     gateway_api.install(cluster)
-    tolerance = declares_tolerance(cluster)
+    tolerance, images = declares_tolerance(cluster), has_image_volumes(cluster)
     subject = Subject(namespace, "digits", "0c8a9a4e-0000-4000-8000-000000000001")
     restricted = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
     labelled = api.send("PATCH", f"/api/v1/namespaces/{namespace}", restricted, content="application/merge-patch+json")
@@ -283,6 +283,7 @@ def test_what_is_rendered_from_any_spec_is_accepted_by_the_api_server(
     @given(specs())
     @settings(NO_SHRINKING, max_examples=40)
     def accepted(spec: Spec) -> None:
+        assume(images or spec.model.source.image is None)
         objects = children(spec, subject, WALLED, tolerance=tolerance)
         for obj in objects:
             answer = api.apply(kind_of(obj), obj, **STRICT)
@@ -303,12 +304,13 @@ def test_what_is_rendered_from_any_spec_is_accepted_by_the_api_server(
 
 def test_what_is_applied_twice_holds_the_second_time(api: Connection, cluster: Cluster, namespace: str) -> None:
     gateway_api.install(cluster)
-    tolerance = declares_tolerance(cluster)
+    tolerance, images = declares_tolerance(cluster), has_image_volumes(cluster)
     subject = Subject(namespace, "digits", "0c8a9a4e-0000-4000-8000-000000000001")
 
     @given(specs())
     @settings(NO_SHRINKING, max_examples=15)
     def settled(spec: Spec) -> None:
+        assume(images or spec.model.source.image is None)
         for obj in map(with_digest, children(spec, subject, WALLED, tolerance=tolerance)):
             answer = api.apply(kind_of(obj), obj, **STRICT)
             assert holds(answer.body, obj), f"{obj['kind']} {obj['metadata']['name']} would be written again and again"

@@ -12,6 +12,7 @@ from halcyon.control import kinds
 from scripts import chart_manifests
 from tests.integration.charts import CRD, HELM, ROOT, Object
 from tests.integration.operator_space import Space
+from tests.integration.versions import has_image_volumes
 from tests.integration.waiting import until
 
 pytestmark = pytest.mark.more
@@ -62,12 +63,15 @@ def test_what_is_written_is_what_the_script_writes() -> None:
     subprocess.run(["scripts/generate", "--check", "manifests"], cwd=ROOT, env=environment, check=True)
 
 
-def test_there_are_ten_examples_and_the_operator_accepts_each(space: Space) -> None:
+def test_there_are_ten_examples_and_the_operator_accepts_each(space: Space, cluster: Cluster) -> None:
     assert len(EXAMPLES) >= 10
     documents = [d for path in EXAMPLES for d in yaml.safe_load_all(path.read_text()) if d]
     space.apply(CLAIM, *documents)
     models = [d["metadata"]["name"] for d in documents if d["kind"] == kinds.MODEL_DEPLOYMENT.kind]
     assert len(set(models)) == len(EXAMPLES)
+    if not has_image_volumes(cluster):
+        models.remove("resnet50-image")
+        assert "no image volumes" in space.wait_condition("Accepted", "False", "Invalid", name="resnet50-image")
     for name in models:
         space.wait_condition("Accepted", "True", name=name)
         until(lambda name=name: space.get(kinds.DEPLOYMENT, f"{name}-a"), bool, what=f"{name} has servers")

@@ -30,7 +30,7 @@ BAD: dict[str, tuple[Object, list[str]]] = {
     ),
     "two sources": (
         deployment(model={"source": {**MODEL["source"], "persistentVolumeClaim": {"claimName": "c"}}}),
-        ["spec.model.source needs exactly one of configMap, persistentVolumeClaim, uri"],
+        ["spec.model.source needs exactly one of configMap, persistentVolumeClaim, image, uri"],
     ),
     "GPU target without GPU": (
         deployment(scaling=GPU_TARGET),

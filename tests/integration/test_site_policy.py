@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from e2e.cluster.cluster import Cluster
 from halcyon.api import admission, crd
 from halcyon.api.parse import parse
-from halcyon.api.policy_rules import Asked, refusals, warnings
+from halcyon.api.policy_findings import Asked
+from halcyon.api.policy_rules import refusals, warnings
 from halcyon.api.site_policy import SitePolicy
 from halcyon.control import kinds
 from halcyon.control.kinds import Kind

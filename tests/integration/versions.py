@@ -19,6 +19,11 @@ def declares_tolerance(cluster: Cluster) -> bool:
     return minor(cluster) >= 33
 
 
+def has_image_volumes(cluster: Cluster) -> bool:
+    """Whether pods can have image volumes (KEP-4639): by default from 1.35 on."""
+    return minor(cluster) >= 35
+
+
 def keeps_tolerance(cluster: Cluster) -> bool:
     """Whether it is kept: by default from 1.35 on."""
     return minor(cluster) >= 35

@@ -7,28 +7,14 @@ Not here: sums over several objects, which only the operator can see (`halcyon.c
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from halcyon.api.site_policy import NAMESPACE, SitePolicy
-from halcyon.api.spec import Spec
+from halcyon.api import policy_findings as findings
+from halcyon.api.policy_findings import Asked
+from halcyon.api.site_policy import SitePolicy
 from halcyon.api.types import Model
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A spec, and where it stands."""
-
-    spec: Spec
-    namespace: str
-    policy: SitePolicy
-
-    @property
-    def image(self) -> str:
-        """The image that it names; empty where that is left to the site."""
-        return self.spec.runtime.image or ""
 
 
 @dataclass(frozen=True)
@@ -93,22 +79,27 @@ def most_replicas(asked: Asked) -> int | None:
     return min((n for n in found if n is not None), default=None)
 
 
-def replicas(spec: Spec) -> int:
-    """The highest count that a spec leads to."""
-    return spec.scaling.max_replicas if spec.scaling else spec.replicas
+def _full_name(image: str) -> str:
+    """In CEL what `full_name` is in Python."""
+    return (
+        f"{image}.matches('^(localhost|[^/]*[.:][^/]*)/') "
+        f"? ({image}.matches('^docker[.]io/[^/]+$') ? 'docker.io/library/' + {image}.substring(10) : {image}) "
+        f": ({image}.contains('/') ? 'docker.io/' : 'docker.io/library/') + {image}"
+    )
+
+
+def _foreign(image: str, name: str) -> str:
+    return (
+        f"{image} == '' || LIMIT.exists(r, {name}.startsWith(r + '/') || (r.contains('/') && "
+        f"({name} == r || {name}.startsWith(r + ':') || {name}.startsWith(r + '@')))) ? [] : [{image}]"
+    )
 
 
 SHARED: Final = (
     ("image", "object.spec.?runtime.?image.orValue('')"),
-    (
-        "imageName",
-        (
-            "variables.image.matches('^(localhost|[^/]*[.:][^/]*)/') "
-            "? (variables.image.matches('^docker[.]io/[^/]+$') "
-            "? 'docker.io/library/' + variables.image.substring(10) : variables.image) "
-            ": (variables.image.contains('/') ? 'docker.io/' : 'docker.io/library/') + variables.image"
-        ),
-    ),
+    ("imageName", _full_name("variables.image")),
+    ("modelImage", "object.spec.model.source.?image.?reference.orValue('')"),
+    ("modelImageName", _full_name("variables.modelImage")),
     (
         "tritonVersion",
         (
@@ -151,153 +142,35 @@ SHARED: Final = (
 """Variables of the admission policy, in the order in which they may refer to each other. `tritonDigests` is the policy's own."""
 
 
-def full_name(image: str) -> str:
-    """An image's name with its registry, as the container runtime completes it."""
-    if not re.match(r"(localhost|[^/]*[.:][^/]*)/", image):
-        return ("docker.io/" if "/" in image else "docker.io/library/") + image
-    return re.sub(r"^docker\.io/([^/]+)$", r"docker.io/library/\1", image)
-
-
-def _covers(registry: str, name: str) -> bool:
-    whole = name == registry or name.startswith((f"{registry}:", f"{registry}@"))
-    # `registry.example.com` isn't `registry.example.com:5000`.
-    return name.startswith(f"{registry}/") or ("/" in registry and whole)
-
-
-def _foreign(asked: Asked, limit: tuple[str, ...]) -> list[str]:
-    name = full_name(asked.image)
-    return [] if not asked.image or any(_covers(entry, name) for entry in limit) else [asked.image]
-
-
-def _loose(asked: Asked, limit: str) -> list[str]:
-    image = asked.image
-    tagged = re.search(r":[A-Za-z0-9_][A-Za-z0-9_.-]*$", image) is not None and not image.endswith(":latest")
-    return [] if not image or "@" in image or (limit == "Tag" and tagged) else [image]
-
-
-def triton_version(image: str, policy: SitePolicy) -> str:
-    """The release that an image is known to be of; empty where nobody knows."""
-    name, by_digest, digest = image.partition("@")
-    if by_digest:
-        return policy.triton.digests.get(digest, "")
-    found = re.search(r":([0-9]{2}\.[0-9]{2})([.-][A-Za-z0-9_.-]*)?$", name)
-    return found[1] if found else ""
-
-
-def _old(asked: Asked, limit: str) -> list[str]:
-    # An unknown version is the empty text, which is before every other.
-    return [] if not asked.image or triton_version(asked.image, asked.policy) >= limit else [asked.image]
-
-
-def _secrets(asked: Asked, limit: tuple[str, ...]) -> list[str]:
-    return [
-        name
-        for name in secret_names(asked.spec)
-        if not any(name.startswith(entry[:-1]) if entry.endswith("*") else name == entry for entry in limit)
-    ]
-
-
-def secret_names(spec: Spec) -> list[str]:
-    """Names of the Secrets that a spec refers to."""
-    found = [entry.secret_key_ref.name for entry in spec.runtime.env or () if entry.secret_key_ref]
-    found += [secret.name for secret in spec.runtime.image_pull_secrets or ()]
-    tls, keys, uri = spec.traffic.tls, spec.traffic.api_keys, spec.model.source.uri
-    others = (tls and tls.secret_name, tls and tls.client_ca, keys and keys.secret_name, uri and uri.secret_name)
-    return found + [name for name in others if name]
-
-
-def _outside(value: str | None, limit: tuple[str, ...]) -> list[str]:
-    return [] if value is None or value in limit else [value]
-
-
-def _selectors(asked: Asked, limit: tuple[str, ...]) -> list[str]:
-    pairs = (asked.spec.runtime.placement.node_selector or {}).items()
-    return [f"{key}={value}" for key, value in pairs if not {key, f"{key}={value}"} & {*limit}]
-
-
-def _tolerations(asked: Asked, limit: tuple[str, ...]) -> list[str]:
-    found = []
-    for taint in asked.spec.runtime.placement.tolerations or ():
-        said = taint.key if taint.operator == "Exists" else f"{taint.key}={taint.value or ''}"
-        found += [] if taint.key in limit or said in limit else [said]
-    return found
-
-
-def _more(count: int, limit: int) -> list[str]:
-    return [str(count)] if count > limit else []
-
-
-def _sources(asked: Asked, limit: tuple[str, ...]) -> list[str]:
-    return [kind for kind in asked.spec.model.source.to_dict() if kind not in limit]
-
-
-def _urls(asked: Asked, limit: tuple[str, ...]) -> list[str]:
-    uri = asked.spec.model.source.uri
-    if uri is None or any(f"{uri.url}/".startswith(f"{entry}/") for entry in _named(limit, asked.namespace)):
-        return []
-    return [uri.url]
-
-
-def _endpoints(asked: Asked, limit: tuple[str, ...]) -> list[str]:
-    uri = asked.spec.model.source.uri
-    return _outside(uri.endpoint if uri else None, limit)
-
-
-def _gateways(asked: Asked, limit: tuple[str, ...]) -> list[str]:
-    gateway = asked.spec.traffic.gateway
-    if gateway is None:
-        return []
-    return _outside(f"{gateway.namespace or asked.namespace}/{gateway.name}", tuple(_named(limit, asked.namespace)))
-
-
-def _named(entries: Iterable[str], namespace: str) -> Iterator[str]:
-    return (entry.replace(NAMESPACE, namespace) for entry in entries)
-
-
-def _hostnames(asked: Asked, limit: tuple[str, ...]) -> list[str]:
-    gateway = asked.spec.traffic.gateway
-    ways = [] if gateway is None else [gateway.http, *([gateway.grpc] if gateway.grpc else [])]
-    names = [name for way in ways for name in way.hostnames or ("*",)]
-    allowed = list(_named(limit, asked.namespace))
-    return [
-        name
-        for name in names
-        if not any(entry == name or (entry.startswith("*.") and name.endswith(entry[1:])) for entry in allowed)
-    ]
-
-
 _OLD_CEL = "variables.image == '' || (variables.tritonVersion != '' && variables.tritonVersion >= LIMIT) ? [] : [variables.image]"
 _PULLED = "leave it out for the site's own image"
 
 RULES: Final = (
     PolicyRule(
         "images.registries",
-        "variables.image == '' || LIMIT.exists(r, variables.imageName.startsWith(r + '/') || (r.contains('/') && "
-        "(variables.imageName == r || variables.imageName.startsWith(r + ':') || variables.imageName.startsWith(r + '@')))) "
-        "? [] : [variables.image]",
-        _foreign,
+        _foreign("variables.image", "variables.imageName"),
+        findings.foreign,
         "spec.runtime.image is {found}, and this site takes images from {limit}; " + _PULLED,
     ),
     PolicyRule(
         "images.pinned",
-        "variables.image == '' || variables.image.contains('@') || (LIMIT == 'Tag' && "
-        "variables.image.matches(':[A-Za-z0-9_][A-Za-z0-9_.-]*$') && !variables.image.endsWith(':latest')) "
-        "? [] : [variables.image]",
-        _loose,
-        "spec.runtime.image is {found}, and this site takes images by {limit} (a tag other than latest, or a digest); for example "
-        "tritonserver@sha256: and 64 hexadecimal digits, or " + _PULLED,
+        "[variables.image, variables.modelImage].filter(i, i != '' && !i.contains('@') && (LIMIT != 'Tag' || "
+        "!i.matches(':[A-Za-z0-9_][A-Za-z0-9_.-]*$') || i.endsWith(':latest')))",
+        findings.loose,
+        "spec.runtime.image or spec.model.source.image.reference is {found}, and this site takes images by {limit} (a tag other than "
+        "latest, or a digest); for example tritonserver@sha256: and 64 hexadecimal digits",
     ),
     PolicyRule(
         "triton.refuseBelow",
         _OLD_CEL,
-        _old,
+        findings.old,
         "spec.runtime.image is {found}, and this site takes Triton {limit} or newer, by a tag like 26.07-py3 or by a digest that is on "
         "the site's list (sitePolicy.triton.digests); " + _PULLED,
     ),
     PolicyRule(
         "triton.warnBelow",
         _OLD_CEL,
-        _old,
+        findings.old,
         "spec.runtime.image is {found}, and this site asks for Triton {limit} or newer, by a tag like 26.07-py3 or by a digest that is "
         "on the site's list (sitePolicy.triton.digests); " + _PULLED,
         action="Warn",
@@ -305,7 +178,7 @@ RULES: Final = (
     PolicyRule(
         "models.sources",
         "object.spec.model.source.filter(k, !(k in LIMIT))",
-        _sources,
+        findings.sources,
         "spec.model.source is of the kind {found}, and this site allows {limit}; for example source: {{persistentVolumeClaim: "
         "{{claimName: models}}}}",
     ),
@@ -313,47 +186,53 @@ RULES: Final = (
         "models.urls",
         "variables.url == '' || LIMIT.exists(a, (variables.url + '/').startsWith(a.replace('{namespace}', request.namespace) + '/')) "
         "? [] : [variables.url]",
-        _urls,
+        findings.urls,
         "spec.model.source.uri.url is {found}, and this site takes models from {limit} ({{namespace}}: the ModelDeployment's own); put the "
         "model there",
     ),
     PolicyRule(
         "models.endpoints",
         "variables.endpoint == '' || variables.endpoint in LIMIT ? [] : [variables.endpoint]",
-        _endpoints,
+        findings.endpoints,
         "spec.model.source.uri.endpoint is {found}, and this site allows {limit}; leave it out for AWS' own",
+    ),
+    PolicyRule(
+        "models.images",
+        _foreign("variables.modelImage", "variables.modelImageName"),
+        findings.foreign_model,
+        "spec.model.source.image.reference is {found}, and this site takes models in images from {limit}; push it there",
     ),
     PolicyRule(
         "models.backends",
         "has(object.spec.model.backend) && !(object.spec.model.backend in LIMIT) ? [object.spec.model.backend] : []",
-        lambda asked, limit: _outside(asked.spec.model.backend, limit),
+        lambda asked, limit: findings.outside(asked.spec.model.backend, limit),
         "spec.model.backend is {found}, and this site allows {limit}; convert the model, for example to ONNX (backend: onnxruntime)",
     ),
     PolicyRule(
         "models.secrets",
         "variables.secretNames.filter(s, !LIMIT.exists(a, a.endsWith('*') ? s.startsWith(a.substring(0, a.size() - 1)) : s == a))",
-        _secrets,
+        findings.secrets,
         "spec names the Secrets {found}, and this site allows {limit}; give the Secret such a name",
     ),
     PolicyRule(
         "pods.priorityClasses",
         "object.spec.?runtime.?placement.?priorityClassName.hasValue() && "
         "!(object.spec.runtime.placement.priorityClassName in LIMIT) ? [object.spec.runtime.placement.priorityClassName] : []",
-        lambda asked, limit: _outside(asked.spec.runtime.placement.priority_class_name, limit),
+        lambda asked, limit: findings.outside(asked.spec.runtime.placement.priority_class_name, limit),
         "spec.runtime.placement.priorityClassName is {found}, and this site allows {limit}; leave it out for the cluster's default",
     ),
     PolicyRule(
         "pods.runtimeClasses",
         "object.spec.?runtime.?placement.?runtimeClassName.hasValue() && "
         "!(object.spec.runtime.placement.runtimeClassName in LIMIT) ? [object.spec.runtime.placement.runtimeClassName] : []",
-        lambda asked, limit: _outside(asked.spec.runtime.placement.runtime_class_name, limit),
+        lambda asked, limit: findings.outside(asked.spec.runtime.placement.runtime_class_name, limit),
         "spec.runtime.placement.runtimeClassName is {found}, and this site allows {limit}; leave it out for the nodes' default",
     ),
     PolicyRule(
         "pods.nodeSelectors",
         "variables.nodeSelector.filter(k, !(k in LIMIT || (k + '=' + variables.nodeSelector[k]) in LIMIT))"
         ".map(k, k + '=' + variables.nodeSelector[k])",
-        _selectors,
+        findings.selectors,
         "spec.runtime.placement.nodeSelector has {found}, and this site allows {limit}; leave the others out",
     ),
     PolicyRule(
@@ -361,20 +240,20 @@ RULES: Final = (
         "variables.tolerations.filter(t, !(t.key in LIMIT || (t.?operator.orValue('Equal') != 'Exists' && "
         "(t.key + '=' + t.?value.orValue('')) in LIMIT)))"
         ".map(t, t.?operator.orValue('Equal') == 'Exists' ? t.key : t.key + '=' + t.?value.orValue(''))",
-        _tolerations,
+        findings.tolerations,
         "spec.runtime.placement.tolerations has {found}, and this site allows {limit}; leave the others out",
     ),
     PolicyRule(
         "limits.replicas",
         "variables.replicas > LIMIT ? [string(variables.replicas)] : []",
-        lambda asked, limit: _more(replicas(asked.spec), limit),
+        lambda asked, limit: findings.more(findings.replicas(asked.spec), limit),
         "spec.scaling.maxReplicas (spec.replicas where there is no scaling) is {found}, and this site allows {limit}; for example "
         "maxReplicas: {limit}",
     ),
     PolicyRule(
         "limits.gpusPerModel",
         "variables.gpus > LIMIT ? [string(variables.gpus)] : []",
-        lambda asked, limit: _more(asked.spec.runtime.gpu.count * replicas(asked.spec), limit),
+        lambda asked, limit: findings.more(asked.spec.runtime.gpu.count * findings.replicas(asked.spec), limit),
         "spec.runtime.gpu.count times the most replicas is {found} GPUs, and this site allows a model {limit}; lower "
         "spec.scaling.maxReplicas (spec.replicas where there is no scaling) or spec.runtime.gpu.count, for example maxReplicas: 1",
     ),
@@ -382,7 +261,7 @@ RULES: Final = (
         "traffic.serviceTypes",
         "object.spec.?traffic.?service.?type.orValue('ClusterIP') in LIMIT "
         "? [] : [object.spec.?traffic.?service.?type.orValue('ClusterIP')]",
-        lambda asked, limit: _outside(asked.spec.traffic.service.type, limit),
+        lambda asked, limit: findings.outside(asked.spec.traffic.service.type, limit),
         "spec.traffic.service.type is {found}, and this site allows {limit}; for example type: ClusterIP",
     ),
     PolicyRule(
@@ -390,14 +269,14 @@ RULES: Final = (
         "has(object.spec.traffic) && has(object.spec.traffic.gateway) "
         "? [object.spec.traffic.gateway.?namespace.orValue(request.namespace) + '/' + object.spec.traffic.gateway.name]"
         ".filter(g, !LIMIT.exists(a, a.replace('{namespace}', request.namespace) == g)) : []",
-        _gateways,
+        findings.gateways,
         "spec.traffic.gateway is {found}, and this site allows {limit} ({{namespace}}: the ModelDeployment's own); name one of these",
     ),
     PolicyRule(
         "traffic.hostnames",
         "variables.hostnames.filter(h, !LIMIT.exists(a, a.replace('{namespace}', request.namespace) == h || "
         "(a.startsWith('*.') && h.endsWith(a.replace('{namespace}', request.namespace).substring(1)))))",
-        _hostnames,
+        findings.hostnames,
         "spec.traffic.gateway is reached by the hostnames {found} (* where none is named), and this site allows {limit} ({{namespace}}: "
         "the ModelDeployment's own); name such ones in http.hostnames and grpc.hostnames",
     ),

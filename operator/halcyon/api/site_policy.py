@@ -61,7 +61,7 @@ class Images(Documented):
     registries: Annotated[tuple[Registry, ...], _Some] | None = None
     """Registries, or paths in them: `nvcr.io/nvidia` allows every image below it."""
     pinned: Literal["Tag", "Digest"] | None = None
-    """`Digest`: by digest only. `Tag`: by a tag other than latest, or by digest."""
+    """`Digest`: by digest only. `Tag`: by a tag other than latest, or by digest. It holds for models in images, too."""
 
 
 class Triton(Documented):
@@ -78,13 +78,15 @@ class Triton(Documented):
 class Models(Documented):
     """What a model may be, and what it may read."""
 
-    sources: Annotated[tuple[Literal["configMap", "persistentVolumeClaim", "uri"], ...], _Some] | None = None
+    sources: Annotated[tuple[Literal["configMap", "persistentVolumeClaim", "image", "uri"], ...], _Some] | None = None
     """Kinds of source."""
     urls: Annotated[tuple[UrlPattern, ...], _Some] | None = None
     """How a source's `uri.url` may begin: `s3://models`, a bucket; `s3://models/{namespace}`, a folder of it; `https://models.example.com`, a
     host."""
     endpoints: Annotated[tuple[Endpoint, ...], _Some] | None = None
     """S3 stores that a source may name beside AWS' own: `https://minio.storage.svc:9000`. Empty: AWS alone."""
+    images: Annotated[tuple[Registry, ...], _Some] | None = None
+    """Registries, or paths in them, that models in images may come from: `registry.example.com/models`. `images.registries` is for servers."""
     backends: Annotated[tuple[Backend, ...], _Some] | None = None
     """Triton backends. With a list, every model's configuration must name one of them, and a model's folder may hold no backend of its
     own; without `python` in it, models bring no code of that kind."""

@@ -11,6 +11,7 @@ from typing import Any
 from halcyon.control import kinds, pods, quotas
 from halcyon.control.canary import CanaryVerdict
 from halcyon.control.client import Kube, Object
+from halcyon.control.image_volumes import ImageVolumes
 from halcyon.control.informer import Informer, OnChange, drop_managed_fields
 from halcyon.control.kinds import CHILDREN, Key, Kind
 from halcyon.control.plan import names_needed
@@ -83,6 +84,7 @@ class Caches:
 
     def __post_init__(self) -> None:
         """Make the informers; `run` starts them."""
+        self._image_volumes = ImageVolumes(self.client)
         self._waiting: dict[Key, dict[tuple[Kind, Key], tuple[int, float]]] = {}
         self._contents: dict[Key, tuple[str, Mapping[str, str], Mapping[str, str]]] = {}
         self.resources = self._informer(
@@ -227,6 +229,8 @@ class Caches:
             return Source(missing="" if there else f"PersistentVolumeClaim {namespace}/{name} doesn't exist")
         if isinstance(given := source.get("configMap"), dict):
             return await self._config_map(Key(namespace, str(given.get("name"))), given.get("items") or ())
+        if isinstance(source.get("image"), dict):
+            return Source(lacking=await self._image_volumes.lacking(namespace))
         return Source()
 
     async def _config_map(self, key: Key, items: Iterable[Mapping[str, Any]]) -> Source:

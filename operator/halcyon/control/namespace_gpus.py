@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from halcyon.api.conditions import Reason
-from halcyon.api.policy_rules import replicas
+from halcyon.api.policy_findings import replicas
 from halcyon.control import kinds, seal
 from halcyon.control.caches import Caches
 from halcyon.control.found import servers

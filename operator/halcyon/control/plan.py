@@ -154,6 +154,8 @@ def _in_force(view: View) -> tuple[Acceptance, Spec | None]:
         return Acceptance(accepted=False, reason=Reason.INVALID, message="; ".join(wrong)), _stored(view)
     if denied := policy.refused(view, spec):
         return Acceptance(accepted=False, reason=Reason.POLICY_DENIED, message="; ".join(denied)), _stored(view)
+    if view.source.lacking:
+        return Acceptance(accepted=False, reason=Reason.INVALID, message=view.source.lacking), _stored(view)
     if view.source.missing:
         refusal = Acceptance(accepted=False, reason=Reason.SOURCE_NOT_FOUND, message=view.source.missing)
         return refusal, _stored(view)

@@ -6,7 +6,8 @@ keeps serving. It grows no more than the policy allows, and what it has is not t
 
 from __future__ import annotations
 
-from halcyon.api.policy_rules import Asked, most_replicas, refusals, replicas, secret_names, warnings
+from halcyon.api.policy_findings import Asked, replicas, secret_names
+from halcyon.api.policy_rules import most_replicas, refusals, warnings
 from halcyon.api.spec import Spec
 from halcyon.control.view import View
 

@@ -73,7 +73,7 @@ class Rollout:
     """Where pods are to be; the first has the servers of old."""
     pace: Pace = SURGE
     trouble: Trouble | None = None
-    """Why the revision asked for has failed, or is blocked."""
+    """Why the revision asked for has failed or is blocked, or what keeps its pods from being ready."""
     overdue: bool = False
     """The progress deadline has passed."""
     model: str = ""
@@ -330,7 +330,7 @@ def _phase(
     lack = seen.lack(target, slot)
     if lack is not None and seen.lacks_long(lack):
         return Phase.BLOCKED, Trouble(Reason.UNSCHEDULABLE, lack.message)
-    return Phase.PROGRESSING, None
+    return Phase.PROGRESSING, None if seen.ready(target.key) else seen.why_not(target.key, slot)
 
 
 def _again(seen: Sight, target: Revision, trail: Trail, slot: SlotState | None, step: Advance | None) -> float | None:

@@ -88,8 +88,10 @@ def say(plan: Plan, rolled: Rollout) -> str:
                 room = f"; {trouble.message}" if trouble else ""
                 return f"revision {asked} is a canary: {rolled.canary.say}{room}"
             if rolled.pace.strategy == "Replace" and rolled.trail.why_replacing:
-                return f"revision {asked} replaces pods one by one, each before its successor: {rolled.trail.why_replacing}"
-            return f"revision {asked} is on its way" + (f"; {trouble.message}" if trouble else "")
+                so_far = f"revision {asked} replaces pods one by one, each before its successor: {rolled.trail.why_replacing}"
+            else:
+                so_far = f"revision {asked} is on its way"
+            return so_far + (f"; {trouble.message}" if trouble else "")
 
 
 def _way_out(plan: Plan, rolled: Rollout) -> str:
@@ -132,7 +134,9 @@ def reconciling(plan: Plan) -> Condition | None:
         return None
     if rolled.phase is Phase.BLOCKED:
         reason = Reason.ROLLOUT_BLOCKED
-    elif rolled.phase is Phase.PROGRESSING and (rolled.canary or (rolled.pace.strategy == "Replace" and rolled.good)):
+    elif rolled.phase is Phase.PROGRESSING and (
+        rolled.canary or (rolled.good and (rolled.trouble or rolled.pace.strategy == "Replace"))
+    ):
         reason = Reason.PROGRESSING
     else:
         return None

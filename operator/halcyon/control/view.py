@@ -22,7 +22,9 @@ class Source:
     content: Content | None = None
     """Files of a ConfigMap source."""
     missing: str = ""
-    """What lacks, in a sentence; empty where nothing does."""
+    """What isn't there, in a sentence; empty where everything is."""
+    lacking: str = ""
+    """What the cluster would have to have for such a source, in a sentence; empty where it has it."""
 
 
 @dataclass(frozen=True)

@@ -89,6 +89,8 @@ def _source_volume(source: Source, snapshot: str | None) -> Object:
         return {"configMap": {"name": snapshot, "items": items}}
     if source.uri is not None:
         return {"emptyDir": {"sizeLimit": source.uri.size_limit}}
+    if source.image is not None:
+        return {"image": {"reference": source.image.reference}}
     if source.persistent_volume_claim is None:
         raise ValueError("a source without a kind can't have been accepted")
     claim = source.persistent_volume_claim.claim_name
@@ -128,8 +130,9 @@ def downloads(template: Object) -> list[tuple[str, str | None]]:
 
 def _fetch(subject: Subject, source: Source, site: Site) -> Object:
     args = ["fetch", f"--source={_SOURCE}", f"--overlay={_OVERLAY}/overlay.json", f"--repository={_REPOSITORY}"]
-    if source.persistent_volume_claim is not None and source.persistent_volume_claim.path is not None:
-        args.append(f"--path={source.persistent_volume_claim.path}")
+    mounted = source.persistent_volume_claim or source.image
+    if mounted is not None and mounted.path is not None:
+        args.append(f"--path={mounted.path}")
     models, exempt = site.policy.models, subject.namespace in site.policy.exempt_namespaces
     if source.uri is not None:
         args += _download(source.uri)

@@ -28,6 +28,10 @@ GOOD: list[tuple[str, Any]] = [
     ("replicas", 1000),
     ("model.source", CONFIG_MAP),
     ("model.source", {"persistentVolumeClaim": {"claimName": "a.b", "path": "team/resnet50"}}),
+    (
+        "model.source",
+        {"image": {"reference": "registry.example:5000/models/a@sha256:" + "0" * 64, "path": "team/resnet50"}},
+    ),
     ("model.name", "ResNet_50.v2-x"),
     ("model.revision", ""),
     ("model.versions", {"latest": 100}),
@@ -77,7 +81,7 @@ RULES: list[tuple[str, Any, str]] = [
         "model.source",
         {},
         (
-            "spec.model.source needs exactly one of configMap, persistentVolumeClaim, uri; for example "
+            "spec.model.source needs exactly one of configMap, persistentVolumeClaim, image, uri; for example "
             "source: {persistentVolumeClaim: {claimName: models, path: resnet50}}"
         ),
     ),
@@ -85,7 +89,7 @@ RULES: list[tuple[str, Any, str]] = [
         "model.source",
         PVC | CONFIG_MAP,
         (
-            "spec.model.source needs exactly one of configMap, persistentVolumeClaim, uri; for example "
+            "spec.model.source needs exactly one of configMap, persistentVolumeClaim, image, uri; for example "
             "source: {persistentVolumeClaim: {claimName: models, path: resnet50}}"
         ),
     ),

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from halcyon.api import admission
 from halcyon.api.parse import parse
-from halcyon.api.policy_rules import RULES, Asked, at, full_name, most_replicas, refusals, triton_version, warnings
+from halcyon.api.policy_findings import Asked, full_name, triton_version
+from halcyon.api.policy_rules import RULES, at, most_replicas, refusals, warnings
 from halcyon.api.site_policy import ANYTHING, SitePolicy
 from halcyon.api.spec.model import Source
 from halcyon.api.types import Model

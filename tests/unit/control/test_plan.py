@@ -125,6 +125,18 @@ def test_a_missing_source_makes_nothing_where_nothing_was() -> None:
     assert planned.then == ()
 
 
+def test_a_source_that_the_cluster_cannot_have_is_refused_and_what_served_stays() -> None:
+    lacking = Source(lacking="no image volumes")
+    before = view()
+    now = after(before, before.resource["spec"], source=lacking)
+
+    assert make(view(source=lacking)).then == ()
+    planned = make(now)
+    assert (planned.acceptance.accepted, planned.acceptance.reason) == (False, Reason.INVALID)
+    assert planned.acceptance.message == "no image volumes"
+    assert planned.target == make(before).target
+
+
 def test_a_source_that_vanishes_leaves_the_servers_as_they_were() -> None:
     before = view({"model": {"source": {"configMap": {"name": "m", "items": [{"key": "a", "path": "1/a"}]}}}},
                   source=Source(content=Content(data={"a": "x"}, binary={})))  # fmt: skip

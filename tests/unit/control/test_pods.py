@@ -123,6 +123,17 @@ def test_a_container_that_cannot_be_made_is_told(reason: str) -> None:
     assert found == Trouble(Reason.CONTAINER_FAILED, 'triton: secret "tokens" not found', "p")
 
 
+def test_a_runtime_without_image_volumes_is_named() -> None:
+    # The words of containerd 1.6.20.
+    words = 'failed to generate container "08407c" spec: failed to generate spec: failed to mkdir "": mkdir : no such file or directory'
+    found = said(init=[waiting("fetch", "CreateContainerError", words)])
+
+    assert found is not None
+    assert found.message.startswith(
+        f"fetch: {words}. The node's container runtime knows no image volumes: containerd 2.1"
+    )
+
+
 def test_the_most_telling_trouble_of_several_pods_comes_first_and_then_the_first_by_name() -> None:
     stuck = pod("a", ready=False, unschedulable="no node")
     pulling = pod("b", ready=False, containers=[waiting("triton", "ErrImagePull", "no")])

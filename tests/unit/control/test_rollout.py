@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from halcyon.control import plan, status
 from halcyon.control.rollout import Phase, Rollout
 from halcyon.control.trail import Result, Trail
 from halcyon.control.view import Scaling, Signals
+from halcyon.render import names
 from halcyon.render.revision import Revision
 from tests.drawn import draws
 from tests.unit.control import kstatus
@@ -443,6 +445,29 @@ def test_the_status_tells_which_revision_serves_and_why_not_the_one_asked_for() 
     }
     assert found["revision"] == {"current": f"digits-{first}", "target": f"digits-{bad}"}
     assert condition(found, "Reconciling") == ("", "")
+
+
+def test_what_keeps_the_new_pods_from_being_ready_is_told_at_once_while_the_old_ones_serve() -> None:
+    cluster, asked = under_way(room=3)
+    said = {"reason": "ErrImagePull", "message": "registry.example.com/models/a:2: not found"}
+    pulling = [{"name": "fetch", "restartCount": 0, "state": {"waiting": said}, "lastState": {}}]
+    seen = cluster.look()
+    pods = [
+        {**p, "status": {**p["status"], "initContainerStatuses": pulling}}
+        if p["metadata"]["labels"][names.REVISION_LABEL] == asked
+        else p
+        for p in seen.pods
+    ]
+    assert pods != list(seen.pods)
+    seen = replace(seen, pods=tuple(pods))
+    found = dict(status.make(seen, plan.make(seen), now="2026-01-02T03:04:05Z"))
+
+    words = "container fetch: ErrImagePull: registry.example.com/models/a:2: not found"
+    assert found["rollout"]["phase"] == "Progressing"
+    assert found["rollout"]["message"].startswith(f"revision {asked} is on its way; pod ")
+    assert found["rollout"]["message"].endswith(words)
+    assert condition(found, "Reconciling") == ("Progressing", found["rollout"]["message"])
+    assert condition(found, "Ready")[0] == "Ready"
 
 
 @pytest.mark.parametrize(

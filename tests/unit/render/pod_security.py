@@ -1,6 +1,7 @@
 """The rules of Pod Security "restricted", as far as a pod template can break them.
 
-Source: Kubernetes documentation, "Pod Security Standards".
+Source: Kubernetes documentation, "Pod Security Standards"; volumes of the kind image, which API servers before 1.35 refuse, from
+policy/check_restrictedVolumes.go of k8s.io/pod-security-admission 0.35.4.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 _VOLUMES = {
-    "configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret",
+    "configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "image", "persistentVolumeClaim", "projected", "secret",
 }  # fmt: skip
 _HANDLERS = ("startupProbe", "readinessProbe", "livenessProbe")
 

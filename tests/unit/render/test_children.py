@@ -382,6 +382,19 @@ def test_a_model_of_a_config_map_is_loaded_from_its_copy() -> None:
     assert volume["configMap"]["items"] == [{"key": "model", "path": "1/m.onnx"}]
 
 
+def test_a_model_in_an_image_is_a_volume_of_that_image() -> None:
+    image = {"reference": "registry.example.com/models/digits:3", "path": "team/digits"}
+    pulled = [{"name": "registry"}]
+    objects = children(spec_of(model={"source": {"image": image}}, runtime={"imagePullSecrets": pulled}))
+    pod = pods(objects)[0]["spec"]
+    (volume,) = (v for v in pod["volumes"] if v["name"] == "source")
+    assert volume == {"name": "source", "image": {"reference": image["reference"]}}
+    assert {"name": "registry"} in pod["imagePullSecrets"]
+    assert "--path=team/digits" in pod["initContainers"][0]["args"]
+    for container in (*pod["initContainers"], *pod["containers"]):
+        assert next(m for m in container["volumeMounts"] if m["name"] == "source")["readOnly"] is True
+
+
 def test_a_volume_is_mounted_read_only() -> None:
     pod, triton = server_pod()
     (volume,) = (v for v in pod["volumes"] if v["name"] == "source")

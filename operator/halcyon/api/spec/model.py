@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, StringConstraints
 
 from halcyon.api.spec.base import Documented, exactly_one
-from halcyon.api.types import HOST, DnsName, Key, ListMap, ListSet, ModelName, RelativePath, Rule, quantity_field
+from halcyon.api.types import HOST, DnsName, Image, Key, ListMap, ListSet, ModelName, RelativePath, Rule, quantity_field
 
 
 class ConfigMapItem(Documented):
@@ -36,6 +36,17 @@ class PersistentVolumeClaimSource(Documented):
     path: RelativePath | None = None
     """Folder of the model inside the volume (the one that holds `config.pbtxt` and the version folders); the volume's
     root where it is left out."""
+
+
+class ImageSource(Documented):
+    """A model in an image of its own, which the node pulls and mounts read-only. Kubernetes 1.35 or newer, containerd 2.1 or CRI-O 1.31."""
+
+    reference: Image
+    """The image, for example `registry.example.com/models/resnet50:3`, or by digest (`...@sha256:...`), so that all pods have the same. It is
+    pulled with the Secrets of `spec.runtime.imagePullSecrets`."""
+    path: RelativePath | None = None
+    """Folder of the model inside the image (the one that holds `config.pbtxt` and the version folders); the image's root where it is left
+    out."""
 
 
 _BUCKET = "[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"
@@ -96,6 +107,8 @@ class Source(Documented):
     """Small models, from a ConfigMap. Its content is part of the revision: a change rolls the servers."""
     persistent_volume_claim: PersistentVolumeClaimSource | None = None
     """Models on a shared or pre-filled volume."""
+    image: ImageSource | None = None
+    """Models in images: nodes keep what they have pulled, and a registry tells who may."""
     uri: UriSource | None = None
     """Models in an object store or on a web server. What lies there is looked at when a pod starts: name each version's own folder or archive, or
     give its `sha256`, so that all pods have the same."""
@@ -104,6 +117,7 @@ class Source(Documented):
         exactly_one(
             "configMap",
             "persistentVolumeClaim",
+            "image",
             "uri",
             where="spec.model.source",
             good="source: {persistentVolumeClaim: {claimName: models, path: resnet50}}",

@@ -122,7 +122,7 @@ class Runtime(Documented):
     image_pull_secrets: (
         Annotated[tuple[ImagePullSecret, ...], Field(min_length=1, max_length=8), ListMap(("name",))] | None
     ) = None
-    """Secrets for pulling the image."""
+    """Secrets for pulling the image, and that of a model which is one."""
     gpu: Gpu = Gpu()
     """GPUs of one pod."""
     resources: Resources = Resources()

@@ -1,0 +1,40 @@
+"""Images that hold a model and nothing else, made as docs/guides/model-images.md says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from e2e.images.build import Workshop
+from e2e.images.host import images_directory, prepare
+
+_LOG = "model"
+
+
+def build(reference: str, files: Mapping[str, bytes], directory: Path) -> Path:
+    """Build the image of these files, by their paths in it; gives its OCI archive.
+
+    Args:
+        reference: its name.
+        files: the model's folder.
+        directory: an empty one, for what is put in and what comes out.
+
+    Raises:
+        ImagesError: this machine can't build, or the build failed.
+    """
+    folder, archive = directory / "model", directory / "model.tar"
+    for path, content in files.items():
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+    dockerfile = directory / "Dockerfile"
+    dockerfile.write_text("FROM scratch\nCOPY model /\n")
+    prepare(images_directory())
+    workshop = Workshop(images_directory())
+    with workshop.locked():
+        workshop.buildah("build", "-q", "--tag", reference, "--file", str(dockerfile), str(directory), log=_LOG)
+        try:
+            workshop.buildah("push", "-q", reference, f"oci-archive:{archive}:{reference}", log=_LOG)
+        finally:
+            workshop.buildah("rmi", reference, log=_LOG)
+    return archive

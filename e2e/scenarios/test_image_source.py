@@ -1,0 +1,124 @@
+"""A model in an image, with real pods: it serves from there, another image rolls it, and an image that nobody has stops nothing."""
+
+from __future__ import annotations
+
+import json
+import socket
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from e2e import model_image
+from e2e.cluster import cluster as clusters
+from e2e.demo import models, setup
+from e2e.demo.kube import Kube, wait_for
+from e2e.demo.models import HTTP_PORT
+from e2e.scenarios.conftest import NAME as CLUSTER
+
+pytestmark = pytest.mark.more
+
+NAME = "in-image"
+FILES = setup.CHART / "files" / "test"
+ASKED = {"inputs": [{"name": "x", "shape": [2, 1], "datatype": "FP32", "data": [1.0, 2.0]}]}
+
+
+@pytest.fixture(scope="module")
+def references(installed: setup.Installed, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:  # noqa: ARG001  # its cluster
+    """Two images that the node has: the second one's model multiplies by 3 where the first one's does by 2."""
+    first, second = "localhost/models/tiny:1", "localhost/models/tiny:2"
+    config, code = ((FILES / name).read_bytes() for name in ("config.pbtxt", "model.py"))
+    other = code.replace(b"return 2 * ", b"return 3 * ")
+    assert other != code
+    for reference, model in ((first, code), (second, other)):
+        directory = tmp_path_factory.mktemp("image")
+        archive = model_image.build(reference, {"tiny/config.pbtxt": config, "tiny/1/model.py": model}, directory)
+        assert clusters.load_image(CLUSTER, archive) == [reference]
+    return first, second
+
+
+def document(reference: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "serving.halcyon.dev/v1alpha1",
+        "kind": "ModelDeployment",
+        "metadata": {"name": NAME},
+        "spec": {
+            "model": {"name": "tiny", "source": {"image": {"reference": reference, "path": "tiny"}}},
+            "runtime": {"gpu": {"count": 0}},
+            "traffic": {"balancerReplicas": 1},
+        },
+    }
+
+
+@pytest.fixture(scope="module")
+def serving(kube: Kube, references: tuple[str, str]) -> Iterator[str]:
+    """The model of the first image; gives its address."""
+    try:
+        kube.apply(document(references[0]))
+        models.wait_until_served(kube, NAME)
+        address = kube.must_address(NAME, HTTP_PORT)
+        # kube-proxy hears of the Service's endpoints a moment after the operator does.
+        wait_for(lambda: reached(address), what="the Service leads to a balancer", limit_s=10)
+        yield address
+    finally:
+        models.delete(kube, NAME)
+
+
+def reached(address: str) -> bool:
+    host, _, port = address.partition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def answer(address: str) -> list[float]:
+    """To 1 and 2."""
+    request = urllib.request.Request(
+        f"http://{address}/v2/models/tiny/infer", json.dumps(ASKED).encode(), {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=10) as said:
+        data: list[float] = json.load(said)["outputs"][0]["data"]
+    return data
+
+
+def test_it_serves_from_its_image_and_another_one_rolls_it(
+    kube: Kube, serving: str, references: tuple[str, str]
+) -> None:
+    assert answer(serving) == [3.0, 5.0]
+    (pod,) = kube.pods(NAME, "server")
+    (volume,) = (v for v in pod["spec"]["volumes"] if v["name"] == "source")
+    assert volume["image"]["reference"] == references[0]
+
+    kube.apply(document(references[1]))
+    # Every answer on the way is one of the two, and none fails.
+    seen: list[list[float]] = []
+
+    def rolled() -> bool:
+        seen.append(answer(serving))
+        return seen[-1] == [4.0, 7.0]
+
+    wait_for(rolled, what="the second image answers", limit_s=60)
+    models.wait_until_served(kube, NAME)
+    assert answer(serving) == [4.0, 7.0]
+    assert {tuple(one) for one in seen} <= {(3.0, 5.0), (4.0, 7.0)}
+
+
+def test_an_image_that_nobody_has_is_named_and_what_serves_goes_on(
+    kube: Kube, serving: str, references: tuple[str, str]
+) -> None:
+    before = answer(serving)
+    kube.apply(document("localhost/models/none:1"))
+    try:
+
+        def told() -> str:
+            return str(((kube.model(NAME) or {}).get("status", {}).get("rollout") or {}).get("message"))
+
+        wait_for(lambda: "localhost/models/none:1" in told(), what="the failed pull is told", limit_s=30)
+        assert "ErrImagePull" in told() or "ImagePullBackOff" in told(), told()
+        assert answer(serving) == before
+    finally:
+        kube.apply(document(references[1]))
+        models.wait_until_served(kube, NAME)

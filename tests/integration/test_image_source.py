@@ -1,0 +1,97 @@
+"""A model in an image, on a real API server: a volume of the pod where the API server has such, and a clear word where it hasn't.
+
+Pods are KWOK's: nothing is pulled. e2e/scenarios/test_image_source.py serves one.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from e2e.cluster.cluster import Cluster
+from halcyon.control import kinds
+from halcyon.control.client import Object, connect
+from halcyon.control.image_volumes import AGAIN_S, ImageVolumes
+from halcyon.control.kinds import Kind
+from tests.integration.operator_process import Operator, running
+from tests.integration.operator_space import Space, deployment
+from tests.integration.versions import has_image_volumes
+from tests.integration.waiting import until
+
+pytestmark = pytest.mark.more
+
+IMAGE = {"reference": "registry.example.com/models/digits:3", "path": "team/digits"}
+
+
+@pytest.fixture(scope="module")
+def operator(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
+    with running(cluster, tmp_path_factory.mktemp("operator")) as started:
+        yield started
+
+
+def in_image(**image: Any) -> Object:
+    made = deployment()
+    made["spec"]["model"] = {"source": {"image": {**IMAGE, **image}}}
+    return made
+
+
+@pytest.mark.usefixtures("operator")
+def test_what_a_cluster_makes_of_a_model_in_an_image(cluster: Cluster, space: Space) -> None:
+    space.serve()
+    before = space.must(kinds.DEPLOYMENT, "m-a")["spec"]["template"]
+    space.apply(in_image())
+    if not has_image_volumes(cluster):
+        said = space.wait_condition("Accepted", "False", "Invalid")
+        assert "no image volumes (Kubernetes 1.35 and newer" in said
+        assert "persistentVolumeClaim" in said
+        # What was accepted last keeps serving, and nothing was tried.
+        assert space.must(kinds.DEPLOYMENT, "m-a")["spec"]["template"] == before
+        return
+    until(space.settled, bool, what="the image's revision is served")
+    pod = space.must(kinds.DEPLOYMENT, "m-a")["spec"]["template"]["spec"]
+    (volume,) = (v for v in pod["volumes"] if v["name"] == "source")
+    assert volume["image"]["reference"] == IMAGE["reference"]
+    assert "--path=team/digits" in pod["initContainers"][0]["args"]
+    for container in (*pod["initContainers"], *pod["containers"]):
+        (mount,) = (m for m in container["volumeMounts"] if m["name"] == "source")
+        assert mount["readOnly"] is True
+
+    first = space.status()["revision"]["current"]
+    space.apply(in_image(reference="registry.example.com/models/digits:4"))
+    until(lambda: space.settled() and space.status()["revision"]["current"] != first, bool, what="another image rolls")
+
+
+async def test_it_is_asked_once_and_where_there_are_none_now_and_then(
+    cluster: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, asked = 0.0, 0
+    client = await connect(str(cluster.kubeconfig))
+    create = client.create
+
+    async def counted(kind: Kind, obj: Object, **options: Any) -> Object:
+        nonlocal asked
+        asked += 1
+        return await create(kind, obj, **options)
+
+    monkeypatch.setattr(client, "create", counted)
+    try:
+        volumes = ImageVolumes(client, clock=lambda: now)
+        there = has_image_volumes(cluster)
+        assert bool(await volumes.lacking(namespace)) is not there
+        assert bool(await volumes.lacking(namespace)) is not there
+        assert asked == 1
+        now = AGAIN_S
+        assert bool(await volumes.lacking(namespace)) is not there
+        assert asked == (1 if there else 2)
+    finally:
+        await client.close()
+    assert Space(cluster.api, namespace).every(kinds.DEPLOYMENT) == [], "the question has left something"
+
+
+async def test_where_nobody_can_tell_the_pods_will(cluster: Cluster, namespace: str) -> None:
+    client = await connect(str(cluster.kubeconfig))
+    try:
+        # In a namespace that isn't there nothing can be tried: 404.
+        assert await ImageVolumes(client).lacking(f"{namespace}-none") == ""
+    finally:
+        await client.close()
