@@ -29,6 +29,15 @@ def test_each_file_is_in_one_part_and_the_parts_are_as_large_as_each_other(tmp_p
     assert max(sizes) - min(sizes) <= 70
 
 
+def test_a_file_with_drawn_examples_outweighs_larger_ones(tmp_path: Path) -> None:
+    files = [tmp_path / f"test_{n}.py" for n in range(3)]
+    files[0].write_text("@given(x)")
+    for file in files[1:]:
+        file.write_text("#" * 4000)
+
+    assert divided(files, 2) == [files[:1], files[1:]]
+
+
 def test_one_that_fails_in_any_part_fails_the_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "test_large.py").write_text("def test_large(): pass\n" + "#" * 100)
     (tmp_path / "test_small.py").write_text("def test_small(): assert not 'small'\n")
