@@ -21,7 +21,11 @@ DIGEST = "sha256:" + "a" * 64
 POLICY: Document = {
     "images": {"registries": ["registry.example.com/ml"], "pinned": "Tag"},
     "triton": {"refuseBelow": "26.03", "warnBelow": "26.07"},
-    "models": {"backends": ["onnxruntime", "tensorrt"], "secrets": ["models-*"]},
+    "models": {
+        "backends": ["onnxruntime", "tensorrt"],
+        "secrets": ["models-*"],
+        "images": ["registry.example.com/models"],
+    },
     "pods": {
         "priorityClasses": ["models"],
         "runtimeClasses": ["nvidia"],
@@ -204,6 +208,9 @@ ROWS: tuple[Row, ...] = (
         both("runtime.image", "evil.example/triton:26.07", "spec.runtime.image is evil.example/triton:26.07, and this site takes images from"),
         both("runtime.image", "registry.example.com/ml/triton:latest", "this site takes images by Tag"),
         both("runtime.image", "registry.example.com.evil.io/ml/triton:26.07", "and this site takes images from"),
+        both(CLAIM, {"image": {"reference": "evil.example/models/a:1"}}, "spec.model.source.image.reference is evil.example/models/a:1, and this site takes models in"),
+        both(CLAIM, {"image": {"reference": "registry.example.com/models-of-others/a:1"}}, "and this site takes models in images from registry.example.com/models"),
+        both(CLAIM, {"image": {"reference": "registry.example.com/models/a:latest"}}, "this site takes images by Tag"),
     )),
     Row(23, "an image with known holes", (
         both("runtime.image", "registry.example.com/ml/triton:26.02-py3", "this site takes Triton 26.03 or newer"),
@@ -212,6 +219,9 @@ ROWS: tuple[Row, ...] = (
     Row(24, "image references that are none", tuple(
         bad("runtime.image", image, "spec.runtime.image")
         for image in ("a b", "Registry/Triton", "a" * 3000, "triton@sha256:" + "a" * 63, "triton@sha256:" + "a" * 64 + "\n")
+    ) + tuple(
+        bad(CLAIM, {"image": {"reference": image}}, "spec.model.source.image.reference")
+        for image in ("https://registry.example.com/a", "../a:1", "a:1 --privileged", "file:///etc")
     )),
     Row(25, "Triton's own arguments", (*tuple(unknown("runtime.args", [argument]) for argument in _ARGS), unknown("runtime.command", ["/bin/sh"]))),
     Row(26, "variables that change what a container is", tuple(

@@ -183,6 +183,16 @@ def test_the_specification_is_read_when_it_is_asked_for(page: Page, leader: Oper
     expect(page.get_by_label("What Halcyon sets")).to_contain_text('"model_name": "digits"')
 
 
+def test_what_if_says_why_it_can_say_nothing(page: Page, leader: Operator, served: Space) -> None:
+    assert served.settled("digits")
+    page.goto(f"{url(leader)}#/live/digits")
+    page.get_by_text("What if the targets were others").click()
+    page.get_by_label("Most replicas").fill("4")
+    page.get_by_role("button", name="Reckon").click()
+    expect(page.locator(".what-if + [role=status]")).to_contain_text("Nothing is remembered of its arrivals")
+    assert axe(page) == []
+
+
 def test_a_model_that_is_not_there_is_said_so_and_shown_once_it_is(bare: Page, leader: Operator, live: Space) -> None:
     assert live.get(kinds.MODEL_DEPLOYMENT, "later") is None
     bare.goto(f"{url(leader)}#/live/later")  # of which the browser's console tells as well

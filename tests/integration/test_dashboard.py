@@ -195,6 +195,9 @@ def test_a_page_hears_of_a_scale_up_while_it_is_open(standby: Operator, space: S
         space.scale(3)
         grown = next(document for _, document in events if document["model"]["ready"] == 3)
     assert [pod["state"] for pod in grown["pods"]] == ["ready"] * 3
+    # The standby has seen it become ready, and writes no events itself.
+    (became,) = (one for one in grown["events"] if one["reason"] == "Ready")
+    assert (became["type"], became["message"]) == ("Normal", "1 of 1 servers are ready")
     assert grown["model"]["state"] == "ready"
     assert next(c for c in grown["conditions"] if c["type"] == "Ready")["status"] == "True"
 

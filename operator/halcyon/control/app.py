@@ -237,9 +237,8 @@ def build(chosen: Settings, client: KubeClient, tracer: Tracer = OFF) -> Operato
         if chosen.dashboard is None
         else Board(
             chosen.dashboard,
-            OperatorSource(caches, hub, scaler, clock),
+            OperatorSource(caches, hub, scaler, clock, time.time),
             ModelReviews(client, reviews, local=bool(chosen.watch_namespaces)),
-            wall=time.time,
         ),
         costs=costs,
         of_models=ModelMetrics(

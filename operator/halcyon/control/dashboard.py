@@ -19,17 +19,19 @@ from halcyon.api.types import GROUP, PLURAL, VERSION
 from halcyon.control import kinds
 from halcyon.control.caches import Caches
 from halcyon.control.client import Kube, Object
+from halcyon.control.happened import Happened
 from halcyon.control.kinds import LOCAL_SUBJECT_ACCESS_REVIEW, SUBJECT_ACCESS_REVIEW, Key, Kind
 from halcyon.control.scaler import Scaler
 from halcyon.control.stages import stage
 from halcyon.dashboard.access import Access, Proxy
 from halcyon.dashboard.history import STEP_S, Counts, History
 from halcyon.dashboard.site import Dashboard
-from halcyon.dashboard.source import UNKNOWN, Name, Past, Pod, Reading
+from halcyon.dashboard.source import UNKNOWN, Event, Name, Past, Pod, Reading
 from halcyon.metricsapi.auth import User
 from halcyon.metricsapi.tls import ServingTLS
 from halcyon.render import revision
 from halcyon.scaling.observations import FRESH_S, PodPoint
+from halcyon.scaling.planner.whatif import Known
 from halcyon.scaling.season import BIN_S
 from halcyon.signals.hub import Hub
 from halcyon.signals.remembered import BALANCER_COUNTERS, POD_COUNTERS, Picture
@@ -121,7 +123,14 @@ class OperatorSource:
     scaler: Scaler
     clock: Callable[[], float]
     """Monotonic, in seconds."""
+    wall: Callable[[], float]
+    """Seconds since the epoch."""
     _names: tuple[int, Collection[Name]] = (-1, ())
+
+    def __post_init__(self) -> None:
+        """Nothing has happened yet."""
+        self._happened = Happened(self.wall)
+        self.caches.resources.listeners.append(self._happened.changed)
 
     @property
     def synced(self) -> bool:
@@ -155,6 +164,10 @@ class OperatorSource:
         found = [(pod, stage(pod)) for pod in self.caches.pods.find(namespace, word)]
         return [Pod(pod, doing.state, doing.reason, doing.message) for pod, doing in found]
 
+    def events(self, name: Name) -> Sequence[Event]:
+        """What has happened to it lately."""
+        return self._happened.of(Key(*name))
+
     def overlay(self, name: Name) -> str:
         """Of the revision that is asked for, else of the one that serves."""
         told = ((self.model(name) or {}).get("status") or {}).get("revision") or {}
@@ -185,6 +198,11 @@ class OperatorSource:
         if history is None or not history.bins:
             return None
         return Past(BIN_S, history.open * BIN_S, history.bins)
+
+    def known(self, name: Name) -> Known | None:
+        """What its planner has learnt."""
+        spec = self.scaler.spec_of(Key(*name))
+        return None if spec is None or spec.scaling is None else self.scaler.deciding.known(Key(*name), spec)
 
 
 def measured(picture: Picture, now: float, *, gpu: float | None) -> Reading:
@@ -255,10 +273,9 @@ class Board:
         chosen: DashboardSettings,
         source: OperatorSource,
         reviews: ModelReviews,
-        *,
-        wall: Callable[[], float],
     ) -> None:
-        """`wall` is seconds since the epoch."""
+        """What is shown is the source's."""
+        wall = source.wall
         self._chosen, self._source, self._wall = chosen, source, wall
         self.history = History()
         access = Access(

@@ -31,10 +31,11 @@ from halcyon.scaling.bounded import bounded
 from halcyon.scaling.observations import Missing
 from halcyon.scaling.pace import Memory
 from halcyon.scaling.planner.objectives import largest, objectives, schedules, windows
-from halcyon.scaling.planner.planner import bounds, plan
+from halcyon.scaling.planner.planner import bounds, plan, replica_of
 from halcyon.scaling.planner.reading import Objectives, Reading
 from halcyon.scaling.planner.result import Plan, PlannerMemory
 from halcyon.scaling.planner.shifted import shifted
+from halcyon.scaling.planner.whatif import Known
 from halcyon.scaling.schedule import InForce, in_force
 from halcyon.scaling.season import DAY, History
 from halcyon.scaling.verdict import Signal, Verdict
@@ -88,6 +89,8 @@ class Deciding:
     _ruled: dict[Key, _Ruled] = field(default_factory=dict)
     _windows: dict[Key, tuple[Spec, InForce]] = field(default_factory=dict)
     _aims: dict[Key, _Aimed] = field(default_factory=dict)
+    _rows: dict[Key, float] = field(default_factory=dict)
+    """Mean rows of a request, as they were read last."""
     _epoch: Epoch = field(init=False)
     """What the planner's memories have their times by."""
 
@@ -131,13 +134,22 @@ class Deciding:
         memory = self._planner.get(key)
         return None if memory is None else memory.history
 
+    def known(self, key: Key, spec: Spec) -> Known | None:
+        """What the planner has learnt of a model; None where nobody plans for it, or what a replica can do isn't known yet."""
+        memory, aimed = self._planner.get(key), self._aims.get(key)
+        if memory is None or aimed is None or (line := memory.capacity.line) is None:
+            return None
+        aims = objectives(spec, largest_seen=aimed.largest)
+        replica = replica_of(aims, line, self._rows.get(key, 1.0))
+        return Known(aims, replica, memory.arrivals.dispersion, memory.margin.value)
+
     def learn(self, key: Key, history: History) -> None:
         """A model's past, in place of that which the planner knows; whatever else it has learnt stays."""
         self._planner[key] = replace(self._planner[key], history=history)
 
     def forget(self, key: Key) -> None:
         """The model is gone, or nobody decides for it any more."""
-        for held in (self._planner, self._ruled, self._windows, self._aims, self.kept):
+        for held in (self._planner, self._ruled, self._windows, self._aims, self._rows, self.kept):
             held.pop(key, None)
         if self.histories is not None:
             self.histories.forget(key)
@@ -155,7 +167,7 @@ class Deciding:
         aims = self._aimed(key, spec, self._open(key, spec, at), read.batches)
         before = self._remembered(key)
         planned = plan(at, aims, read, before)
-        self._planner[key] = planned.memory
+        self._planner[key], self._rows[key] = planned.memory, read.rows_per_request
         if planned.memory.capacity.line is None and read.replicas > 0 and _is_learning(planned):
             made = self._by_rules(key, spec, now, bounds(aims))
             if made.desired is not None:

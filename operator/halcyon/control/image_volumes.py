@@ -17,7 +17,7 @@ from halcyon.control.kinds import DEPLOYMENT
 log = logging.getLogger(__name__)
 
 AGAIN_S = 60.0
-"""Where there are none, it is asked again no sooner: API servers are upgraded while operators run."""
+"""Where there are none, or it isn't known, it is asked again no sooner: API servers are upgraded while operators run."""
 LACKING = (
     "spec.model.source is of the kind image, and this cluster's API server has no image volumes (Kubernetes 1.35 and newer have them, or "
     "the feature gate ImageVolume); for example source: {persistentVolumeClaim: {claimName: models}}"
@@ -33,12 +33,13 @@ class ImageVolumes:
     clock: Callable[[], float] = time.monotonic
     """In seconds."""
     _there: bool | None = field(default=None, init=False)
-    _asked_at: float = field(default=0.0, init=False)
+    _asked_at: float | None = field(default=None, init=False)
 
     async def lacking(self, namespace: str) -> str:
         """A sentence where there are none; empty where there are, or it isn't known: then the pods will tell."""
-        if self._there is None or (not self._there and self.clock() - self._asked_at >= AGAIN_S):
-            self._asked_at = self.clock()
+        now = self.clock()
+        if self._asked_at is None or (not self._there and now - self._asked_at >= AGAIN_S):
+            self._asked_at = now
             self._there = await self._ask(namespace)
         return LACKING if self._there is False else ""
 

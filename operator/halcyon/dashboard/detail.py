@@ -14,7 +14,7 @@ from halcyon.api import notes
 from halcyon.api.conditions import LOUD
 from halcyon.dashboard import fleet, phases
 from halcyon.dashboard.history import FIELDS, STEP_S, Series
-from halcyon.dashboard.source import Object, Past, Pod, Reading
+from halcyon.dashboard.source import Event, Object, Past, Pod, Reading
 
 HIDDEN = "(not shown here)"
 _LOUD = {**LOUD, "Ready": "False"}
@@ -22,7 +22,13 @@ _LOUD = {**LOUD, "Ready": "False"}
 
 
 def page(
-    model: Object, *, servers: Sequence[Pod], balancers: Sequence[Pod], reading: Reading, newest: Series
+    model: Object,
+    *,
+    servers: Sequence[Pod],
+    balancers: Sequence[Pod],
+    reading: Reading,
+    newest: Series,
+    events: Sequence[Event] = (),
 ) -> dict[str, Any]:
     """What moves. `newest` is the last point of the history: whoever has the ones before it appends it."""
     meta, status = model["metadata"], model.get("status") or {}
@@ -38,6 +44,7 @@ def page(
         "conditions": sorted(status.get("conditions") or (), key=_loudness),
         "scaling": scaling,
         "decisions": decisions,
+        "events": [one._asdict() for one in events],
         "rollout": status.get("rollout") or {},
         "revision": status.get("revision") or {},
         "endpoints": status.get("endpoints") or {},

@@ -97,8 +97,8 @@ class Question:
             state=state,
             sort=sort,
             descending=order == "descending",
-            offset=_number(query, "offset", 0, 0, 1_000_000),
-            limit=_number(query, "limit", 100, 1, MOST_ROWS),
+            offset=whole(query, "offset", 0, 0, 1_000_000),
+            limit=whole(query, "limit", 100, 1, MOST_ROWS),
         )
 
 
@@ -353,7 +353,12 @@ def _matching(rows: Sequence[Row], question: Question) -> Iterable[Row]:
         yield one
 
 
-def _number(query: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
+def whole(query: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
+    """A whole number among a URL's parameters.
+
+    Raises:
+        BadQuestion: it is none, or out of bounds.
+    """
     text = query.get(name, str(default))
     value = int(text) if text.isascii() and text.isdigit() and len(text) < 9 else -1
     if not least <= value <= most:

@@ -7,6 +7,7 @@
     DELETE /api/session                         sign out
     GET    /api/models?text=&state=&sort=&order=&offset=&limit=
     GET    /api/models/NAMESPACE/NAME[/history|/spec]
+    GET    /api/models/NAMESPACE/NAME/whatif?latency=&min=&max=&hours=
     GET    /api/stream/models?...               the two above as server-sent events
     GET    /api/stream/models/NAMESPACE/NAME
 
@@ -28,12 +29,13 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from halcyon.dashboard import detail, streams
+from halcyon.dashboard import detail, streams, whatif
 from halcyon.dashboard.access import COOKIE, MOST_TOKEN, Access
 from halcyon.dashboard.fleet import BadQuestion, Fleet, Question
 from halcyon.dashboard.history import History
 from halcyon.dashboard.source import Name, Source
 from halcyon.dashboard.streams import Full, Seats
+from halcyon.dashboard.whatif import Wish
 from halcyon.metricsapi.auth import Forbidden, Unauthenticated
 
 log = logging.getLogger(__name__)
@@ -85,6 +87,7 @@ class Dashboard:
         self._steps = steps
         self._fleet = Fleet(history)
         self.seats = seats or Seats()
+        self._reckoning = asyncio.Lock()
         self._files = _files()
 
     def app(self) -> web.Application:
@@ -101,6 +104,7 @@ class Dashboard:
                 web.get("/api/models/{namespace}/{name}", self._model),
                 web.get("/api/models/{namespace}/{name}/history", self._points),
                 web.get("/api/models/{namespace}/{name}/spec", self._spec),
+                web.get("/api/models/{namespace}/{name}/whatif", self._what_if),
                 web.get("/api/stream/models", self._models_stream),
                 web.get("/api/stream/models/{namespace}/{name}", self._model_stream),
             ]
@@ -181,6 +185,16 @@ class Dashboard:
             raise _Gone(name)
         return _compressed(request, orjson.dumps(detail.spec(model, self._source.overlay(name))))
 
+    async def _what_if(self, request: web.Request) -> web.Response:
+        name = await self._named(request)
+        if self._source.model(name) is None:
+            raise _Gone(name)
+        wish, known, past = Wish.of(request.query), self._source.known(name), self._source.past(name)
+        # Two weeks of bins take a good part of a second: beside the loop, and one at a time.
+        async with self._reckoning:
+            found = await asyncio.to_thread(whatif.told, wish, known, past)
+        return _compressed(request, orjson.dumps(found))
+
     async def _page(self, request: web.Request, question: Question) -> bytes:
         user = await self._access.user(request)
         sees = await self._access.sees(user)
@@ -207,6 +221,7 @@ class Dashboard:
                 balancers=self._source.balancers(name),
                 reading=self._source.reading(name),
                 newest=self._history.series(name, 1),
+                events=self._source.events(name),
             )
         )
 
@@ -232,8 +247,8 @@ class Dashboard:
                 headers=HEADERS
                 | {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
             )
-            await response.prepare(request)
             try:
+                await response.prepare(request)
                 async with aclosing(streams.events(event, render, self.seats.ended)) as found:  # type: ignore[type-var]
                     async for frame in found:
                         async with asyncio.timeout(streams.STUCK_S):

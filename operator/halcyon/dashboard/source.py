@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from halcyon.scaling.planner.whatif import Known
+
 Object = Mapping[str, Any]
 """A Kubernetes object as the caches hold it. Not to be changed."""
 
@@ -61,6 +63,17 @@ class Pod:
     message: str = ""
 
 
+class Event(NamedTuple):
+    """What has happened to a model."""
+
+    at: float
+    """Seconds since the epoch."""
+    type: str
+    """Normal or Warning."""
+    reason: str
+    message: str
+
+
 @dataclass(frozen=True, slots=True)
 class Past:
     """Mean arrivals as the planner remembers them, which outlives the process."""
@@ -95,6 +108,9 @@ class Source(Protocol):
     def balancers(self, name: Name) -> Sequence[Pod]:
         """Its balancers' pods."""
 
+    def events(self, name: Name) -> Sequence[Event]:
+        """What has happened to it lately, the newest first."""
+
     def overlay(self, name: Name) -> str:
         """What Halcyon sets in the model's config.pbtxt, as text; empty where nothing was rendered yet."""
 
@@ -103,3 +119,6 @@ class Source(Protocol):
 
     def past(self, name: Name) -> Past | None:
         """What its planner remembers; None where nobody plans for it."""
+
+    def known(self, name: Name) -> Known | None:
+        """What its planner has learnt, and its targets; None where nobody plans for it, or too little is known."""

@@ -315,6 +315,23 @@ def test_what_another_model_of_the_same_name_has_learnt_is_not_taken() -> None:
     assert model.hear(3, arrived=40, served=0).why.endswith(RULES_SAY_UNTIL)
 
 
+def test_what_the_planner_has_learnt_is_told_with_the_targets_of_the_spec() -> None:
+    model = Model(replicas=3, targets={"latency": "300ms"}, schedules=[OFFICE])
+    model.clock.now = 1250.0
+    wanted = model.world.specs[DIGITS]
+    model.hear(20, arrived=20, served=0)
+    assert model.deciding.known(DIGITS, wanted) is None
+    model.hear(30, arrived=20)
+
+    known = model.deciding.known(DIGITS, wanted)
+    assert known is not None
+    # Those of every day: a schedule that is open now is none of the past's.
+    assert (known.objectives.latency_s, known.objectives.low, known.objectives.windows) == (0.3, 1, ())
+    assert known.replica.peak_rps > 0
+    model.deciding.forget(DIGITS)
+    assert model.deciding.known(DIGITS, wanted) is None
+
+
 def test_nothing_is_remembered_of_a_model_that_is_forgotten() -> None:
     model = Model(schedules=[OFFICE])
     model.hear(3, arrived=8, served=0)

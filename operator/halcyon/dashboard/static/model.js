@@ -42,6 +42,7 @@ export function modelPage(main, namespace, name, heard) {
   const facts = h("dl", { class: "facts" });
   const conditions = h("ul", { class: "conditions" });
   const decisions = h("tbody");
+  const events = h("tbody");
   const reasons = h("div");
   const pods = h("tbody");
   const balancers = h("tbody");
@@ -52,6 +53,7 @@ export function modelPage(main, namespace, name, heard) {
   const pastRoom = h("details", {}, h("summary", {}, "Arrivals of the last days"), past.element);
   pastRoom.hidden = true;
   pastRoom.addEventListener("toggle", () => past.draw());
+  const supposed = whatIf(path);
   const made = h("details", { ontoggle: () => readSpec() }, h("summary", {}, "Specification and configuration"), h("div", { class: "two" }, h("section", {}, h("h3", {}, "spec"), spec), h("section", {}, h("h3", {}, "Set in config.pbtxt"), overlay)));
   main.replaceChildren(
     h("nav", { "aria-label": "Way back" }, h("a", { href: "#/" }, "All models")),
@@ -60,9 +62,10 @@ export function modelPage(main, namespace, name, heard) {
     state,
     facts,
     h("section", { "aria-labelledby": "h-why" }, h("h2", { id: "h-why" }, "Why this many replicas"), reasons),
-    h("section", { "aria-labelledby": "h-hour" }, h("h2", { id: "h-hour" }, "The last hour"), h("p", { class: "hint" }, "Point at a chart, or move along it with the arrow keys. Triangles are decisions."), h("div", { class: "charts" }, ...Object.values(charts).map((chart) => chart.element)), pastRoom),
+    h("section", { "aria-labelledby": "h-hour" }, h("h2", { id: "h-hour" }, "The last hour"), h("p", { class: "hint" }, "Point at a chart, or move along it with the arrow keys. Triangles are decisions."), h("div", { class: "charts" }, ...Object.values(charts).map((chart) => chart.element)), pastRoom, supposed.element),
     h("section", { "aria-labelledby": "h-conditions" }, h("h2", { id: "h-conditions" }, "Conditions"), conditions),
     h("section", { "aria-labelledby": "h-decisions" }, h("h2", { id: "h-decisions" }, "Decisions"), room("Decisions", table(["When", "From", "To", "Why"], decisions))),
+    h("section", { "aria-labelledby": "h-events" }, h("h2", { id: "h-events" }, "Events"), room("Events", table(["When", "Reason", "What"], events, "Events"))),
     h("section", { "aria-labelledby": "h-pods" }, h("h2", { id: "h-pods" }, "Pods"), room("Servers", table(["Server", "State", "Revision", "Restarts", "Age"], pods, "Servers")), room("Balancers", table(["Balancer", "State", "", "Restarts", "Age"], balancers, "Balancers"))),
     h("section", { "aria-labelledby": "h-starts" }, h("h2", { id: "h-starts" }, "Cold starts"), room("Cold starts", table(["Server", "Took", "Phases"], starts))),
     made,
@@ -151,6 +154,7 @@ export function modelPage(main, namespace, name, heard) {
     refill(reasons, ...why(found, scaling));
     refill(conditions, ...found.conditions.map(condition));
     refill(decisions, ...found.decisions.map((one) => row(clock(seconds(one.time)), one.before, one.after, one.why)), ...(found.decisions.length ? [] : [none(4, "No change of the count is remembered.")]));
+    refill(events, ...found.events.map((one) => row(clock(one.at), h("span", { class: one.type === "Warning" ? "error" : null }, one.reason), one.message)), ...(found.events.length ? [] : [none(3, "Nothing has happened since this operator pod began to look.")]));
     refill(pods, ...found.pods.map((pod) => podRow(pod, found.revision)), ...(found.pods.length ? [] : [none(5, "There is no server pod.")]));
     refill(balancers, ...found.balancers.map((pod) => podRow(pod, {})), ...(found.balancers.length ? [] : [none(5, "There is no balancer pod.")]));
     const timed = found.pods.filter((pod) => pod.phases.length).sort((a, b) => b.created - a.created).slice(0, 12);
@@ -172,8 +176,54 @@ export function modelPage(main, namespace, name, heard) {
   });
   return () => {
     end();
-    for (const chart of [...Object.values(charts), past]) chart.end();
+    for (const chart of [...Object.values(charts), past, supposed.chart]) chart.end();
   };
+}
+
+/** Other targets, and the counts that they would have made of the arrivals that the planner remembers. */
+function whatIf(path) {
+  const chart = new Chart({
+    title: "Replicas for these arrivals",
+    lines: [
+      { field: "as_is", name: "targets as they are", style: "first", stepped: true },
+      { field: "then", name: "what if", style: "second", stepped: true },
+    ],
+    format: number,
+    least: 1,
+    cursor: new Cursor(),
+  });
+  const field = (id, label, attributes) => [h("label", { for: id }, label), h("input", { id, autocomplete: "off", ...attributes })];
+  const fields = [
+    ...field("if-latency", "Latency", { placeholder: "as it is", size: 8, pattern: "[0-9.]+(us|ms|s|m).*", title: "For example 200ms" }),
+    ...field("if-min", "Least replicas", { type: "number", min: 0, max: 1000, placeholder: "as it is" }),
+    ...field("if-max", "Most replicas", { type: "number", min: 1, max: 1000, placeholder: "as it is" }),
+    ...field("if-hours", "Hours back", { type: "number", min: 1, max: 360, value: 24, required: true }),
+  ];
+  const said = h("div", { role: "status" });
+  const form = h("form", { class: "what-if", onsubmit: (event) => (event.preventDefault(), ask()) }, ...fields, h("button", { type: "submit" }, "Reckon"));
+  chart.element.hidden = true;
+
+  async function ask() {
+    const value = (id) => form.querySelector(`#${id}`).value.trim();
+    const query = new URLSearchParams({ latency: value("if-latency"), min: value("if-min"), max: value("if-max"), hours: value("if-hours") });
+    try {
+      const found = await get(`/api/models/${path}/whatif?${query}`);
+      chart.element.hidden = Boolean(found.why);
+      if (found.why) return refill(said, h("p", {}, found.why));
+      chart.show(found);
+      refill(said, table(["", "Latency", "Replicas", "Replica hours", "Most", "Too few for"], h("tbody", {}, outcome("As it is", found.came_to.as_is), outcome("What if", found.came_to.then)), "What it comes to"), h("p", { class: "hint" }, `From ${number(found.known_hours)} h of arrivals in means of ${duration(found.step)}. Bursts within them, starts and backlogs are not in it: halcyon simulate has those.`));
+    } catch (refused) {
+      chart.element.hidden = true;
+      refill(said, h("p", { class: "error" }, refused.message));
+    }
+  }
+
+  const element = h("details", {}, h("summary", {}, "What if the targets were others"), form, said, chart.element);
+  return { element, chart };
+}
+
+function outcome(name, found) {
+  return row(name, millis(found.latency_ms), `${found.min} to ${found.max}`, number(found.replica_hours), found.most ?? NONE, found.short_hours ? `${number(found.short_hours)} h` : "never");
 }
 
 function why(found, scaling) {

@@ -39,7 +39,7 @@ def plan(now: float, objectives: Objectives, reading: Reading, memory: PlannerMe
     kept = _within(current, low, high)
     memory = _learnt(objectives, reading, memory)
     line = memory.capacity.line
-    replica = None if line is None else _replica(objectives, reading, line)
+    replica = None if line is None else replica_of(objectives, line, reading.rows_per_request)
     reason = doubt(
         now,
         reading,
@@ -164,9 +164,8 @@ def _within(count: int, low: int, high: int) -> int:
     return min(max(count, low), high)
 
 
-def _replica(objectives: Objectives, reading: Reading, line: ServiceLine) -> Replica:
-    """What one replica does with requests, where the line and the largest batch are in rows."""
-    rows = reading.rows_per_request
+def replica_of(objectives: Objectives, line: ServiceLine, rows: float) -> Replica:
+    """What one replica does with requests of so many rows, where the line and the largest batch are in rows."""
     if rows == 1.0 or not 0 < rows < math.inf:
         return Replica(line, objectives.max_batch, objectives.instances)
     batch = max(int(objectives.max_batch / rows), 1)

@@ -57,18 +57,20 @@ class Situation:
 
     def size(self, rate: float) -> int:
         """Replicas for an arrival rate, at the latency objective or at the utilisation target."""
-        if rate <= 0:
-            return 0
-        objectives = self.objectives
-        if objectives.latency_s is None:
-            each = objectives.utilization * self.replica.peak_rps
-            return min(max(math.ceil(rate / each - 1e-9), 1), self.most)
-        spread = self.memory.arrivals.dispersion
-        return replicas_within(rate, self.replica, objectives.latency_s, dispersion=spread, most=self.most)
+        return sized(rate, self.objectives, self.replica, dispersion=self.memory.arrivals.dispersion, most=self.most)
 
     def with_margin(self, rate: float) -> float:
         """A rate with what the load has been seen to outrun it by."""
         return rate * (1 + self.memory.margin.value)
+
+
+def sized(rate: float, objectives: Objectives, replica: Replica, *, dispersion: float, most: int) -> int:
+    """Replicas for an arrival rate, at the latency objective or at the utilisation target; 0 for none, at most `most`."""
+    if rate <= 0:
+        return 0
+    if objectives.latency_s is None:
+        return min(max(math.ceil(rate / (objectives.utilization * replica.peak_rps) - 1e-9), 1), most)
+    return replicas_within(rate, replica, objectives.latency_s, dispersion=dispersion, most=most)
 
 
 def needs(at: Situation) -> tuple[PlanTerm, ...]:
@@ -91,21 +93,23 @@ def needs(at: Situation) -> tuple[PlanTerm, ...]:
         more = min(math.ceil(gpu / target - 1e-9), at.most)
         terms.append(PlanTerm("gpuUtilization", more, f"GPU {gpu:.0f} % at {target:g} % per replica needs {more}"))
     if objectives.queue_depth and at.rate > 0:
-        more = _for_depth(at, objectives.queue_depth, max(need, 1))
+        more = for_depth(
+            at.rate, objectives.queue_depth, at.replica, dispersion=spread, least=max(need, 1), most=at.most
+        )
         terms.append(PlanTerm("queueDepth", more, f"{objectives.queue_depth:g} waiting per replica needs {more}"))
     return tuple(terms)
 
 
-def _for_depth(at: Situation, depth: float, least: int) -> int:
-    """Replicas at which no more than `depth` requests wait for each, in steady state.
+def for_depth(rate: float, depth: float, replica: Replica, *, dispersion: float, least: int, most: int) -> int:
+    """Replicas, from `least` to `most`, at which no more than `depth` requests wait for each, in steady state; the rate is above 0.
 
     Little's law makes a wait of a depth (waiting = rate x wait), and the wait is an objective like any other.
     """
-    batches_s = 2 * at.replica.line.seconds(at.replica.max_batch)
+    batches_s = 2 * replica.line.seconds(replica.max_batch)
     count = least
-    while count < at.most:
-        allowed_s = batches_s + depth * count / at.rate
-        if at.rate <= rate_within(count, at.replica, allowed_s, dispersion=at.memory.arrivals.dispersion):
+    while count < most:
+        allowed_s = batches_s + depth * count / rate
+        if rate <= rate_within(count, replica, allowed_s, dispersion=dispersion):
             break
         count += 1
     return count

@@ -1,0 +1,69 @@
+"""The page's question about other targets, and its answer."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from halcyon.dashboard import whatif
+from halcyon.dashboard.fleet import BadQuestion
+from halcyon.dashboard.source import Past
+from halcyon.dashboard.whatif import Wish
+from halcyon.scaling.planner.queueing import Replica, ServiceLine
+from halcyon.scaling.planner.reading import Objectives
+from halcyon.scaling.planner.whatif import Known
+
+KNOWN = Known(
+    Objectives(low=1, high=8, max_batch=8, latency_s=0.4),
+    Replica(ServiceLine(0.02, 0.01), 8),
+    dispersion=1.0,
+    margin=0.0,
+)
+PAST = Past(300.0, 1_000_000.0, (None, *[100.0] * 24))
+
+
+def test_both_courses_are_told_with_what_they_come_to() -> None:
+    told = whatif.told(Wish.of({"latency": "250ms", "max": "2", "min": "", "hours": "1"}), KNOWN, PAST)
+
+    assert json.loads(json.dumps(told)) == told
+    assert (told["end"], told["step"], len(told["rate"]), told["known_hours"]) == (1_000_000.0, 300.0, 12, 1.0)
+    assert len(told["as_is"]) == len(told["then"]) == 12
+    as_is, then = told["came_to"]["as_is"], told["came_to"]["then"]
+    assert (as_is["min"], as_is["max"], as_is["latency_ms"]) == (1, 8, 400.0)
+    assert (then["min"], then["max"], then["latency_ms"]) == (1, 2, 250.0)
+    assert as_is["short_hours"] == 0
+    assert as_is["replica_hours"] == as_is["most"]
+
+
+def test_an_empty_wish_is_as_it_is() -> None:
+    told = whatif.told(Wish.of({"latency": "", "min": "", "max": ""}), KNOWN, PAST)
+
+    assert told["then"] == told["as_is"]
+    assert len(told["rate"]) == 25
+    assert told["as_is"][0] is None
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ({"latency": "soon"}, "latency is 'soon'; good: 200ms"),
+        ({"latency": "0ms"}, "latency is '0ms'; good: 200ms"),
+        ({"min": "-1"}, "min is '-1'; good: a number from 0 to 1000"),
+        ({"max": "0"}, "max is '0'; good: a number from 1 to 1000"),
+        ({"hours": "361"}, "hours is '361'; good: a number from 1 to 360"),
+    ],
+)
+def test_what_can_not_be_asked_is_said_with_a_good_example(query: dict[str, str], words: str) -> None:
+    with pytest.raises(BadQuestion, match=words):
+        Wish.of(query)
+
+
+def test_limits_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(BadQuestion, match="min is 9 and max is 8"):
+        whatif.told(Wish.of({"min": "9"}), KNOWN, PAST)
+
+
+def test_where_nothing_can_be_said_it_says_why() -> None:
+    assert "Nothing is remembered" in whatif.told(Wish(), None, None)["why"]
+    assert "isn't known yet" in whatif.told(Wish(), None, PAST)["why"]
