@@ -438,6 +438,27 @@ def test_an_aborted_canary_leaves_nothing_and_is_not_tried_again(
     assert applied(space) == first
 
 
+def picture(space: Space, operator: Operator) -> str:
+    """All that a rollout that stands still can be understood by."""
+    pods = [
+        (
+            p["metadata"]["name"],
+            p["spec"].get("nodeName"),
+            p["metadata"].get("deletionTimestamp"),
+            p["status"].get("phase"),
+        )
+        for p in space.every(kinds.POD)
+    ]
+    deployments = [
+        (d["metadata"]["name"], d["spec"]["replicas"], d["spec"]["strategy"], d.get("status"))
+        for d in space.every(kinds.DEPLOYMENT)
+    ]
+    records = [
+        (r["metadata"]["name"], r["metadata"].get("annotations")) for r in space.every(kinds.CONTROLLER_REVISION)
+    ]
+    return "\n".join(map(str, [space.status(), pods, deployments, records, operator.tail()]))
+
+
 def test_a_canary_that_the_spec_leaves_goes_pod_by_pod_though_no_gpu_is_free(
     space: Space, pool: Pool, operator: Operator
 ) -> None:
@@ -454,7 +475,13 @@ def test_a_canary_that_the_spec_leaves_goes_pod_by_pod_though_no_gpu_is_free(
         operator.stop()
         operator.start()
         operator.wait_leading()
-        until(lambda: space.status()["revision"].get("current"), lambda r: r == third, what="it is served", limit_s=40)
+        until(
+            lambda: space.status()["revision"].get("current"),
+            lambda r: r == third,
+            what="it is served",
+            limit_s=40,
+            context=lambda: picture(space, operator),
+        )
         until(
             lambda: (of_slot(space, "b"), served(space)), lambda n: n == (set(), 4), what="the slot is gone", limit_s=40
         )

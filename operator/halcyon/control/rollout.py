@@ -130,12 +130,14 @@ def decide(view: View, spec: Spec, asked: Revision, deployments: Mapping[Slot, O
             again_s=_again(seen, good, Trail.of(good), seen.slots.get(at_home), None),
         )
     slot = seen.slots.get(place)
-    trail, step = _followed(seen, asked, slot, place, is_canary=is_canary, can_return=back is not None)
+    untold = not is_canary and _untold(seen, asked, place, known=known, routed=good.model if good else asked.model)
+    trail, step = _followed(seen, asked, slot, place, is_canary=is_canary, can_return=back is not None, untold=untold)
     trail = replace(trail, sequences=keeps_state(view, spec, asked))
     target = back if back is not None and trail.barred else asked
     stays = place if target is asked else at_home
     speed = SURGE if is_canary and target is asked else pace(seen, target, stays)
-    if speed.strategy == "Replace" and target is asked and not trail.ended and not trail.replacing:
+    again = untold and seen.is_due(_replaced_by(seen, asked, trail))
+    if speed.strategy == "Replace" and target is asked and not trail.ended and (again or not trail.replacing):
         trail = trail.replace_pods(view.now, speed.why)
     if step is not None and not trail.replacing and (lack := seen.lack(asked, slot)) and seen.lacks_long(lack):
         trail = trail.replace_pods(view.now, lack.message)
@@ -174,8 +176,27 @@ def _is_canary(seen: Sight, asked: Revision, good: Revision | None, at_home: Slo
     return there.revision != asked.key
 
 
+def _untold(seen: Sight, asked: Revision, place: Slot, *, known: Mapping[str, Revision], routed: str) -> bool:
+    """Whether pods that are to give way don't know it yet: the record was written, and the process ended before the Deployments were.
+
+    The wait for the room that they leave begins when they are told to go.
+    """
+    for placed in lone_slots(seen, asked, pace(seen, asked, place), place, known=known, routed=routed):
+        there = seen.slots.get(placed.slot)
+        if there is None or placed.replicas < there.count or placed.pace.max_surge != there.max_surge:
+            return True
+    return False
+
+
 def _followed(
-    seen: Sight, asked: Revision, slot: SlotState | None, place: Slot, *, is_canary: bool, can_return: bool
+    seen: Sight,
+    asked: Revision,
+    slot: SlotState | None,
+    place: Slot,
+    *,
+    is_canary: bool,
+    can_return: bool,
+    untold: bool,
 ) -> tuple[Trail, Advance | None]:
     """The trail of the revision asked for by what is seen now, and its step where it is a canary that goes on."""
     trail = _begun(seen, asked, slot, can_return=can_return)
@@ -185,7 +206,7 @@ def _followed(
     if trail.barred and can_return:
         return trail, None
     if slot is not None and slot.revision == asked.key:
-        trail, step = _judged(seen, asked, trail, slot, place=place, is_canary=is_canary)
+        trail, step = _judged(seen, asked, trail, slot, place=place, is_canary=is_canary, untold=untold)
     elif is_canary:
         trail, step = _stepped(seen, asked, trail, place)
     return trail, step if step is not None and step.outcome == "goes on" else None
@@ -211,7 +232,7 @@ def _is_taken(seen: Sight, slot: Slot, asked: Revision) -> bool:
 
 
 def _judged(
-    seen: Sight, asked: Revision, trail: Trail, slot: SlotState, *, place: Slot, is_canary: bool
+    seen: Sight, asked: Revision, trail: Trail, slot: SlotState, *, place: Slot, is_canary: bool, untold: bool
 ) -> tuple[Trail, Advance | None]:
     """The trail of what has pods, and the canary's step where there is one."""
     now = seen.view.now
@@ -219,7 +240,7 @@ def _judged(
         said = seen.why_not(asked.key, slot)
         if said and said.reason in CANT_LOAD:
             trail = trail.hear(said.reason, said.message)
-        if (trouble := _failure(seen, asked, trail, slot)) is not None:
+        if (trouble := _failure(seen, asked, trail, slot, untold=untold)) is not None:
             return trail.fail(now, trouble.reason, trouble.message), None
     if is_canary:
         return _stepped(seen, asked, trail, place)
@@ -261,7 +282,7 @@ def _seen_to_serve(seen: Sight, other: Revision, at_home: Slot) -> Revision:
     return trail.finish(seen.view.now, at_home).on(other)
 
 
-def _failure(seen: Sight, asked: Revision, trail: Trail, slot: SlotState) -> Trouble | None:
+def _failure(seen: Sight, asked: Revision, trail: Trail, slot: SlotState, *, untold: bool) -> Trouble | None:
     """Why it has failed, none of its pods being ready; None while it hasn't."""
     if seen.count == 0:
         return None
@@ -273,7 +294,7 @@ def _failure(seen: Sight, asked: Revision, trail: Trail, slot: SlotState) -> Tro
     if lack is not None and not trail.replacing:
         return None
     # Its own wait as well: where the Deployment's controller was away, the pod that is to take the room has only just come.
-    if lack is not None and seen.lacks_long(lack) and seen.is_due(_replaced_by(seen, asked, trail)):
+    if lack is not None and seen.lacks_long(lack) and not untold and seen.is_due(_replaced_by(seen, asked, trail)):
         return Trouble(Reason.UNSCHEDULABLE, lack.message)
     if _is_overdue(seen, asked, trail, slot):
         if trail.reason:

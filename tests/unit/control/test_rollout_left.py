@@ -7,6 +7,7 @@ import functools
 
 import pytest
 
+from halcyon.control import kinds
 from halcyon.control.canary import ABORT, CanaryVerdict
 from halcyon.control.rollout import Phase
 from halcyon.control.trail import Result, Trail
@@ -121,6 +122,32 @@ def test_the_count_is_followed_while_it_goes(count: int, stays: int) -> None:
     cluster.spec |= {"replicas": count, "scaling": {"minReplicas": 0, "maxReplicas": 9}}
 
     assert {p.slot: p.replicas for p in decided(cluster).slots} == {"a": count, "b": stays}
+
+
+@pytest.mark.parametrize("lost", ["both", "the canary's", "the others'"])
+def test_the_wait_for_room_begins_when_pods_were_told_to_go(lost: str) -> None:
+    cluster, _, _ = half()
+    ask(cluster, "other")
+    cluster.spec["rollout"] = {**cluster.spec["rollout"], "strategy": "Auto", "surgeWait": "2s"}
+    for act in (cluster.operate, cluster.control, cluster.schedule):
+        act()
+    cluster.now += 3
+    before = copy.deepcopy(cluster.children)
+    # The process writes that pods give way, and ends before all of it is written.
+    found = decided(cluster)
+    assert found.trail.replacing
+    for (kind, name), obj in before.items():
+        if kind == kinds.DEPLOYMENT and (lost == "both" or (lost == "the canary's") == name.endswith("-b")):
+            cluster.children[kind, name] = obj
+    cluster.now += 600
+
+    again = decided(cluster)
+    assert again.phase is Phase.PROGRESSING, again.trouble
+    assert again.trail.replacing > found.trail.replacing
+    cluster.settle(rounds=20, step_s=2)
+    ended = decided(cluster)
+    assert (ended.phase, ended.target.key) == (Phase.COMPLETE, again.asked.key)
+    assert cluster.slots() == ["a"]
 
 
 def test_under_surge_it_stays_until_there_is_room() -> None:
