@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any, Literal, TypeVar
 
 T = TypeVar("T")
@@ -61,6 +62,16 @@ class SlotLatency:
 
 
 @dataclass(frozen=True)
+class Histogram:
+    """How long answers took."""
+
+    bounds_ms: tuple[int, ...]
+    """Upper bounds of the buckets, ascending."""
+    counts: tuple[int, ...]
+    """Counters: answers per bucket, and last those above all bounds: one more than there are bounds."""
+
+
+@dataclass(frozen=True)
 class BalancerSample:
     """One HAProxy process, both protocols together."""
 
@@ -80,6 +91,8 @@ class BalancerSample:
     """Why it does not do all that it was asked to, in a sentence; empty where it does."""
     latency: tuple[SlotLatency, ...] = ()
     """Told while there are two slots, which is while two revisions are compared."""
+    clients: Histogram | None = None
+    """From a request's arrival until its answer begins: held, queued and computed. None: an older agent doesn't tell."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +170,17 @@ class Record:
 def _balancer(raw: dict[str, Any]) -> BalancerSample:
     told = raw.get("latency") or ()
     latency = (_made(SlotLatency, {name: _row(value) for name, value in slot.items()}) for slot in told)
-    return _made(BalancerSample, {**raw, "latency": tuple(latency)})
+    clients = raw.get("clients")
+    if clients is not None:
+        bounds_ms = _row(clients["bounds_ms"])
+        # Every record of every agent brings the same ones.
+        clients = Histogram(_shared(bounds_ms) if isinstance(bounds_ms, tuple) else bounds_ms, _row(clients["counts"]))
+    return _made(BalancerSample, {**raw, "latency": tuple(latency), "clients": clients})
+
+
+@lru_cache(maxsize=64)
+def _shared(bounds_ms: tuple[int, ...]) -> tuple[int, ...]:
+    return bounds_ms
 
 
 def _row(value: Any) -> Any:

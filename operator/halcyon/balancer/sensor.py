@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from halcyon.api.record import BalancerSample, BatchStats, PodSample, PodState, Record, SlotLatency
+from halcyon.api.record import BalancerSample, BatchStats, Histogram, PodSample, PodState, Record, SlotLatency
 from halcyon.balancer.triton import Index, Metrics, TritonError
 
 if TYPE_CHECKING:
@@ -142,6 +142,7 @@ def record(
             held=reading.held,
             trouble=trouble,
             latency=_latency(reading),
+            clients=None if reading.clients is None else Histogram(reading.clients.bounds_ms, reading.clients.counts),
         )
     pods = tuple(_pod(endpoint, sightings.get(endpoint.pod), at, maintenance) for endpoint in endpoints)
     return Record(namespace=namespace, name=name, agent=agent, at=at, balancer=balancer, pods=pods)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from aiohttp import web
 
+from halcyon.api.record import Histogram
 from halcyon.api.types import GROUP, PLURAL, VERSION
 from halcyon.control import kinds
 from halcyon.control.caches import Caches
@@ -25,6 +26,7 @@ from halcyon.control.scaler import Scaler
 from halcyon.control.stages import stage
 from halcyon.dashboard.access import Access, Proxy
 from halcyon.dashboard.history import STEP_S, Counts, History
+from halcyon.dashboard.quantiles import Answered
 from halcyon.dashboard.site import Dashboard
 from halcyon.dashboard.source import UNKNOWN, Event, Name, Past, Pod, Reading
 from halcyon.metricsapi.auth import User
@@ -192,6 +194,10 @@ class OperatorSource:
             gpu = None if told is None or not ready else told / ready
         return measured(picture, now, gpu=gpu)
 
+    def answers(self, name: Name) -> Mapping[str, Histogram]:
+        """What its balancers have counted of their clients' answers, by pod."""
+        return self.hub.answers(*name, self.clock())
+
     def past(self, name: Name) -> Past | None:
         """What its planner remembers of the arrivals."""
         history = self.scaler.deciding.history(Key(*name))
@@ -278,6 +284,7 @@ class Board:
         wall = source.wall
         self._chosen, self._source, self._wall = chosen, source, wall
         self.history = History()
+        self._answered = Answered()
         access = Access(
             None if chosen.local else reviews,
             clock=source.clock,
@@ -330,6 +337,7 @@ class Board:
                     began = clock()
             if len(self.history) > len(self._source.names()):
                 self.history.keep(self._source.names())
+                self._answered.keep(self._source.names())
             before = max(int(now), before)
             await asyncio.sleep(1.0)
 
@@ -341,4 +349,5 @@ class Board:
         spec, status = model.get("spec") or {}, model.get("status") or {}
         replicas, desired = status.get("replicas") or {}, (status.get("scaling") or {}).get("desired")
         counts = Counts(replicas=int(spec.get("replicas", 1)), ready=replicas.get("ready"), desired=desired)
-        self.history.add(name, at, counts, self._source.reading(name))
+        quantiles = self._answered.look(name, self._source.answers(name))
+        self.history.add(name, at, counts, self._source.reading(name), quantiles)

@@ -12,6 +12,7 @@ import yaml
 
 from halcyon.api import notes
 from halcyon.api.conditions import LOUD
+from halcyon.api.types import duration_s
 from halcyon.dashboard import fleet, phases
 from halcyon.dashboard.history import FIELDS, STEP_S, Series
 from halcyon.dashboard.source import Event, Object, Past, Pod, Reading
@@ -41,6 +42,7 @@ def page(
         "uid": meta["uid"],
         "note": notes.reason(meta),
         "largest_batch": batching.get("maxBatchSize"),
+        "latency_target_ms": _latency_target_ms(model),
         "conditions": sorted(status.get("conditions") or (), key=_loudness),
         "scaling": scaling,
         "decisions": decisions,
@@ -54,6 +56,11 @@ def page(
         "now": asdict(reading) | {"errors": reading.errors},
         "newest": series(newest),
     }
+
+
+def _latency_target_ms(model: Object) -> float | None:
+    aim = (((model.get("spec") or {}).get("scaling") or {}).get("targets") or {}).get("latency")
+    return None if aim is None else duration_s(aim) * 1000
 
 
 def spec(model: Object, overlay: str) -> dict[str, str]:

@@ -27,7 +27,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import isnan
 
-from halcyon.api.record import BalancerSample, Batches, BatchStats, PodSample, PodState, Record
+from halcyon.api.record import BalancerSample, Batches, BatchStats, Histogram, PodSample, PodState, Record
 from halcyon.scaling.observations import (
     FRESH_S,
     BalancerObservation,
@@ -152,6 +152,15 @@ class Hub:
         rows = [rate for ring in rings if (rate := ring.rate(_ROWS, now, window_s)) is not None]
         executions = [rate for ring in rings if (rate := ring.rate(_EXECUTIONS, now, window_s)) is not None]
         return sum(rows) / total if rows and (total := sum(executions)) else None
+
+    def answers(self, namespace: str, name: str, now: float) -> dict[str, Histogram]:
+        """What each balancer that speaks has counted of its clients' answers, by agent; without those that don't tell."""
+        model = self._models.get((namespace, name))
+        return {
+            agent: told
+            for agent, seen in (model.agents if model else {}).items()
+            if now - seen.heard <= FRESH_S and seen.last is not None and (told := seen.last.clients) is not None
+        }
 
     def knows(self, namespace: str, name: str) -> bool:
         """Whether anybody has spoken for a model."""

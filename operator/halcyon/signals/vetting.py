@@ -13,6 +13,7 @@ from halcyon.api.record import (
     MOST_SIZES,
     BalancerSample,
     BatchStats,
+    Histogram,
     PodSample,
     PodState,
     Record,
@@ -72,7 +73,9 @@ def vet(record: Record) -> Vetted:
     if balancer is not None and not _plausible(balancer):
         balancer, absurd = None, 1
     if balancer is not None and not _is_latency(balancer.latency):
-        balancer, absurd = replace(balancer, latency=()), 1
+        balancer, absurd = replace(balancer, latency=()), absurd + 1
+    if balancer is not None and balancer.clients is not None and not _is_histogram(balancer.clients):
+        balancer, absurd = replace(balancer, clients=None), absurd + 1
     pods = []
     for pod in record.pods:
         vetted, thrown = _vet_pod(pod, record)
@@ -89,14 +92,17 @@ def _plausible(balancer: BalancerSample) -> bool:
 
 def _is_latency(latency: tuple[SlotLatency, ...]) -> bool:
     """Whether all of it can be true: one that can't makes the others doubtful."""
-    return len(latency) <= MOST_SLOTS and all(
-        _is_short_text(slot.slot)
-        and _is_row(slot.bounds_ms, MOST_MS)
-        and _is_row(slot.counts, MOST_COUNTED)
-        and 0 < len(slot.bounds_ms) < MOST_BOUNDS
-        and len(slot.counts) == len(slot.bounds_ms) + 1
-        and all(low < high for low, high in pairwise((0, *slot.bounds_ms)))
-        for slot in latency
+    return len(latency) <= MOST_SLOTS and all(_is_short_text(slot.slot) and _is_histogram(slot) for slot in latency)
+
+
+def _is_histogram(found: Histogram | SlotLatency) -> bool:
+    bounds_ms, counts = found.bounds_ms, found.counts
+    return (
+        _is_row(bounds_ms, MOST_MS)
+        and _is_row(counts, MOST_COUNTED)
+        and 0 < len(bounds_ms) < MOST_BOUNDS
+        and len(counts) == len(bounds_ms) + 1
+        and all(low < high for low, high in pairwise((0, *bounds_ms)))
     )
 
 

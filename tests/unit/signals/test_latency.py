@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from halcyon.api.record import Record, SlotLatency
+from halcyon.api.record import Histogram, Record, SlotLatency
 from halcyon.balancer import latency, sensor
 from halcyon.balancer.haproxy_config import LineKey
 from halcyon.balancer.runtime_socket import Reading
 from halcyon.balancer.slots import Observed
+from halcyon.scaling.observations import FRESH_S
 from halcyon.signals.hub import Hub
 from halcyon.signals.vetting import vet
 from tests.unit.signals.records import haproxy, record
 
-SLOT_A = 22
-"""Where its counters begin in HAProxy's row."""
+SLOT_A, CLIENTS = 22, 6
+"""Where their counters begin in HAProxy's row."""
 GOOD = SlotLatency("a", (1, 2), (3, 4, 5))
 
 
 def told(*slots: str) -> Record:
     """What an agent tells of a HAProxy with these slots: 9 answers of slot a, 4 within a millisecond."""
     counted = latency.read({SLOT_A: 9, SLOT_A + 1: 40, SLOT_A + 2: 5})
+    clients = latency.read_clients({CLIENTS: 3, CLIENTS + 1: 3, CLIENTS + 2: 2})
     lines = {LineKey(slot, 1): Observed("10.0.0.1", "ready", 0) for slot in slots}
-    reading = Reading(1, "halcyon-0", lines=lines, latency=counted)
+    reading = Reading(1, "halcyon-0", lines=lines, latency=counted, clients=clients)
     return sensor.record(
         namespace="ns",
         name="m",
@@ -62,10 +65,31 @@ def test_with_one_slot_nobody_has_anything_to_compare() -> None:
     assert made.balancer.latency == ()
 
 
+def test_clients_answers_are_told_always_and_arrive_as_they_were_counted() -> None:
+    made = Record.from_json(told("a").to_json())
+    hub = Hub()
+    hub.receive(vet(made).record, 1.0)
+    assert hub.answers("ns", "m", 2.0) == {"m-balancer-0": Histogram(latency.SHOWN_MS, (1, 2, *[0] * 13))}
+    assert hub.answers("ns", "m", 2.0 + 2 * FRESH_S) == {}
+    assert hub.answers("ns", "nobody", 2.0) == {}
+
+
+def test_an_agent_that_does_not_tell_them_is_heard_nevertheless() -> None:
+    older = json.loads(sent().to_json())
+    del older["balancer"]["clients"]
+    made = Record.from_json(json.dumps(older))
+    assert made == sent()
+    hub = Hub()
+    hub.receive(made, 1.0)
+    assert hub.answers(made.namespace, made.name, 1.0) == {}
+
+
 def test_a_record_stays_small() -> None:
-    full = latency.read(dict.fromkeys(range(latency.COUNTERS), 2**32 - 1))
-    slots = tuple(SlotLatency(slot, found.bounds_ms, found.counts) for slot, found in full.items())
-    assert len(sent(*slots).to_json()) < 2000
+    counters = dict.fromkeys(range(latency.COUNTERS), 2**32 - 1)
+    slots = tuple(SlotLatency(slot, found.bounds_ms, found.counts) for slot, found in latency.read(counters).items())
+    clients = latency.read_clients(counters)
+    full = replace(haproxy(queued=3), latency=slots, clients=Histogram(clients.bounds_ms, clients.counts))
+    assert len(record(0, balancer=full).to_json()) < 2000
 
 
 def test_what_can_be_true_passes() -> None:
@@ -96,6 +120,25 @@ def test_what_can_be_true_passes() -> None:
 )
 def test_one_that_cannot_be_true_makes_them_unknown_and_nothing_else(wrong: dict[str, Any]) -> None:
     vetted = vet(sent(GOOD, replace(GOOD, **wrong)))
+    assert vetted.absurd == 1
+    assert vetted.record.balancer == haproxy(queued=3)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"bounds_ms": (1, 2, 3)},
+        {"bounds_ms": (2, 1)},
+        {"bounds_ms": None},
+        {"counts": (1, 2, -1)},
+        {"counts": "123"},
+    ],
+)
+def test_clients_answers_that_cannot_be_true_are_unknown_and_nothing_else(wrong: dict[str, Any]) -> None:
+    made = replace(haproxy(queued=3), clients=Histogram((1, 2), (3, 4, 5)))
+    assert vet(record(0, balancer=made)).record.balancer == made
+    bad = replace(haproxy(queued=3), clients=replace(Histogram((1, 2), (3, 4, 5)), **wrong))
+    vetted = vet(record(0, balancer=bad))
     assert vetted.absurd == 1
     assert vetted.record.balancer == haproxy(queued=3)
 

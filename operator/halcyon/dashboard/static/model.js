@@ -7,7 +7,7 @@ import { badge } from "./fleet.js";
 import { age, clock, duration, millis, NONE, number, percent, seconds } from "./format.js";
 
 const KEPT = 360;
-const FIELDS = ["replicas", "ready", "desired", "gpu", "rate", "waiting", "latency", "batch", "errors"];
+const FIELDS = ["replicas", "ready", "desired", "gpu", "errors", "rate", "waiting", "latency", "p50", "p95", "p99", "batch"];
 const WORDS = { pending: "waiting for a node", pulling: "pulling images", fetching: "fetching the model", starting: "starting the server", loading: "loading the model" };
 
 /** @returns {() => void} ends it */
@@ -31,6 +31,17 @@ export function modelPage(main, namespace, name, heard) {
     }),
     rate: new Chart({ title: "Requests per second", lines: [{ field: "rate", name: "arrivals", style: "first" }], format: number, cursor }),
     queue: new Chart({ title: "Queue", lines: [{ field: "waiting", name: "waiting requests", style: "first" }, { field: "target", name: "target", style: "limit" }], format: number, cursor }),
+    quantiles: new Chart({
+      title: "Latency of clients",
+      lines: [
+        { field: "p50", name: "half within", style: "second" },
+        { field: "p95", name: "95 %", style: "first" },
+        { field: "p99", name: "99 %", style: "bad" },
+        { field: "latencyTarget", name: "target", style: "limit" },
+      ],
+      format: millis,
+      cursor,
+    }),
     latency: new Chart({ title: "Latency inside Triton, mean", lines: [{ field: "latency", name: "queue and computing", style: "first" }], format: millis, cursor }),
     batch: new Chart({ title: "Rows per batch", lines: [{ field: "batch", name: "mean", style: "first" }, { field: "largest", name: "maxBatchSize", style: "limit" }], format: number, cursor }),
     gpu: new Chart({ title: "GPU utilisation", lines: [{ field: "gpu", name: "mean of the ready pods", style: "first" }, { field: "gpuTarget", name: "target", style: "limit" }], format: percent, least: 100, cursor }),
@@ -110,6 +121,7 @@ export function modelPage(main, namespace, name, heard) {
       max: flat(limits.max),
       target: signal.queueDepth ? series.ready.map((ready) => (ready === null ? null : Math.max(ready, 1) * signal.queueDepth)) : [],
       gpuTarget: flat(signal.gpuUtilization),
+      latencyTarget: flat(document_.latency_target_ms),
       largest: flat(document_.largest_batch),
     };
     const marks = document_.decisions.map((one) => ({ at: seconds(one.time), text: `${clock(seconds(one.time))}: ${one.before} to ${one.after}: ${one.why}` }));
@@ -143,7 +155,7 @@ export function modelPage(main, namespace, name, heard) {
       ...fact("Replicas", `${model.ready ?? NONE} of ${model.replicas} ready${model.desired === null || model.desired === model.replicas ? "" : `, ${model.desired} wanted`}${model.max === null ? "" : `, ${model.min} to ${model.max} allowed`}`),
       ...fact("Requests/s", number(now.rate)),
       ...fact("Queue", `${number(now.waiting)}${model.queue_target === null ? "" : ` of ${number(model.queue_target)}`}`),
-      ...fact("Latency", millis(now.latency_ms)),
+      ...fact("Latency", quantiles(found.newest) || millis(now.latency_ms)),
       ...fact("Rows per batch", number(now.batch)),
       ...fact("GPU", percent(now.gpu)),
       ...fact("GPUs", model.cost === null ? number(model.gpus) : `${model.gpus}: ${number(model.cost)} ${model.currency} an hour`),
@@ -224,6 +236,12 @@ function whatIf(path) {
 
 function outcome(name, found) {
   return row(name, millis(found.latency_ms), `${found.min} to ${found.max}`, number(found.replica_hours), found.most ?? NONE, found.short_hours ? `${number(found.short_hours)} h` : "never");
+}
+
+/** Of the clients answered last; empty where nobody was. */
+function quantiles(newest) {
+  const [half, most] = [newest.p50.at(-1), newest.p95.at(-1)];
+  return half === null || half === undefined ? "" : `half within ${millis(half)}, 95 % within ${millis(most)}`;
 }
 
 function why(found, scaling) {

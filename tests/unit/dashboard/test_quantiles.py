@@ -1,0 +1,89 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from halcyon.api.record import Histogram
+from halcyon.dashboard.quantiles import NOBODY_ANSWERED, Answered, Quantiles, quantile
+from halcyon.dashboard.source import Name
+
+ONE, OTHER = Name("a", "one"), Name("a", "other")
+BOUNDS = (10, 100, 1000)
+
+
+def counted(*counts: int, bounds_ms: tuple[int, ...] = BOUNDS) -> Histogram:
+    return Histogram(bounds_ms, counts)
+
+
+def test_what_was_answered_between_two_looks_counts_and_nothing_before() -> None:
+    answered = Answered()
+    assert answered.look(ONE, {"p": counted(0, 0, 900, 0)}) == NOBODY_ANSWERED
+    # 100 more within 10 ms to 100 ms, and no more of the slow ones.
+    assert answered.look(ONE, {"p": counted(0, 100, 900, 0)}) == pytest.approx((55.0, 95.5, 99.1))
+
+
+def test_nobody_was_answered_is_not_known_and_not_0() -> None:
+    answered = Answered()
+    for _ in range(3):
+        assert answered.look(ONE, {"p": counted(5, 0, 0, 0)}) == Quantiles(None, None, None)
+    assert answered.look(ONE, {}) == NOBODY_ANSWERED
+
+
+def test_balancers_are_one_crowd() -> None:
+    answered = Answered()
+    answered.look(ONE, {"p": counted(0, 0, 0, 0), "q": counted(7, 7, 7, 7)})
+    found = answered.look(ONE, {"p": counted(50, 0, 0, 0), "q": counted(7, 57, 7, 7)})
+    assert found == pytest.approx((10.0, 91.0, 98.2))
+
+
+def test_a_balancer_that_is_new_counts_from_the_second_look_on() -> None:
+    answered = Answered()
+    answered.look(ONE, {"p": counted(0, 0, 0, 0)})
+    found = answered.look(ONE, {"p": counted(10, 0, 0, 0), "new": counted(0, 0, 0, 10_000)})
+    assert found.p99 == pytest.approx(9.9)
+    found = answered.look(ONE, {"p": counted(10, 0, 0, 0), "new": counted(0, 0, 10, 10_000)})
+    assert found.p50 == pytest.approx(550.0)
+
+
+def test_a_haproxy_that_began_anew_counts_from_there() -> None:
+    answered = Answered()
+    answered.look(ONE, {"p": counted(0, 500, 0, 0)})
+    assert answered.look(ONE, {"p": counted(10, 0, 0, 0)}).p50 == pytest.approx(5.0)
+
+
+def test_of_two_schemes_the_one_with_more_answers_tells() -> None:
+    answered = Answered()
+    finer = (1, 2)
+    answered.look(ONE, {"old": counted(0, 0, 0, 0), "new": counted(0, 0, 0, bounds_ms=finer)})
+    found = answered.look(ONE, {"old": counted(0, 0, 3, 0), "new": counted(4, 0, 0, bounds_ms=finer)})
+    assert found.p50 == pytest.approx(0.5)
+    # A pod whose scheme is another one now has another HAProxy.
+    assert answered.look(ONE, {"old": counted(0, 8, 0, bounds_ms=finer)}).p50 == pytest.approx(1.5)
+
+
+def test_models_that_are_gone_are_forgotten() -> None:
+    answered = Answered()
+    for name in (ONE, OTHER):
+        answered.look(name, {"p": counted(0, 0, 0, 0)})
+    answered.keep([ONE])
+    assert answered.look(OTHER, {"p": counted(9, 0, 0, 0)}) == NOBODY_ANSWERED
+    assert answered.look(ONE, {"p": counted(9, 0, 0, 0)}) != NOBODY_ANSWERED
+
+
+def test_above_the_highest_bound_only_the_bound_is_known() -> None:
+    assert quantile(BOUNDS, (0, 0, 0, 3), 0.5) == 1000.0
+    assert quantile(BOUNDS, (0, 0, 0, 0), 0.5) is None
+
+
+@given(st.lists(st.floats(0, 999), min_size=1, max_size=200), st.floats(0.01, 1.0))
+def test_it_lies_in_the_bucket_of_the_true_quantile(took_ms: list[float], share: float) -> None:
+    bounds_ms = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+    counts, _ = np.histogram(took_ms, bins=(0, *bounds_ms))
+    # The answer in whose place it lies, which is what a histogram can know of it.
+    true_ms = sorted(took_ms)[max(math.ceil(share * len(took_ms) - 1e-9), 1) - 1]
+    number = int(np.searchsorted(bounds_ms, true_ms, side="right"))
+    found = quantile(bounds_ms, (*map(int, counts), 0), share)
+    assert found is not None
+    assert (0, *bounds_ms)[number] - 1e-6 <= found <= bounds_ms[number] + 1e-6
