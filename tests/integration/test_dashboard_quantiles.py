@@ -31,7 +31,9 @@ def told(space: Space, *, within_100_ms: int, within_1_s: int) -> str:
     return json.dumps(made)
 
 
-async def test_quantiles_of_clients_are_on_the_page_of_a_model(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
+async def test_quantiles_of_clients_are_on_the_page_of_a_model(
+    cluster: Cluster, namespace: str, tmp_path: Path
+) -> None:
     [port] = free_ports(1)
     space, reader = Space(cluster.api, namespace), Reader(port)
     more = ("--dashboard=localhost", f"--dashboard-port={port}")
@@ -53,7 +55,9 @@ async def test_quantiles_of_clients_are_on_the_page_of_a_model(cluster: Cluster,
                 await stream.send_str(told(space, within_100_ms=9 * answered, within_1_s=10_000 + answered))
                 await asyncio.sleep(0.5)
                 found = reader.ask(f"/api/models/{namespace}/m/history").body
-        [(p50, p95, p99)] = {point for point in zip(found["p50"], found["p95"], found["p99"], strict=True) if any(point)}
+        [(p50, p95, p99)] = {
+            point for point in zip(found["p50"], found["p95"], found["p99"], strict=True) if any(point)
+        }
         # Nine of ten lie from 50 to 100 ms, evenly, the others from 500 ms to 1 s.
         assert (p50, p95, p99) == (77.8, 750, 950)
         assert reader.ask(f"/api/models/{namespace}/m").body["latency_target_ms"] == 400
