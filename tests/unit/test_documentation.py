@@ -1,6 +1,6 @@
 """What docs/ says holds together: links lead somewhere, and what it shows as YAML is what the API and the chart take.
 
-Its shell blocks are run by `make test-guides`.
+Its commands are run by `make test-guides`, so each must stand where that finds it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,18 @@ import jsonschema
 import pytest
 import yaml
 
-from e2e.blocks import blocks
+from e2e.blocks import blocks, commands
+from e2e.guides import elsewhere
 from halcyon.cli.checking import check
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 VALUES = "# values.yaml"
 _BLOCK = re.compile(r"^```.*?^```$|^    .*?$", re.DOTALL | re.MULTILINE)
+_INDENTED = re.compile(
+    r"^    (?:\$ |(?:kubectl|helm|make|halcyon|python|docker|kind|cosign|curl|git|pip) )", re.MULTILINE
+)
+_FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 _CODE = re.compile(r"`[^`\n]*`")
 _LINK = re.compile(r"\]\(([^()\s]+)\)")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
@@ -50,6 +55,45 @@ def test_every_link_leads_to_a_file_and_a_heading_that_are_there(page: Path) -> 
         if not target.exists() or (anchor and target.suffix == ".md" and anchor not in anchors(target)):
             broken.append(link)
     assert broken == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=shown)
+def test_commands_stand_in_blocks_that_are_run(page: Path) -> None:
+    assert _INDENTED.findall(_FENCED.sub("", page.read_text())) == []
+    assert all(block.startswith("$ ") for block in blocks(page, "console"))
+    said = _FENCED.findall(page.read_text())
+    assert not [block for block in said if block.startswith(("```bash", "```shell"))]
+
+
+def test_targets_of_make_are_there() -> None:
+    targets = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    asked = {
+        word
+        for page in PAGES
+        for command in [*commands(page), *"".join(blocks(page, "sh")).splitlines()]
+        if (found := re.match(r"(?:\S+=\S+ )*make ([^#]*)", command))
+        for word in found[1].split()
+        if "=" not in word
+    }
+    assert "demo" in asked
+    assert asked - targets == set()
+
+
+def test_commands_that_others_run_or_nobody_are_on_a_page_and_others_are_there() -> None:
+    shown_ones = [command for page in PAGES for command in commands(page)]
+    for start in elsewhere.RUN_BY | elsewhere.NOBODY:
+        assert any(command.startswith(start) for command in shown_ones), start
+    for test in elsewhere.RUN_BY.values():
+        assert (ROOT / test).is_file(), test
+
+
+def test_a_command_goes_on_where_its_line_says_so(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "```console\n$ one \\\n    --more\nprinted\n$ two |\n  three\nprinted\n```\n\n"
+        "```sh\nnot here\n```\n\n```console\n$ cat > f <<'EOF'\n$ a\nb\nEOF\nprinted\n$ four # why\n```\n"
+    )
+    assert commands(page) == ["one \\\n    --more", "two |\n  three", "cat > f <<'EOF'\n$ a\nb\nEOF", "four # why"]
 
 
 def test_every_page_is_in_the_index() -> None:

@@ -1,0 +1,46 @@
+"""What the tests of the pages share: a cluster with the chart and no model."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from e2e import interrupts
+from e2e.demo import setup
+from e2e.demo.kube import Kube
+from e2e.demo.models import REPOSITORY
+
+NAME = "guides"
+
+
+@pytest.fixture(scope="session")
+def kube() -> Iterator[Kube]:
+    try:
+        with interrupts.heeded():
+            yield setup.install(NAME, step=lambda title: print(f"guides: {title}", flush=True)).kube
+    finally:
+        setup.remove(NAME, step=lambda title: print(f"guides: {title}", flush=True))
+
+
+def environment(kube: Kube) -> dict[str, str]:
+    """A reader's: the cluster's programs, and Halcyon's."""
+    path = f"{kube.programs}:{REPOSITORY / '.venv' / 'bin'}:{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "KUBECONFIG": str(kube.kubeconfig)}
+
+
+def run(script: str, kube: Kube, *, limit_s: float) -> str:
+    """Run it in a reader's shell, which ends at the first command that fails; what it has printed."""
+    done = subprocess.run(
+        ["bash", "-v", "-euo", "pipefail", "-c", script],
+        cwd=REPOSITORY,
+        env=environment(kube),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        check=False,
+        timeout=limit_s,
+    )
+    assert done.returncode == 0, f"{script}\n{done.stdout[-6000:]}"
+    return done.stdout

@@ -1,0 +1,67 @@
+"""Commands that a page shows one by one, with words for the reader's own names, on a model that is served.
+
+They end well, each; what they print is the page's business. Blocks of `sh` are `test_guides`'.
+"""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from e2e.blocks import commands
+from e2e.demo import models
+from e2e.demo.kube import Kube
+from e2e.demo.models import REPOSITORY
+from e2e.guides.conftest import run
+from e2e.guides.elsewhere import reason
+
+NAMESPACE = "pages"
+LIMIT_S = 120
+SHOWN = [
+    (page, command)
+    for page in [*sorted((REPOSITORY / "docs").rglob("*.md")), REPOSITORY / "README.md"]
+    for command in commands(page)
+    if reason(command) is None
+]
+_FILTER = re.compile(r"\s*\| grep .*$")
+"""Whose lines may not be there in a cluster that is well."""
+
+
+@pytest.fixture(scope="module")
+def served(kube: Kube, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kube]:
+    """The model `digits` in a namespace of its own, which is the one that commands mean where they name none."""
+    kube("create", "namespace", NAMESPACE)
+    config = tmp_path_factory.mktemp("reader") / "kubeconfig"
+    config.write_bytes(kube.kubeconfig.read_bytes())
+    config.chmod(0o600)
+    there = Kube(kubeconfig=config, programs=kube.programs, namespace=NAMESPACE, reachable=True)
+    there("config", "set-context", "--current", f"--namespace={NAMESPACE}")
+    try:
+        there("apply", "-f", str(REPOSITORY / "manifests" / "examples" / "digits.yaml"))
+        models.wait_until_served(there, "digits", replicas=1)
+        yield there
+    finally:
+        models.delete(there, "digits")
+        kube("delete", "namespace", NAMESPACE, "--wait=false")
+
+
+def named(command: str, kube: Kube) -> str:
+    """The command with this model's names."""
+    pod = kube.pods("digits", "server")[0]["metadata"]["name"]
+    words = {
+        "NAMESPACE": NAMESPACE,
+        "NAME": "digits",
+        "MODEL": "digits",
+        "POD": pod,
+        "VERB RESOURCE.GROUP": "update modeldeployments.serving.halcyon.dev",
+        "ADDRESS:8000": kube.must_address("digits", models.HTTP_PORT),
+        "ADDRESS:8001": kube.must_address("digits", models.GRPC_PORT),
+    }
+    for word, name in words.items():
+        command = re.sub(rf"\b{re.escape(word)}\b", name, command)
+    return _FILTER.sub("", command)
+
+
+@pytest.mark.parametrize("command", [pytest.param(command, id=f"{page.stem}: {command}") for page, command in SHOWN])
+def test_a_command_does_what_its_page_shows(command: str, served: Kube) -> None:
+    run(named(command, served), served, limit_s=LIMIT_S)

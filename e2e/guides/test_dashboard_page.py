@@ -1,0 +1,71 @@
+"""docs/guides/dashboard.md: the ways to the dashboard, by the page's own commands."""
+
+import contextlib
+import re
+import ssl
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+
+from e2e.blocks import commands
+from e2e.demo.kube import SYSTEM, Kube
+from e2e.demo.models import REPOSITORY
+from e2e.guides.conftest import environment, run
+
+PAGE = REPOSITORY / "docs" / "guides" / "dashboard.md"
+CHART = REPOSITORY / "charts" / "halcyon"
+
+
+@contextlib.contextmanager
+def forwarded(command: str, kube: Kube) -> Iterator[int]:
+    """While the command runs; the port on this machine."""
+    # A free port instead of the page's, which another program of this machine may have.
+    command = re.sub(r" (\d+)$", r" :\1", command)
+    with subprocess.Popen(
+        ["bash", "-c", f"exec {command}"],
+        env=environment(kube),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as forwarding:
+        try:
+            assert forwarding.stdout is not None
+            told = forwarding.stdout.readline()
+            found = re.match(r"Forwarding from 127\.0\.0\.1:(\d+) ->", told)
+            assert found is not None, told
+            yield int(found[1])
+        finally:
+            forwarding.terminate()
+
+
+def answer(url: str, token: str = "") -> tuple[int, str]:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # its authority is the operator's own
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})
+    try:
+        with urllib.request.urlopen(request, timeout=20, context=context) as found:
+            return found.status, found.read().decode()
+    except urllib.error.HTTPError as refused:
+        return refused.code, refused.read().decode()
+
+
+def upgrade(kube: Kube, *values: str) -> None:
+    kube.helm("upgrade", "halcyon", str(CHART), f"--namespace={SYSTEM}", "--reuse-values", "--wait", *values)
+
+
+def test_it_is_reached_as_the_page_says(kube: Kube) -> None:
+    on_localhost, by_service, make_token = commands(PAGE)
+
+    with forwarded(on_localhost, kube) as port:
+        status, page = answer(f"http://localhost:{port}/")
+        assert (status, "<title>Halcyon" in page) == (200, True)
+        assert answer(f"http://localhost:{port}/api/models")[0] == 200
+
+    upgrade(kube, "--set=dashboard.listen=pod")
+    try:
+        token = run(make_token.replace("NAMESPACE", "default"), kube, limit_s=30).strip().splitlines()[-1]
+        with forwarded(by_service, kube) as port:
+            assert answer(f"https://localhost:{port}/api/models")[0] == 401
+            assert answer(f"https://localhost:{port}/api/models", token)[0] == 200
+    finally:
+        upgrade(kube, "--set=dashboard.listen=localhost")
