@@ -1,6 +1,6 @@
-"""An hour of each model's past, a point every 10 s, in memory: 8.6 KiB a model, however much happens.
+"""An hour of each model's past, a point every 10 s, in memory: 9.0 KiB a model, however much happens.
 
-A row is 24 bytes in a ring, because 5,000 models have 22 million numbers: as Python objects they would take 30 times as much.
+A row is 25 bytes in a ring, because 5,000 models have 25 million numbers: as Python objects they would take 30 times as much.
 Nothing of it survives the process; arrivals of earlier days are the planner's (`source.Past`), everything else is Prometheus'.
 No clock: `at` is the caller's, in seconds since the epoch.
 """
@@ -17,20 +17,22 @@ from halcyon.dashboard.source import Name, Reading
 
 STEP_S = 10
 KEPT = 360
-FIELDS = ("replicas", "ready", "desired", "gpu", "errors", "rate", "waiting", "latency", "p50", "p95", "p99", "batch")
-"""replicas: asked for in the spec. gpu: percent. errors: percent of the requests. rate: requests/s. latency: ms, the mean inside
-Triton; p50, p95 and p99 are those of clients. batch: rows."""
-_ROW = struct.Struct("<12H")
-_NONE = 0xFFFF
-"""Stands for "not known", in the ring only."""
-_EMPTY = _ROW.pack(*[_NONE] * len(FIELDS))
-_COUNTS, _PERCENTAGES = 3, 5
-"""Where fields of one kind end."""
+_NUMBERS = ("rate", "waiting", "latency", "p50", "p95", "p99", "batch")
+FIELDS = ("replicas", "ready", "desired", "gpu", *_NUMBERS, "refused", "lost", "failed", "errors")
+"""replicas: asked for in the spec. gpu: percent. rate: requests/s. latency: ms, the mean inside Triton; p50, p95 and p99 are those
+of clients. batch: rows. refused, lost, failed: percent of the requests; errors: the three together."""
+_ROW = struct.Struct("<11H3B")
+_NONE, _NO_SHARE = 0xFFFF, 0xFF
+"""Stand for "not known", in the ring only."""
+_EMPTY = _ROW.pack(*[_NONE] * 11, *[_NO_SHARE] * 3)
 _TENTHS = 10.0
-"""Percentages are kept in tenths."""
+"""Utilisation is kept in tenths of a percent."""
 _LEAST = 1e-4
 _STEP = math.log(1e13) / (_NONE - 2)
-"""The others are kept by their logarithms, from `_LEAST` to 1e9: 0.02 % off at most, less than the three digits that are told."""
+"""Numbers are kept by their logarithms, from `_LEAST` to 1e9: 0.02 % off at most, less than the three digits that are told."""
+_LEAST_PERCENT = 0.01
+_SHARE_STEP = math.log(1e4) / (_NO_SHARE - 2)
+"""Shares in a byte, from `_LEAST_PERCENT` to 100 %: 2 % of themselves off at most."""
 
 Values = tuple[float | None, ...]
 """In the order of `FIELDS`."""
@@ -135,22 +137,27 @@ class History:
 
 
 def _packed(counts: Counts, reading: Reading, quantiles: Quantiles) -> bytes:
-    errors = None if reading.errors is None else reading.errors * 100
     return _ROW.pack(
         *(_short(value) for value in (counts.replicas, counts.ready, counts.desired)),
-        *(_short(value, _TENTHS) for value in (reading.gpu, errors)),
+        _short(reading.gpu, _TENTHS),
         *(
             _logarithm(value)
             for value in (reading.rate, reading.waiting, reading.latency_ms, *quantiles, reading.batch)
         ),
+        *(_share(value) for value in reading.shares),
     )
 
 
 def _unpacked(row: tuple[int, ...]) -> Values:
+    replicas, ready, desired, gpu, *numbers = row
+    shares = [_percent(kept) for kept in numbers[len(_NUMBERS) :]]
+    known = [share for share in shares if share is not None]
     return (
-        *(None if value == _NONE else value for value in row[:_COUNTS]),
-        *(None if value == _NONE else value / _TENTHS for value in row[_COUNTS:_PERCENTAGES]),
-        *(_number(value) for value in row[_PERCENTAGES:]),
+        *(None if value == _NONE else value for value in (replicas, ready, desired)),
+        None if gpu == _NONE else gpu / _TENTHS,
+        *(_number(kept) for kept in numbers[: len(_NUMBERS)]),
+        *shares,
+        min(float(f"{sum(known):.2g}"), 100.0) if known else None,
     )
 
 
@@ -172,3 +179,18 @@ def _number(kept: int) -> float | None:
     if kept in (0, _NONE):
         return None if kept else 0.0
     return float(f"{_LEAST * math.exp((kept - 1) * _STEP):.3g}")
+
+
+def _share(value: float | None) -> int:
+    """Of 0 to 1. One that is not 0 never reads as 0."""
+    if value is None or not math.isfinite(value):
+        return _NO_SHARE
+    if value <= 0:
+        return 0
+    return min(max(1 + round(math.log(value * 100 / _LEAST_PERCENT) / _SHARE_STEP), 1), _NO_SHARE - 1)
+
+
+def _percent(kept: int) -> float | None:
+    if kept in (0, _NO_SHARE):
+        return None if kept else 0.0
+    return float(f"{_LEAST_PERCENT * math.exp((kept - 1) * _SHARE_STEP):.2g}")

@@ -7,7 +7,7 @@ import { badge } from "./fleet.js";
 import { age, clock, duration, millis, NONE, number, percent, seconds } from "./format.js";
 
 const KEPT = 360;
-const FIELDS = ["replicas", "ready", "desired", "gpu", "errors", "rate", "waiting", "latency", "p50", "p95", "p99", "batch"];
+const FIELDS = ["replicas", "ready", "desired", "gpu", "rate", "waiting", "latency", "p50", "p95", "p99", "batch", "refused", "lost", "failed", "errors"];
 const WORDS = { pending: "waiting for a node", pulling: "pulling images", fetching: "fetching the model", starting: "starting the server", loading: "loading the model" };
 
 /** @returns {() => void} ends it */
@@ -45,7 +45,17 @@ export function modelPage(main, namespace, name, heard) {
     latency: new Chart({ title: "Latency inside Triton, mean", lines: [{ field: "latency", name: "queue and computing", style: "first" }], format: millis, cursor }),
     batch: new Chart({ title: "Rows per batch", lines: [{ field: "batch", name: "mean", style: "first" }, { field: "largest", name: "maxBatchSize", style: "limit" }], format: number, cursor }),
     gpu: new Chart({ title: "GPU utilisation", lines: [{ field: "gpu", name: "mean of the ready pods", style: "first" }, { field: "gpuTarget", name: "target", style: "limit" }], format: percent, least: 100, cursor }),
-    errors: new Chart({ title: "Requests that fail", lines: [{ field: "errors", name: "share", style: "bad" }], format: percent, least: 1, cursor }),
+    errors: new Chart({
+      title: "Requests that fail",
+      lines: [
+        { field: "refused", name: "refused by balancers", style: "second" },
+        { field: "lost", name: "lost on the way", style: "first" },
+        { field: "failed", name: "failed in Triton", style: "bad" },
+      ],
+      format: percent,
+      least: 1,
+      cursor,
+    }),
   };
   const past = new Chart({ title: "Requests per second as the planner remembers them", lines: [{ field: "rate", name: "mean of five minutes", style: "first" }], format: number, cursor: new Cursor() });
   const title = h("h1", {}, name, h("span", { class: "space" }, namespace));
