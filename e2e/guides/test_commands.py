@@ -50,6 +50,7 @@ def named(command: str, kube: Kube) -> str:
     pod = kube.pods("digits", "server")[0]["metadata"]["name"]
     words = {
         "NAMESPACE": NAMESPACE,
+        "team": NAMESPACE,
         "NAME": "digits",
         "MODEL": "digits",
         "POD": pod,

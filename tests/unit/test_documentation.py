@@ -62,7 +62,13 @@ def test_commands_stand_in_blocks_that_are_run(page: Path) -> None:
     assert _INDENTED.findall(_FENCED.sub("", page.read_text())) == []
     assert all(block.startswith("$ ") for block in blocks(page, "console"))
     said = _FENCED.findall(page.read_text())
-    assert not [block for block in said if block.startswith(("```bash", "```shell"))]
+    assert not [block for block in said if block.startswith(("```bash", "```shell", "```\n$ "))]
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "concepts").glob("*.md")), ids=shown)
+def test_a_concept_has_a_picture(page: Path) -> None:
+    drawn = [line for line in page.read_text().splitlines() if re.search("──|-->|■", line) and not line.startswith("|")]
+    assert drawn
 
 
 def test_targets_of_make_are_there() -> None:
