@@ -185,6 +185,24 @@ def test_surge_never_goes_below_says_that_it_is_blocked_and_goes_on_by_itself(sp
     assert applied(space) == second
 
 
+def test_one_that_was_blocked_for_longer_than_the_deadline_has_all_of_it_once_there_is_room(
+    space: Space, pool: Pool
+) -> None:
+    start(space, pool.model(1))
+    second = change(space, pool.model(2, strategy="Surge", surgeWait="1s", held=True))
+    space.wait_condition("Stalled", "True", "RolloutBlocked", limit_s=100)
+    pool.resize(3)
+    until(lambda: space.condition("Stalled")[0], lambda s: s != "True", what="it goes on")
+    # Its pod starts now, which it hadn't before; and is given the time for it.
+    always(
+        lambda: (applied(space), space.condition("Stalled")[0]),
+        lambda found: found[0] == second and found[1] != "True",
+        what="the pod has its time to start",
+        for_s=15,
+    )
+    assert told(space, "RolledBack") == []
+
+
 def test_the_count_is_followed_while_a_rollout_is_blocked(space: Space, pool: Pool) -> None:
     start(space, pool.model(1))
     second = change(space, pool.model(2, strategy="Surge", surgeWait="1s"))

@@ -131,6 +131,12 @@ def unschedulable_since(pod: Object) -> float | None:
     return _epoch(condition(pod, "PodScheduled").get("lastTransitionTime")) or created_at(pod)
 
 
+def placed_at(pod: Object) -> float | None:
+    """When it was given a node; None where it has none, or where that isn't told."""
+    told = condition(pod, "PodScheduled")
+    return _epoch(told.get("lastTransitionTime")) if told.get("status") == "True" else None
+
+
 def created_at(pod: Object) -> float | None:
     """Seconds since the epoch."""
     return _epoch(pod["metadata"].get("creationTimestamp"))

@@ -45,6 +45,8 @@ SOON_S = 0.5
 """Not looked sooner again for what time alone will change."""
 LOOK_AGAIN_S = 5.0
 """How often a canary is looked at: requests cause no reconcile."""
+HEARD_S = 10.0
+"""Within this time after a pod has come, the Deployment's status tells of it."""
 
 
 class Phase(StrEnum):
@@ -130,7 +132,8 @@ def decide(view: View, spec: Spec, asked: Revision, deployments: Mapping[Slot, O
             again_s=_again(seen, good, Trail.of(good), seen.slots.get(at_home), None),
         )
     slot = seen.slots.get(place)
-    untold = not is_canary and _untold(seen, asked, place, known=known, routed=good.model if good else asked.model)
+    routed = good.model if good else asked.model
+    untold = _keeps_all(seen, at_home) if is_canary else _untold(seen, asked, place, known=known, routed=routed)
     trail, step = _followed(seen, asked, slot, place, is_canary=is_canary, can_return=back is not None, untold=untold)
     trail = replace(trail, sequences=keeps_state(view, spec, asked))
     target = back if back is not None and trail.barred else asked
@@ -139,7 +142,12 @@ def decide(view: View, spec: Spec, asked: Revision, deployments: Mapping[Slot, O
     again = untold and seen.is_due(_replaced_by(seen, asked, trail))
     if speed.strategy == "Replace" and target is asked and not trail.ended and (again or not trail.replacing):
         trail = trail.replace_pods(view.now, speed.why)
-    if step is not None and not trail.replacing and (lack := seen.lack(asked, slot)) and seen.lacks_long(lack):
+    if (
+        step is not None
+        and (again or not trail.replacing)
+        and (lack := seen.lack(asked, slot))
+        and seen.lacks_long(lack)
+    ):
         trail = trail.replace_pods(view.now, lack.message)
     noted = trail.on(asked)
     made_of = noted if target is asked else target
@@ -186,6 +194,12 @@ def _untold(seen: Sight, asked: Revision, place: Slot, *, known: Mapping[str, Re
         if there is None or placed.replicas < there.count or placed.pace.max_surge != there.max_surge:
             return True
     return False
+
+
+def _keeps_all(seen: Sight, at_home: Slot) -> bool:
+    """The same of a canary, for which one pod at home gives way: none was told to."""
+    there = seen.slots.get(at_home)
+    return there is not None and there.count > max(seen.count - 1, 1)
 
 
 def _followed(
@@ -291,10 +305,10 @@ def _failure(seen: Sight, asked: Revision, trail: Trail, slot: SlotState, *, unt
     if trouble and trouble.reason in CANT_LOAD and given_up:
         return trouble
     lack = seen.lack(asked, slot)
-    if lack is not None and not trail.replacing:
+    if lack is not None and (untold or not trail.replacing or not seen.is_due(_replaced_by(seen, asked, trail))):
         return None
     # Its own wait as well: where the Deployment's controller was away, the pod that is to take the room has only just come.
-    if lack is not None and seen.lacks_long(lack) and not untold and seen.is_due(_replaced_by(seen, asked, trail)):
+    if lack is not None and seen.lacks_long(lack):
         return Trouble(Reason.UNSCHEDULABLE, lack.message)
     if _is_overdue(seen, asked, trail, slot):
         if trail.reason:
@@ -310,17 +324,23 @@ def _is_overdue(seen: Sight, asked: Revision, trail: Trail, slot: SlotState | No
     """Whether the progress deadline has passed without a pod of it getting ready.
 
     The Deployment's own clock starts anew with each step; right after a change of its template it may still tell of the one
-    before. A pod's age is the measure where a count that was 0 has hidden the revision from it.
+    before. A pod's time since it has a node is the measure where a count that was 0 has hidden the revision from it. What pods have
+    waited for room is nobody's failure, and counts in neither.
     """
     if slot is None or slot.revision != asked.key or seen.ready(asked.key):
         return False
     deadline, began, oldest = _deadlines(seen, asked, trail)
-    return seen.is_due(oldest and oldest + deadline) or (slot.timed_out and seen.is_due(began and began + deadline))
+    if seen.is_due(oldest and oldest + deadline):
+        return True
+    heard = oldest is None or seen.is_due(oldest + HEARD_S)
+    return slot.timed_out and heard and seen.is_due(began and began + deadline)
 
 
 def _deadlines(seen: Sight, asked: Revision, trail: Trail) -> tuple[int, float | None, float | None]:
-    """The progress deadline in seconds, when the rollout began, and when its oldest pod was created."""
-    return progress_deadline_s(asked.startup_timeout_s), seconds(trail.began), seen.oldest(asked.key)
+    """The progress deadline in seconds, when the rollout began but for the wait for room, and when its first pod began to start."""
+    began = seconds(trail.began)
+    began = began and began + seen.waited_s(asked.key)
+    return progress_deadline_s(asked.startup_timeout_s), began, seen.oldest(asked.key)
 
 
 def _replaced_by(seen: Sight, asked: Revision, trail: Trail) -> float | None:
@@ -364,6 +384,8 @@ def _again(seen: Sight, target: Revision, trail: Trail, slot: SlotState | None, 
     if not seen.ready(target.key) and not trail.ended:
         deadline, began, oldest = _deadlines(seen, target, trail)
         dues += [at + deadline for at in (began, oldest) if at is not None]
+        if slot is not None and slot.timed_out:
+            dues.append(oldest and oldest + HEARD_S)
         if seen.view.scaling.settling:
             dues.append(seen.view.now + 1)
     ahead = [at - seen.view.now for at in dues if at is not None and at > seen.view.now]

@@ -87,8 +87,14 @@ class Sight:
         return [p for known, found in self.of.items() if known != key for p in found]
 
     def oldest(self, key: str) -> float | None:
-        """When the oldest live pod of a revision was created; None where there is none."""
-        return min((at for p in self.of.get(key, ()) if (at := pods.created_at(p)) is not None), default=None)
+        """When the first live pod of a revision began to start, or to wait for room; None where there is none."""
+        began = (pods.placed_at(p) or pods.created_at(p) for p in self.of.get(key, ()))
+        return min((at for at in began if at is not None), default=None)
+
+    def waited_s(self, key: str) -> float:
+        """How long a live pod of a revision has waited until there was room for it, the longest of those that have a node."""
+        waits = ((pods.placed_at(p), pods.created_at(p)) for p in self.of.get(key, ()))
+        return max((placed - made for placed, made in waits if placed is not None and made is not None), default=0.0)
 
     def why_not(self, key: str, slot: SlotState | None) -> Trouble | None:
         """What the pods of a revision say of themselves, or the API server that refuses them."""

@@ -34,6 +34,8 @@ class Server:
     slot: str = "a"
     scheduled: bool = False
     ready: bool = False
+    placed: float | None = None
+    """When it was scheduled."""
 
 
 @dataclass
@@ -140,7 +142,7 @@ class Cluster:
         """Bind what there is room for."""
         for server in self.servers:
             if not server.scheduled and sum(s.scheduled for s in self.servers) < self.room:
-                server.scheduled = True
+                server.scheduled, server.placed = True, self.now
 
     def start(self) -> None:
         """Pods that can load become ready."""
@@ -194,6 +196,9 @@ class Cluster:
             text = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu. preemption: none."
             said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": text}
             conditions.append(said | {"lastTransitionTime": stamp(server.created)})
+        elif server.placed is not None:
+            at = stamp(server.placed)
+            conditions.append({"type": "PodScheduled", "status": "True", "lastTransitionTime": at})
         meta = {"namespace": "team", "name": server.name, "uid": server.name, "resourceVersion": "1"}
         labels = {names.REVISION_LABEL: server.revision, names.SLOT_LABEL: server.slot}
         return project(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from halcyon.api.conditions import Reason
 from halcyon.api.spec.rollout import Canary
+from halcyon.control import kinds
 from halcyon.control.canary import ABORT, PROMOTE, CanaryVerdict, advance, share, wish
 from halcyon.control.rollout import Phase, Rollout
 from halcyon.control.trail import Result, Trail, stamp
@@ -173,6 +175,27 @@ def test_without_room_one_pod_gives_way_to_the_canary() -> None:
     cluster.now += 60
     cluster.settle(rounds=4, step_s=1)
 
+    assert split(cluster) == (4, 1)
+    assert cluster.ready == 5
+
+
+def test_a_canarys_wait_for_room_begins_when_a_pod_was_told_to_go() -> None:
+    cluster, _, asked = begun(count=5, room=5)
+    while not (found := decided(cluster)).trail.replacing:
+        before = copy.deepcopy(cluster.children)
+        cluster.control()
+        cluster.schedule()
+        cluster.now += 15
+    # The process writes that a pod gives way, and ends before the Deployments are written.
+    for (kind, name), obj in before.items():
+        if kind == kinds.DEPLOYMENT:
+            cluster.children[kind, name] = obj
+    cluster.now += 600
+
+    again = decided(cluster)
+    assert (again.phase, again.asked.key) == (Phase.PROGRESSING, asked), again.trouble
+    assert again.trail.replacing > found.trail.replacing
+    cluster.settle(rounds=6, step_s=1)
     assert split(cluster) == (4, 1)
     assert cluster.ready == 5
 

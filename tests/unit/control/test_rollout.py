@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from halcyon.api.conditions import Reason
 from halcyon.control import plan, status
-from halcyon.control.rollout import Phase, Rollout
+from halcyon.control.rollout import HEARD_S, Phase, Rollout
 from halcyon.control.trail import Result, Trail
 from halcyon.control.view import Scaling, Signals
 from halcyon.render import names
@@ -203,6 +203,38 @@ def test_the_deployment_s_own_clock_counts_where_pods_come_and_go() -> None:
     deployment = next(o for (_, name), o in cluster.children.items() if name == "digits-a")
     deployment["status"] = {**deployment["status"], "conditions": [late]}
 
+    # It may not have heard of the new pod yet.
+    assert (decided(cluster).phase, decided(cluster).again_s) == (Phase.PROGRESSING, HEARD_S)
+    cluster.now += HEARD_S
+    assert decided(cluster).phase is Phase.ROLLING_BACK
+
+
+@pytest.mark.parametrize("strategy", ["Surge", "Canary", "Auto"])
+@pytest.mark.parametrize("refused", [False, True])
+def test_the_deadline_begins_when_there_is_room_however_long_that_took(strategy: str, *, refused: bool) -> None:
+    cluster = served(room=2, count=2, strategy=strategy, surgeWait="3h")
+    asked = cluster.key(**OTHER)
+    cluster.bad.add(asked)
+    for act in (cluster.operate, cluster.control, cluster.control, cluster.schedule):
+        act()
+    cluster.now += 10 * DEADLINE_S
+    [server] = [s for s in cluster.servers if s.revision == asked]
+    if refused:  # by a quota: there was no pod, and now there is one
+        server.created = cluster.now
+    else:
+        assert decided(cluster).phase is not Phase.ROLLING_BACK
+    late = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
+    deployment = next(o for (_, name), o in cluster.children.items() if name == f"digits-{server.slot}")
+    deployment["status"] = {**deployment["status"], "conditions": [late]}
+    cluster.room = 3
+    cluster.schedule()
+
+    assert decided(cluster).phase is Phase.PROGRESSING
+    if refused:
+        deployment["status"]["conditions"] = []  # its controller has heard of the pod
+    cluster.now += DEADLINE_S - 1
+    assert decided(cluster).phase is Phase.PROGRESSING
+    cluster.now += 1
     assert decided(cluster).phase is Phase.ROLLING_BACK
 
 
