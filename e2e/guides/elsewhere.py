@@ -23,6 +23,7 @@ NOBODY = {
     "python -m e2e.images build --fresh": "new bases each time: what a machine without a cache does by itself",
     "docker build --tag": "a model of the reader's; e2e/model_image.py makes such an image without docker",
     "docker push": "the same",
+    "pip install 'halcyon-operator[cli]'": "the package is published nowhere yet; bootstrap installs the same from the tree",
     "cosign": "no image is published or signed yet",
     "gh attestation": "the same",
 }

@@ -10,13 +10,14 @@ import pytest
 
 from e2e.blocks import commands
 from e2e.demo import models
-from e2e.demo.kube import Kube
+from e2e.demo.kube import Kube, wait_for
 from e2e.demo.models import REPOSITORY
 from e2e.guides.conftest import run
 from e2e.guides.elsewhere import reason
 
 NAMESPACE = "pages"
 LIMIT_S = 120
+METRIC = "desiredreplicas"
 SHOWN = [
     (page, command)
     for page in [*sorted((REPOSITORY / "docs").rglob("*.md")), REPOSITORY / "README.md"]
@@ -37,8 +38,11 @@ def served(kube: Kube, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kub
     there = Kube(kubeconfig=config, programs=kube.programs, namespace=NAMESPACE, reachable=True)
     there("config", "set-context", "--current", f"--namespace={NAMESPACE}")
     try:
-        there("apply", "-f", str(REPOSITORY / "manifests" / "examples" / "digits.yaml"))
+        found = models.documents()
+        found["ModelDeployment"]["spec"]["scaling"] = {"minReplicas": 1, "maxReplicas": 3}  # by the planner
+        there.apply(*found.values())
         models.wait_until_served(there, "digits", replicas=1)
+        wait_for(lambda: there.external_metric("digits", METRIC) is not None, what="the planner's metric", limit_s=30)
         yield there
     finally:
         models.delete(there, "digits")
@@ -54,7 +58,7 @@ def named(command: str, kube: Kube) -> str:
         "NAME": "digits",
         "MODEL": "digits",
         "POD": pod,
-        "VERB RESOURCE.GROUP": "update modeldeployments.serving.halcyon.dev",
+        "VERB RESOURCE.GROUP": "list modeldeployments.serving.halcyon.dev",
         "ADDRESS:8000": kube.must_address("digits", models.HTTP_PORT),
         "ADDRESS:8001": kube.must_address("digits", models.GRPC_PORT),
     }

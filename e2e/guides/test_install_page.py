@@ -20,6 +20,7 @@ PAGE = REPOSITORY / "docs" / "guides" / "install.md"
 PUSH, INSTALL, TEST, CRDS, NAMESPACED, UPGRADE, REMOVE, DELETE_MODELS, REMOVE_TOO, DELETE_CRD, KUSTOMIZE = commands(
     PAGE
 )
+EXAMPLE = str(REPOSITORY / "manifests" / "examples" / "digits.yaml")
 VALUES = "build/images-values.yaml"
 LIMIT_S = 240
 CRD = "modeldeployments.serving.halcyon.dev"
@@ -56,7 +57,7 @@ def test_install_test_upgrade_remove_and_end_everything(bare: Kube, values: Path
         assert VALUES in command or command is TEST
         run(command.replace(VALUES, str(values)), bare, limit_s=LIMIT_S)
     assert not there(bare, "modeldeployments"), "helm test leaves nothing"
-    bare("apply", "-f", str(REPOSITORY / "manifests" / "examples" / "digits.yaml"))
+    bare("apply", "-f", EXAMPLE)
     models.wait_until_served(bare, "digits", replicas=1)
     serving = {pod["metadata"]["uid"] for pod in bare.pods("digits", "server")}
 
@@ -74,7 +75,7 @@ def test_install_test_upgrade_remove_and_end_everything(bare: Kube, values: Path
     with pytest.raises(DemoError, match="NotFound"):
         bare("get", "crd", CRD)
     bare("wait", "--for=delete", "pod", "-l", "serving.halcyon.dev/model-deployment=digits", "--timeout=90s")
-    bare("delete", "configmap", "digits")
+    bare("delete", "-f", EXAMPLE, "--ignore-not-found")
 
 
 def test_in_listed_namespaces(bare: Kube, values: Path) -> None:
@@ -99,6 +100,4 @@ def test_with_kustomize(bare: Kube) -> None:
         run(KUSTOMIZE.replace("YOUR.REGISTRY/PATH", "localhost"), bare, limit_s=LIMIT_S)
         bare("rollout", "status", "deployment/halcyon", "--timeout=120s", namespace=SYSTEM)
     finally:
-        bare(
-            "delete", "-k", str(REPOSITORY / "manifests" / "overlays" / "cluster"), "--ignore-not-found", "--wait=false"
-        )
+        run("kubectl delete -k manifests/overlays/cluster --ignore-not-found --wait=false", bare, limit_s=LIMIT_S)

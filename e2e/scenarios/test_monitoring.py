@@ -87,7 +87,7 @@ def watching(kube: Kube, digits: ColdStart) -> Iterator[Prometheus]:  # noqa: AR
     made = [
         job for one in chart if one["kind"] in {"ServiceMonitor", "PodMonitor"} for job in jobs(one, kube.kubeconfig)
     ]
-    kube.apply(service)
+    kube("apply", "-f", "-", stdin=models.as_text(service), namespace=SYSTEM)
     try:
         with prometheus(made) as running:
             yield running

@@ -195,8 +195,8 @@ def test_one_that_was_blocked_for_longer_than_the_deadline_has_all_of_it_once_th
     until(lambda: space.condition("Stalled")[0], lambda s: s != "True", what="it goes on")
     # Its pod starts now, which it hadn't before; and is given the time for it.
     always(
-        lambda: (applied(space), space.condition("Stalled")[0]),
-        lambda found: found[0] == second and found[1] != "True",
+        lambda: (applied(space), space.condition("Stalled")),
+        lambda found: found[0] == second and found[1][0] != "True",
         what="the pod has its time to start",
         for_s=15,
     )

@@ -18,8 +18,8 @@ _HEAD = """\
 
 `halcyon` and `kubectl halcyon` are the same program. Both come with the wheel:
 
-```sh
-pip install 'halcyon-operator[cli]'
+```console
+$ pip install 'halcyon-operator[cli]'
 ```
 
 Without the extra `cli` (rich, numpy, pillow and Triton's client) there are `explain`, `plan`, `lint`, `scale`, `pause`, `resume`, `promote`, `abort`,

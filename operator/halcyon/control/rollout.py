@@ -32,7 +32,7 @@ from halcyon.control.leaving import left
 from halcyon.control.pace import SURGE, Pace, pace
 from halcyon.control.placing import Placed, canary_slots, lone_slots
 from halcyon.control.sequences import keeps_state
-from halcyon.control.sight import CANT_LOAD, Sight, Trouble, grace_s
+from halcyon.control.sight import CANT_LOAD, HEARD_S, Sight, Trouble, grace_s
 from halcyon.control.slot import SlotState
 from halcyon.control.trail import Result, Trail, away, home, last_good, seconds
 from halcyon.control.view import View
@@ -45,8 +45,6 @@ SOON_S = 0.5
 """Not looked sooner again for what time alone will change."""
 LOOK_AGAIN_S = 5.0
 """How often a canary is looked at: requests cause no reconcile."""
-HEARD_S = 10.0
-"""Within this time after a pod has come, the Deployment's status tells of it."""
 
 
 class Phase(StrEnum):
@@ -78,6 +76,8 @@ class Rollout:
     """Why the revision asked for has failed or is blocked, or what keeps its pods from being ready."""
     overdue: bool = False
     """The progress deadline has passed."""
+    has_time: bool = False
+    """A pod that has waited for room is starting, and within the deadline: what the Deployment says of it doesn't count."""
     model: str = ""
     """Name of the model that is routed to."""
     good: Revision | None = None
@@ -168,6 +168,7 @@ def decide(view: View, spec: Spec, asked: Revision, deployments: Mapping[Slot, O
         pace=speed,
         trouble=trouble,
         overdue=_is_overdue(seen, asked, trail, slot),
+        has_time=seen.has_time(target.key, progress_deadline_s(target.startup_timeout_s)),
         model=model,
         good=good,
         canary=step,

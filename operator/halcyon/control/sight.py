@@ -21,6 +21,10 @@ from halcyon.render.revision import Revision
 CANT_LOAD = frozenset({Reason.LOAD_FAILED, Reason.MODEL_CONFIG_INVALID, Reason.MODEL_SOURCE_NOT_FOUND})
 
 
+HEARD_S = 10.0
+"""Within this time after a pod has come, the Deployment's status tells of it; and a pod without a node for so long lacks room."""
+
+
 @dataclass(frozen=True)
 class Trouble:
     """Why pods of a revision aren't ready."""
@@ -95,6 +99,19 @@ class Sight:
         """How long a live pod of a revision has waited until there was room for it, the longest of those that have a node."""
         waits = ((pods.placed_at(p), pods.created_at(p)) for p in self.of.get(key, ()))
         return max((placed - made for placed, made in waits if placed is not None and made is not None), default=0.0)
+
+    def has_time(self, key: str, within_s: float) -> bool:
+        """Whether a pod of a revision that isn't ready has waited for room, and found it less than `within_s` ago.
+
+        Its Deployment says by then that the deadline has passed, and doesn't take that back before the pod is ready.
+        """
+        return any(
+            placed - made >= HEARD_S and not self.is_due(placed + within_s)
+            for p in self.of.get(key, ())
+            if not pods.is_ready(p)
+            and (placed := pods.placed_at(p)) is not None
+            and (made := pods.created_at(p)) is not None
+        )
 
     def why_not(self, key: str, slot: SlotState | None) -> Trouble | None:
         """What the pods of a revision say of themselves, or the API server that refuses them."""

@@ -316,7 +316,7 @@ def _serving(view: View) -> set[str]:
 # False      -                              -           -                     True     its reason (not while strangers leave)
 # True       failed, or blocked for long    -           -                     True     (rollout_status.stalled)
 # True       else                           False       -                     True     its reason
-# True       else                           not False   deadline exceeded     True
+# True       else                           not False   deadline exceeded     True (not of a pod that found room late, and has time)
 # else                                                                        (absent)
 def _stalled(view: View, plan: Plan, accepted: Condition, loaded: Condition, servers: Condition) -> Condition | None:
     if accepted.status is False:
@@ -324,7 +324,9 @@ def _stalled(view: View, plan: Plan, accepted: Condition, loaded: Condition, ser
             return None
         return Condition(Type.STALLED, status=True, reason=accepted.reason, message=accepted.message)
     progress = _deployment_condition(view, names.server(view.key.name, _home(plan)), "Progressing")
-    late = progress.get("reason") == "ProgressDeadlineExceeded" or (plan.rollout is not None and plan.rollout.overdue)
+    late = progress.get("reason") == "ProgressDeadlineExceeded"
+    if plan.rollout is not None:
+        late = plan.rollout.overdue or (late and not plan.rollout.has_time)
     if (rolled := rollout_status.stalled(plan, late=late)) is not None:
         return rolled
     if loaded.status is False:

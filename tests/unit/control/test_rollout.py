@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from halcyon.api.conditions import Reason
 from halcyon.control import plan, status
-from halcyon.control.rollout import HEARD_S, Phase, Rollout
+from halcyon.control.rollout import Phase, Rollout
+from halcyon.control.sight import HEARD_S
 from halcyon.control.trail import Result, Trail
 from halcyon.control.view import Scaling, Signals
 from halcyon.render import names
@@ -230,6 +231,7 @@ def test_the_deadline_begins_when_there_is_room_however_long_that_took(strategy:
     cluster.schedule()
 
     assert decided(cluster).phase is Phase.PROGRESSING
+    assert refused or condition(told(cluster), "Stalled") == ("", "")
     if refused:
         deployment["status"]["conditions"] = []  # its controller has heard of the pod
     cluster.now += DEADLINE_S - 1
