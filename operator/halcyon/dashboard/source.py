@@ -43,17 +43,8 @@ class Reading:
     @property
     def errors(self) -> float | None:
         """Share of requests that end badly, 0 to 1; None where that isn't known, or nobody asks."""
-        known = [share for share in self.shares if share is not None]
-        return min(sum(known), 1.0) if known else None
-
-    @property
-    def shares(self) -> tuple[float | None, float | None, float | None]:
-        """The same by reason: refused, lost and failed."""
-        refused, lost, failed = (
-            None if one is None or not self.rate else min(one / self.rate, 1.0)
-            for one in (self.refused, self.lost, self.failed)
-        )
-        return refused, lost, failed
+        bad = [value for value in (self.refused, self.lost, self.failed) if value is not None]
+        return min(sum(bad) / self.rate, 1.0) if self.rate and bad else None
 
 
 UNKNOWN = Reading()

@@ -131,6 +131,16 @@ def test_shares_are_kept_and_a_failure_never_reads_as_none(refused: float, lost:
     assert row["errors"] == pytest.approx(min(100 * (refused + lost + failed), 100), rel=0.08, abs=0.031)
 
 
+@pytest.mark.parametrize(
+    ("rate", "lost", "kept"),
+    [(1e-300, 5.0, 100.0), (1e300, 1e-300, 0.01), (0.0, 5.0, None), (math.inf, 5.0, None), (5.0, math.nan, None)],
+)
+def test_shares_of_rates_that_are_no_rates(rate: float, lost: float, kept: float | None) -> None:
+    history = History()
+    history.add(ONE, 0.0, COUNTS, Reading(rate=rate, lost=lost))
+    assert history.series(ONE).rows[0][FIELDS.index("lost")] == kept
+
+
 def test_models_that_are_gone_are_forgotten() -> None:
     history = History()
     for name in (ONE, OTHER):
