@@ -1,11 +1,10 @@
 """Every query of the dashboards and alerts on a live stack: a real Prometheus scrapes the operator, the balancers and real Triton pods.
 
-It finds them as the chart's monitors say: what the Prometheus Operator makes of a ServiceMonitor or a PodMonitor is made here, the
-same selectors, ports and labels. Only what Triton tells of a GPU's memory isn't there: the stand-in for a GPU has none.
+It is given what the chart's monitors choose, by the same selectors, ports and labels as the Prometheus Operator; Debian's Prometheus
+can't ask a cluster itself. Only what Triton tells of a GPU's memory isn't there: the stand-in for a GPU has none.
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,7 +28,8 @@ Object = dict[str, Any]
 METRICS = "halcyon-metrics"
 BROKEN = "without-files"
 LIMIT_S = 90
-_LABEL = "__meta_kubernetes_{kind}_label_{name}"
+LABEL = "__meta_kubernetes_pod_label_"
+OF_METRICS = f"kubernetes.io/service-name={METRICS}"
 NOT_ON_CPU = (triton.GPU_MEMORY_USED.name, triton.GPU_MEMORY.name)
 
 
@@ -41,37 +41,48 @@ def rendered(kube: Kube) -> list[Object]:
     return [one for one in yaml.safe_load_all(told) if one]
 
 
-def jobs(monitor: Object, kubeconfig: Path) -> Iterator[Object]:
-    """A scrape configuration of each endpoint, as the Prometheus Operator makes it."""
+def jobs(kube: Kube, monitor: Object) -> Iterator[Object]:
+    """A scrape configuration of each endpoint of a monitor, with the targets that are there now."""
     spec, meta = monitor["spec"], monitor["metadata"]
+    selector = ",".join(f"{key}={value}" for key, value in spec["selector"]["matchLabels"].items())
     of_services = monitor["kind"] == "ServiceMonitor"
-    role, kind = ("endpointslice", "service") if of_services else ("pod", "pod")
-    port = "__meta_kubernetes_endpointslice_port_name" if of_services else "__meta_kubernetes_pod_container_port_name"
-    job = "__meta_kubernetes_service_name" if of_services else None
     for endpoint in spec["endpoints" if of_services else "podMetricsEndpoints"]:
-        relabel: list[Object] = [
-            {"source_labels": [_LABEL.format(kind=kind, name=plain(key))], "regex": value, "action": "keep"}
-            for key, value in spec["selector"]["matchLabels"].items()
-        ]
-        relabel.append({"source_labels": [port], "regex": endpoint["port"], "action": "keep"})
-        for label, source in (("namespace", "__meta_kubernetes_namespace"), ("pod", "__meta_kubernetes_pod_name")):
-            relabel.append({"source_labels": [source], "target_label": label})
-        if job is not None:
-            relabel.append({"source_labels": [job], "target_label": "job"})
-        relabel += [
-            {"source_labels": one["sourceLabels"], "target_label": one["targetLabel"]}
-            for one in endpoint.get("relabelings", ())
-        ]
-        discovery: Object = {"role": role, "kubeconfig_file": str(kubeconfig)}
-        if of_services:
-            discovery["namespaces"] = {"names": [meta["namespace"]]}
+        found = services(kube, selector, endpoint, meta["namespace"]) if of_services else pods(kube, selector, endpoint)
         yield {
             "job_name": f"{meta['namespace']}/{meta['name']}/{endpoint['port']}",
             "metrics_path": endpoint.get("path", "/metrics"),
             "honor_labels": endpoint.get("honorLabels", False),
-            "kubernetes_sd_configs": [discovery],
-            "relabel_configs": relabel,
+            "static_configs": list(found),
         }
+
+
+def services(kube: Kube, selector: str, endpoint: Object, namespace: str) -> Iterator[Object]:
+    """Targets behind the Services that a ServiceMonitor chooses."""
+    for service in kube.items(f"/api/v1/namespaces/{namespace}/services", labelSelector=selector):
+        name = service["metadata"]["name"]
+        path = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
+        for part in kube.items(path, labelSelector=f"kubernetes.io/service-name={name}"):
+            ports = [port["port"] for port in part["ports"] if port["name"] == endpoint["port"]]
+            for one in part["endpoints"]:
+                labels = {"namespace": namespace, "pod": one["targetRef"]["name"], "job": name}
+                yield {"targets": [f"{one['addresses'][0]}:{port}" for port in ports], "labels": labels}
+
+
+def pods(kube: Kube, selector: str, endpoint: Object) -> Iterator[Object]:
+    """Targets that a PodMonitor of all namespaces chooses."""
+    for pod in kube.items("/api/v1/pods", labelSelector=selector):
+        meta = pod["metadata"]
+        labels = {"namespace": meta["namespace"], "pod": meta["name"]}
+        of = {f"{LABEL}{plain(key)}": value for key, value in meta["labels"].items()}
+        for one in endpoint.get("relabelings", ()):
+            labels[one["targetLabel"]] = ";".join(of[source] for source in one["sourceLabels"])
+        ports = [
+            port["containerPort"]
+            for container in (*pod["spec"]["containers"], *pod["spec"].get("initContainers", ()))
+            for port in container.get("ports", ())
+            if port.get("name") == endpoint["port"]
+        ]
+        yield {"targets": [f"{pod['status']['podIP']}:{port}" for port in ports], "labels": labels}
 
 
 def plain(label: str) -> str:
@@ -84,12 +95,17 @@ def watching(kube: Kube, digits: ColdStart) -> Iterator[Prometheus]:  # noqa: AR
     """A Prometheus that scrapes as long as the tests last."""
     chart = rendered(kube)
     [service] = [one for one in chart if one["kind"] == "Service" and one["metadata"]["name"] == METRICS]
-    made = [
-        job for one in chart if one["kind"] in {"ServiceMonitor", "PodMonitor"} for job in jobs(one, kube.kubeconfig)
-    ]
+    monitors = [one for one in chart if one["kind"] in {"ServiceMonitor", "PodMonitor"}]
     kube("apply", "-f", "-", stdin=models.as_text(service), namespace=SYSTEM)
     try:
-        with prometheus(made) as running:
+        # Its EndpointSlice is made by a controller.
+        slices = f"/apis/discovery.k8s.io/v1/namespaces/{SYSTEM}/endpointslices"
+        wait_for(
+            lambda: any(len(part["endpoints"]) > 1 for part in kube.items(slices, labelSelector=OF_METRICS)),
+            what=f"both operator pods are behind the Service {METRICS}",
+            limit_s=30,
+        )
+        with prometheus([job for one in monitors for job in jobs(kube, one)]) as running:
             yield running
     finally:
         kube("delete", "service", METRICS, namespace=SYSTEM)
