@@ -4,7 +4,7 @@ It is given what the chart's monitors choose, by the same selectors, ports and l
 can't ask a cluster itself. Only what Triton tells of a GPU's memory isn't there: the stand-in for a GPU has none.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -26,8 +26,8 @@ pytestmark = pytest.mark.more
 
 Object = dict[str, Any]
 METRICS = "halcyon-metrics"
-BROKEN = "without-files"
-LIMIT_S = 90
+PLANNED, BROKEN = "planned", "without-files"
+LIMIT_S = 60
 LABEL = "__meta_kubernetes_pod_label_"
 OF_METRICS = f"kubernetes.io/service-name={METRICS}"
 NOT_ON_CPU = (triton.GPU_MEMORY_USED.name, triton.GPU_MEMORY.name)
@@ -131,7 +131,9 @@ def test_what_the_monitors_choose_is_scraped(kube: Kube, watching: Prometheus) -
     wait_for(lambda: up() == there, what=f"{there} are scraped", limit_s=LIMIT_S)
 
 
-def test_every_query_of_dashboards_and_alerts_has_data(kube: Kube, watching: Prometheus) -> None:
+def test_every_query_of_dashboards_and_alerts_has_data(
+    kube: Kube, served: Callable[..., str], watching: Prometheus
+) -> None:
     chosen = {"namespace": "default", "model": ".*", "job": METRICS, "__rate_interval": "1m"}
     asked = [*queries.panels(chosen), *queries.watched(PLACES)]
     left = [one for one in asked if not any(name in one.expression for name in NOT_ON_CPU)]
@@ -140,9 +142,13 @@ def test_every_query_of_dashboards_and_alerts_has_data(kube: Kube, watching: Pro
     broken = models.variant(BROKEN)
     broken["spec"]["model"] = {"source": {"configMap": {"name": "absent", "items": [{"key": "k", "path": "k"}]}}}
     kube.apply(broken)
+    planned = models.variant(PLANNED, gpus=0)
+    planned["spec"]["scaling"] = {"minReplicas": 1, "maxReplicas": 2}  # by the planner; digits is scaled by rules
+    served(planned)
+    few = Load(address=kube.must_address(PLANNED, models.GRPC_PORT), model=PLANNED, clients=2, duration_s=4 * LIMIT_S)
     load = Load(address=kube.must_address(DIGITS, models.GRPC_PORT), model=DIGITS, clients=48, duration_s=4 * LIMIT_S)
     try:
-        with process.RunningLoad(load):
+        with process.RunningLoad(load), process.RunningLoad(few):
 
             def ask() -> bool:
                 # Rates come and go: one that had data once has it.
