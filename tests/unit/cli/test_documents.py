@@ -47,7 +47,7 @@ def test_the_example_of_the_planner_can_be_planned(capsys: pytest.CaptureFixture
 def test_what_explain_is_shown_to_print_is_what_it_prints() -> None:
     golden = (Path(__file__).parent / "golden/rising.txt").read_text()
 
-    assert f"```\n$ halcyon explain digits -n team\n{golden}```" in SCALING
+    assert f"```console\n$ halcyon explain digits -n team\n{golden}```" in SCALING
 
 
 def test_every_limit_is_in_the_table() -> None:
