@@ -28,8 +28,12 @@ test: lint binaries images unit simulator integration e2e ## lint, unit, simulat
 test-more: bootstrap ## what goes beyond: the balancer's features, rollouts, the planner, charts, on the API server and with pods
 	@$(MAKE) -s site integration e2e MARK=more
 
+.PHONY: typecheck
+typecheck: bootstrap ## the types of the dashboard's pages, by TypeScript
+	@scripts/typecheck
+
 .PHONY: test-browser
-test-browser: bootstrap binaries ## the dashboard in a real browser; figures into build/browser.json, screenshots into docs/images
+test-browser: typecheck binaries ## the dashboard in a real browser; figures into build/browser.json, screenshots into docs/images
 	@HALCYON_HELM=$${HALCYON_HELM:-$$(ls -t $(CACHE)/bin/*/helm 2>/dev/null | head -1)} scripts/browser
 
 .PHONY: binaries

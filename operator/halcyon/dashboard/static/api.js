@@ -1,13 +1,22 @@
 // What is asked of the operator: documents, and streams of them that come back by themselves.
 
+import { sentence } from "./dom.js";
+
 export class Refused extends Error {
+  /** @param {number} status of HTTP; 0 where there was no answer @param {string} message */
   constructor(status, message) {
     super(message);
     this.status = status;
   }
 }
 
-/** A document. @throws {Refused} with the operator's own sentence */
+/**
+ * A document.
+ * @param {string} path
+ * @param {RequestInit} [options]
+ * @returns {Promise<any>}
+ * @throws {Refused} with the operator's own sentence
+ */
 export async function get(path, options = {}) {
   let answer;
   try {
@@ -20,6 +29,7 @@ export async function get(path, options = {}) {
   return body;
 }
 
+/** @param {string} namespace @param {string} name */
 export function modelPath(namespace, name) {
   return `${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`;
 }
@@ -35,24 +45,26 @@ const AGAIN_MS = 5000;
  * @returns {() => void} ends it
  */
 export function follow(path, plain, event, heard) {
+  /** @type {EventSource | null} */
   let source = null;
-  let timer = 0;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  let timer;
   let ended = false;
 
   function open() {
-    source = new EventSource(path);
-    source.addEventListener(event, (message) => {
+    const stream = (source = new EventSource(path));
+    stream.addEventListener(event, (message) => {
       heard.state(true, "");
       heard.document(JSON.parse(message.data));
     });
-    source.addEventListener("over", (message) => {
-      source.close();
+    stream.addEventListener("over", (message) => {
+      stream.close();
       heard.state(false, JSON.parse(message.data).error);
       ask();
     });
-    source.onerror = () => {
+    stream.onerror = () => {
       heard.state(false, "The connection is lost; trying again.");
-      if (source.readyState === EventSource.CLOSED) ask();
+      if (stream.readyState === EventSource.CLOSED) ask();
     };
   }
 
@@ -65,10 +77,10 @@ export function follow(path, plain, event, heard) {
       heard.state(false, "Updates every 5 s: the operator gives no stream now.");
     } catch (error) {
       if (ended) return;
-      if ([401, 403, 404].includes(error.status)) {
+      if (error instanceof Refused && [401, 403, 404].includes(error.status)) {
         heard.refused(error);
         if (error.status === 401) return;
-      } else heard.state(false, error.message);
+      } else heard.state(false, sentence(error));
     }
     timer = setTimeout(open, AGAIN_MS);
   }

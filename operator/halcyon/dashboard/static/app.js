@@ -1,39 +1,41 @@
 // The page around the pages: who is signed in, which page is shown, the theme, and the keys.
 
-import { get } from "./api.js";
-import { h, say } from "./dom.js";
+import { get, Refused } from "./api.js";
+import { byId, h, say, sentence } from "./dom.js";
 import { fleetPage } from "./fleet.js";
 import { modelPage } from "./model.js";
 
-const main = document.getElementById("main");
-const live = document.getElementById("live");
-const signOut = document.getElementById("sign-out");
+const main = byId("main");
+const live = byId("live");
+const signOut = byId("sign-out");
 let close = () => {};
+/** @type {import("../documents.js").Session | null} */
 let about = null;
 
-/** Whether what is shown is of now; why not. */
+/** Whether what is shown is of now; why not. @param {boolean} isLive @param {string} why */
 function state(isLive, why) {
   live.className = isLive ? "live" : "late";
   say(live, isLive ? "Live" : why);
 }
 
+/** @param {string} why */
 function signIn(why) {
   close();
   close = () => {};
   say(live, "");
   const error = h("p", { role: "alert", class: "error" }, why);
-  const token = h("textarea", { id: "token", rows: 5, required: true, autocomplete: "off", spellcheck: "false", "aria-describedby": "hint" });
+  const token = /** @type {HTMLTextAreaElement} */ (h("textarea", { id: "token", rows: 5, required: true, autocomplete: "off", spellcheck: "false", "aria-describedby": "hint" }));
   const form = h(
     "form",
     {
       class: "sign-in",
-      onsubmit: async (event) => {
+      onsubmit: async (/** @type {Event} */ event) => {
         event.preventDefault();
         try {
           await get("/api/session", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ token: token.value }) });
           await show();
         } catch (refused) {
-          say(error, refused.message);
+          say(error, sentence(refused));
           token.focus();
         }
       },
@@ -53,21 +55,23 @@ function signIn(why) {
 
 async function show() {
   try {
-    about = await get("/api/session");
+    const session = /** @type {import("../documents.js").Session} */ (await get("/api/session"));
+    about = session;
+    signOut.hidden = session.open;
+    signOut.title = `Signed in as ${session.user}`;
   } catch (refused) {
-    if (refused.status === 401) return signIn("");
-    main.replaceChildren(h("h1", {}, "Halcyon"), h("p", { role: "alert", class: "error" }, refused.message));
+    if (refused instanceof Refused && refused.status === 401) return signIn("");
+    main.replaceChildren(h("h1", {}, "Halcyon"), h("p", { role: "alert", class: "error" }, sentence(refused)));
     setTimeout(show, 5000);
     return;
   }
-  signOut.hidden = about.open;
-  signOut.title = `Signed in as ${about.user}`;
   route();
 }
 
 function route() {
   if (!about) return;
-  const heard = { state, signIn: (error) => signIn(error.message) };
+  /** @type {import("../documents.js").Heard} */
+  const heard = { state, signIn: (refused) => signIn(refused.message) };
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
   const parts = path.split("/").map(decodeURIComponent);
   close();
@@ -88,7 +92,7 @@ addEventListener("hashchange", () => {
 });
 
 addEventListener("keydown", (event) => {
-  const writes = event.target.matches("input, select, textarea");
+  const writes = event.target instanceof Element && event.target.matches("input, select, textarea");
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.key === "/" && !writes) {
     const filter = document.getElementById("filter");
@@ -101,8 +105,9 @@ addEventListener("keydown", (event) => {
 });
 
 const THEMES = ["system", "light", "dark"];
-const theme = document.getElementById("theme");
+const theme = byId("theme");
 
+/** @param {string} name */
 function wear(name) {
   if (name === "system") delete document.documentElement.dataset.theme;
   else document.documentElement.dataset.theme = name;

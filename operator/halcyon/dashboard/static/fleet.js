@@ -1,11 +1,16 @@
 // The fleet: a table of which only the rows in sight exist; the operator filters, sorts and pages.
 
-import { follow, modelPath } from "./api.js";
+import { follow, modelPath, Refused } from "./api.js";
 import { sparkline } from "./chart.js";
-import { h, refill, say } from "./dom.js";
+import { byId, h, input, refill, say } from "./dom.js";
 import { age, millis, NONE, number, percent, plural } from "./format.js";
 
+/** @typedef {import("../documents.js").Fleet} Fleet */
+/** @typedef {import("../documents.js").ShownRow} ShownRow */
+/** @typedef {import("../documents.js").State} State */
+
 const PAGE = 100;
+/** @type {Record<State, string>} */
 const WORDS = {
   stalled: "Stalled",
   unready: "Not ready",
@@ -16,7 +21,7 @@ const WORDS = {
   ready: "Ready",
 };
 
-/** @type {{key: string, title: string, sort: string | null, class: string, cell: (row: any) => (Node | string)[]}[]} */
+/** @type {{key: string, title: string, sort: string | null, class: string, cell: (row: ShownRow) => (Node | string)[]}[]} */
 const COLUMNS = [
   { key: "model", title: "Model", sort: "name", class: "name", cell: (row) => [h("a", { href: `#/${modelPath(row.namespace, row.name)}` }, row.name), h("span", { class: "space" }, row.namespace)] },
   { key: "state", title: "State", sort: "state", class: "", cell: (row) => [badge(row.state), row.reason !== WORDS[row.state] ? h("span", { class: "reason" }, row.reason) : ""] },
@@ -32,27 +37,35 @@ const COLUMNS = [
   { key: "age", title: "Age", sort: "age", class: "n wider", cell: (row) => [age(row.created)] },
 ];
 
+/** @param {State} state */
 export function badge(state) {
   return h("span", { class: `badge ${state}` }, WORDS[state] || state);
 }
 
-/** @returns {() => void} ends it */
+/**
+ * @param {HTMLElement} main
+ * @param {URLSearchParams} params of the address
+ * @param {import("../documents.js").Heard} heard
+ * @returns {() => void} ends it
+ */
 export function fleetPage(main, params, heard) {
   document.title = "Models · Halcyon";
   const ask = { text: params.get("text") || "", state: params.get("state") || "", sort: params.get("sort") || "state", order: params.get("order") || "ascending", offset: 0 };
   let end = () => {};
+  /** @type {Fleet | null} */
   let found = null;
-  let pause = 0;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  let pause;
   let rowPx = 44;
 
-  const filter = h("input", { id: "filter", type: "search", maxlength: 200, value: ask.text, placeholder: "namespace, name, reason, image", oninput: () => later(() => change({ text: filter.value })) });
+  const filter = input({ id: "filter", type: "search", maxlength: 200, value: ask.text, placeholder: "namespace, name, reason, image", oninput: () => later(() => change({ text: filter.value })) });
   const states = h("div", { class: "states", role: "group", "aria-label": "Show only models in this state" });
   const count = h("p", { class: "count" });
   const heads = COLUMNS.map((column) =>
     h(
       "th",
       { scope: "col", class: column.class },
-      column.sort ? h("button", { type: "button", onclick: () => sort(column.sort) }, column.title, h("span", { class: "arrow", "aria-hidden": "true" })) : column.title,
+      column.sort ? h("button", { type: "button", onclick: () => column.sort && sort(column.sort) }, column.title, h("span", { class: "arrow", "aria-hidden": "true" })) : column.title,
     ),
   );
   const body = h("tbody");
@@ -66,25 +79,27 @@ export function fleetPage(main, params, heard) {
   );
   table.addEventListener("keydown", (event) => {
     if (event.key !== "ArrowDown" && event.key !== "ArrowUp") return;
-    const links = [...body.querySelectorAll("th.name a")];
-    const next = links[links.indexOf(document.activeElement) + (event.key === "ArrowDown" ? 1 : -1)];
+    const links = /** @type {HTMLElement[]} */ ([...body.querySelectorAll("th.name a")]);
+    const next = links[links.findIndex((one) => one === document.activeElement) + (event.key === "ArrowDown" ? 1 : -1)];
     if (!next) return;
     event.preventDefault();
     next.focus();
     next.scrollIntoView({ block: "nearest" });
   });
 
+  /** @param {() => void} act */
   function later(act) {
     clearTimeout(pause);
     pause = setTimeout(act, 150);
   }
 
+  /** @param {string} key */
   function sort(key) {
     const same = ask.sort === key;
     change({ sort: key, order: same && ask.order === "ascending" ? "descending" : same ? "ascending" : ["name", "state"].includes(key) ? "ascending" : "descending" });
   }
 
-  /** Asks another question, which the address tells too. */
+  /** Asks another question, which the address tells too. @param {Partial<typeof ask>} wanted */
   function change(wanted) {
     Object.assign(ask, wanted, { offset: 0 });
     const told = new URLSearchParams(Object.entries({ text: ask.text, state: ask.state, sort: ask.sort, order: ask.order }).filter(([key, value]) => value && !(key === "sort" && value === "state") && !(key === "order" && value === "ascending")));
@@ -108,52 +123,57 @@ export function fleetPage(main, params, heard) {
   function listen() {
     clearTimeout(pause);
     end();
-    const query = new URLSearchParams({ ...ask, limit: String(PAGE) });
+    const query = new URLSearchParams({ ...ask, offset: String(ask.offset), limit: String(PAGE) });
     end = follow(`/api/stream/models?${query}`, `/api/models?${query}`, "models", {
       document: draw,
       state: heard.state,
-      refused: (error) => (error.status === 401 ? heard.signIn(error) : heard.state(false, error.message)),
+      refused: (/** @type {Refused} */ error) => (error.status === 401 ? heard.signIn(error) : heard.state(false, error.message)),
     });
   }
 
-  function draw(document_) {
+  /** @param {Fleet} now */
+  function draw(now) {
     const before = found;
-    found = document_;
-    table.setAttribute("aria-rowcount", String(found.matched + 1));
+    const { offset, matched, rows: seen } = (found = now);
+    table.setAttribute("aria-rowcount", String(matched + 1));
     heads.forEach((head, index) => {
       const of = COLUMNS[index];
       if (!of.sort) return;
       head.setAttribute("aria-sort", of.sort === ask.sort ? ask.order : "none");
     });
-    refill(states, ...Object.entries(found.counts).filter(([state, many]) => many || ask.state === state).map(([state, many]) => chip(state, many)));
-    say(count, found.synced ? `${plural(found.matched, "model")}${found.matched === found.total ? "" : ` of ${found.total}`}, ${plural(found.gpus, "GPU")}${found.cost === null ? "" : `, ${number(found.cost)} ${found.currency} an hour`}` : "The operator is still filling its caches.");
-    if (!before || before.matched !== found.matched) say(document.getElementById("said"), count.textContent);
-    const focused = document.activeElement?.closest?.("tr")?.dataset.key;
-    const rows = found.rows.map((row, index) => line(row, found.offset + index));
-    body.replaceChildren(...(rows.length ? rows : [empty()]));
+    refill(states, ...counted(now).filter(([state, many]) => many || ask.state === state).map(([state, many]) => chip(state, many)));
+    say(count, now.synced ? `${plural(matched, "model")}${matched === now.total ? "" : ` of ${now.total}`}, ${plural(now.gpus, "GPU")}${now.cost === null ? "" : `, ${number(now.cost)} ${now.currency} an hour`}` : "The operator is still filling its caches.");
+    if (!before || before.matched !== matched) say(byId("said"), count.textContent);
+    const focused = document.activeElement?.closest("tr")?.dataset.key;
+    const rows = seen.map((row, index) => line(row, offset + index));
+    body.replaceChildren(...(rows.length ? rows : [empty(now)]));
     if (rows.length) rowPx = rows[0].getBoundingClientRect().height;
-    pad.style.paddingTop = `${found.offset * rowPx}px`;
-    pad.style.paddingBottom = `${Math.max(found.matched - found.offset - rows.length, 0) * rowPx}px`;
-    if (focused) body.querySelector(`tr[data-key="${CSS.escape(focused)}"] a`)?.focus({ preventScroll: true });
+    pad.style.paddingTop = `${offset * rowPx}px`;
+    pad.style.paddingBottom = `${Math.max(matched - offset - rows.length, 0) * rowPx}px`;
+    const kept = focused && body.querySelector(`tr[data-key="${CSS.escape(focused)}"] a`);
+    if (kept instanceof HTMLElement) kept.focus({ preventScroll: true });
     look();
   }
 
+  /** @param {State} state @param {number} many */
   function chip(state, many) {
     const pressed = ask.state === state;
     return h("button", { type: "button", "aria-pressed": String(pressed), class: `chip ${state}`, "data-state": state }, `${WORDS[state]} ${many}`);
   }
   states.addEventListener("click", (event) => {
-    const state = event.target.closest("button")?.dataset.state;
+    const state = event.target instanceof Element ? event.target.closest("button")?.dataset.state : undefined;
     if (state) change({ state: ask.state === state ? "" : state });
   });
 
+  /** @param {ShownRow} row @param {number} index of all that match */
   function line(row, index) {
     const cells = COLUMNS.map((column) => h(column.key === "model" ? "th" : "td", { class: column.class, scope: column.key === "model" ? "row" : null }, ...column.cell(row)));
     return h("tr", { "aria-rowindex": index + 2, "data-key": `${row.namespace}/${row.name}` }, ...cells);
   }
 
-  function empty() {
-    const text = found.total ? "No model is like that." : "There is no ModelDeployment that you may see. Make one: kubectl apply -f manifests/examples/digits.yaml";
+  /** @param {Fleet} now */
+  function empty(now) {
+    const text = now.total ? "No model is like that." : "There is no ModelDeployment that you may see. Make one: kubectl apply -f manifests/examples/digits.yaml";
     return h("tr", {}, h("td", { colspan: COLUMNS.length, class: "empty" }, text));
   }
 
@@ -162,4 +182,9 @@ export function fleetPage(main, params, heard) {
     clearTimeout(pause);
     end();
   };
+}
+
+/** @param {Fleet} now */
+function counted(now) {
+  return /** @type {[State, number][]} */ (Object.entries(now.counts));
 }

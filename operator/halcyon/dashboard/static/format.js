@@ -9,10 +9,12 @@ export function number(value, digits = 3) {
   return new Intl.NumberFormat("en", { maximumSignificantDigits: digits, useGrouping: false }).format(value);
 }
 
+/** @param {number | null | undefined} value */
 export function percent(value) {
   return value === null || value === undefined ? NONE : `${number(value, 2)} %`;
 }
 
+/** @param {number | null | undefined} value in ms */
 export function millis(value) {
   if (value === null || value === undefined) return NONE;
   return value >= 1000 ? `${number(value / 1000)} s` : `${number(value)} ms`;
@@ -27,7 +29,7 @@ export function duration(seconds) {
   return seconds < 172800 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86400)} d`;
 }
 
-/** Seconds since 1970 as a time of day, with the day where it isn't today. */
+/** Seconds since 1970 as a time of day, with the day where it isn't today. @param {number | null} at */
 export function clock(at) {
   if (!at) return NONE;
   const when = new Date(at * 1000);
@@ -35,17 +37,19 @@ export function clock(at) {
   return when.toDateString() === new Date().toDateString() ? time : `${when.toLocaleDateString("en-CA")} ${time}`;
 }
 
-/** Kubernetes' own form -> seconds since 1970; null where there is none. */
+/** Kubernetes' own form -> seconds since 1970; null where there is none. @param {string | null | undefined} stamp */
 export function seconds(stamp) {
   const at = Date.parse(stamp || "");
   return Number.isNaN(at) ? null : at / 1000;
 }
 
+/** @param {string} stamp */
 export function age(stamp) {
   const at = seconds(stamp);
   return at === null ? NONE : duration(Math.max(Date.now() / 1000 - at, 0));
 }
 
+/** @param {number} count @param {string} word */
 export function plural(count, word) {
   return `${count} ${word}${count === 1 ? "" : "s"}`;
 }

@@ -2,20 +2,31 @@
 
 import { follow, get, modelPath as pathOf } from "./api.js";
 import { Chart, Cursor } from "./chart.js";
-import { h, refill, say, svg } from "./dom.js";
+import { h, input, refill, say, sentence, svg } from "./dom.js";
 import { badge } from "./fleet.js";
 import { age, clock, duration, millis, NONE, number, percent, seconds } from "./format.js";
 
+/** @typedef {import("../documents.js").Model} Model */
+/** @typedef {import("../documents.js").Pod} Pod */
+
 const KEPT = 360;
-const FIELDS = ["replicas", "ready", "desired", "gpu", "rate", "waiting", "latency", "p50", "p95", "p99", "batch", "refused", "lost", "failed", "errors"];
+const FIELDS = /** @type {const} */ (["replicas", "ready", "desired", "gpu", "rate", "waiting", "latency", "p50", "p95", "p99", "batch", "refused", "lost", "failed", "errors"]);
+/** @type {Record<import("../documents.js").PhaseName, string>} */
 const WORDS = { pending: "waiting for a node", pulling: "pulling images", fetching: "fetching the model", starting: "starting the server", loading: "loading the model" };
 
-/** @returns {() => void} ends it */
+/**
+ * @param {HTMLElement} main
+ * @param {string} namespace
+ * @param {string} name
+ * @param {import("../documents.js").Heard} heard
+ * @returns {() => void} ends it
+ */
 export function modelPage(main, namespace, name, heard) {
   document.title = `${name} · Halcyon`;
   const path = pathOf(namespace, name);
   const cursor = new Cursor();
-  const limits = { min: null, max: null, target: null };
+  /** @type {{min: number | null, max: number | null}} */
+  const limits = { min: null, max: null };
   const charts = {
     replicas: new Chart({
       title: "Replicas",
@@ -91,12 +102,15 @@ export function modelPage(main, namespace, name, heard) {
     h("section", { "aria-labelledby": "h-starts" }, h("h2", { id: "h-starts" }, "Cold starts"), room("Cold starts", table(["Server", "Took", "Phases"], starts))),
     made,
   );
+  /** @type {import("../documents.js").History | null} */
   let series = null;
+  /** @type {Model | null} */
   let document_ = null;
+  /** @type {number | null} */
   let generation = null;
 
   get(`/api/models/${path}/history`)
-    .then((found) => {
+    .then((/** @type {import("../documents.js").History} */ found) => {
       series = found;
       if (document_) append(document_.newest);
       if (found.past && found.past.rate.length > 1) {
@@ -107,7 +121,7 @@ export function modelPage(main, namespace, name, heard) {
     })
     .catch(() => {}); // the stream tells why
 
-  /** Adds the newest point, and what isn't known between it and the one before. */
+  /** Adds the newest point, and what isn't known between it and the one before. @param {import("../documents.js").Series} newest */
   function append(newest) {
     if (!series || !newest.end || newest.end <= series.end) return;
     const missed = series.end ? Math.min(Math.round((newest.end - series.end) / series.step) - 1, KEPT) : 0;
@@ -123,18 +137,19 @@ export function modelPage(main, namespace, name, heard) {
   function drawCharts() {
     if (!series || !document_) return;
     const many = series.ready.length;
-    const flat = (value) => (value === null || value === undefined ? [] : Array(many).fill(value));
+    const flat = (/** @type {number | null | undefined} */ value) => (value === null || value === undefined ? [] : Array(many).fill(value));
     const signal = Object.fromEntries((document_.scaling.signals || []).map((one) => [one.name, one.target === undefined ? null : Number(one.target)]));
+    const depth = signal.queueDepth;
     const shown = {
       ...series,
       min: flat(limits.min),
       max: flat(limits.max),
-      target: signal.queueDepth ? series.ready.map((ready) => (ready === null ? null : Math.max(ready, 1) * signal.queueDepth)) : [],
+      target: depth ? series.ready.map((ready) => (ready === null ? null : Math.max(ready, 1) * depth)) : [],
       gpuTarget: flat(signal.gpuUtilization),
       latencyTarget: flat(document_.latency_target_ms),
       largest: flat(document_.largest_batch),
     };
-    const marks = document_.decisions.map((one) => ({ at: seconds(one.time), text: `${clock(seconds(one.time))}: ${one.before} to ${one.after}: ${one.why}` }));
+    const marks = document_.decisions.map((one) => ({ at: seconds(one.time) ?? 0, text: `${clock(seconds(one.time))}: ${one.before} to ${one.after}: ${one.why}` }));
     for (const [key, chart] of Object.entries(charts)) chart.show(shown, key === "replicas" ? marks : []);
   }
 
@@ -147,10 +162,11 @@ export function modelPage(main, namespace, name, heard) {
       say(overlay, found.overlay || "Nothing was rendered yet.");
     } catch (refused) {
       generation = null;
-      say(spec, refused.message);
+      say(spec, sentence(refused));
     }
   }
 
+  /** @param {Model} found */
   function draw(found) {
     error.hidden = true;
     document_ = found;
@@ -179,10 +195,10 @@ export function modelPage(main, namespace, name, heard) {
     refill(events, ...found.events.map((one) => row(clock(one.at), h("span", { class: one.type === "Warning" ? "error" : null }, one.reason), one.message)), ...(found.events.length ? [] : [none(3, "Nothing has happened since this operator pod began to look.")]));
     refill(pods, ...found.pods.map((pod) => podRow(pod, found.revision)), ...(found.pods.length ? [] : [none(5, "There is no server pod.")]));
     refill(balancers, ...found.balancers.map((pod) => podRow(pod, {})), ...(found.balancers.length ? [] : [none(5, "There is no balancer pod.")]));
-    const timed = found.pods.filter((pod) => pod.phases.length).sort((a, b) => b.created - a.created).slice(0, 12);
+    const timed = found.pods.filter((pod) => pod.phases.length).sort((a, b) => (b.created ?? 0) - (a.created ?? 0)).slice(0, 12);
     const longest = Math.max(...timed.map(took), 1);
     refill(starts, ...timed.map((pod) => row(pod.name, `${duration(took(pod))}${pod.ready_at ? "" : " so far"}`, phases(pod, longest))), ...(timed.length ? [] : [none(3, "No start can be told of.")]));
-    if (made.open) readSpec();
+    if (made.hasAttribute("open")) readSpec();
     drawCharts();
   }
 
@@ -202,7 +218,7 @@ export function modelPage(main, namespace, name, heard) {
   };
 }
 
-/** Other targets, and the counts that they would have made of the arrivals that the planner remembers. */
+/** Other targets, and the counts that they would have made of the arrivals that the planner remembers. @param {string} path of the model */
 function whatIf(path) {
   const chart = new Chart({
     title: "Replicas for these arrivals",
@@ -214,21 +230,22 @@ function whatIf(path) {
     least: 1,
     cursor: new Cursor(),
   });
-  const field = (id, label, attributes) => [h("label", { for: id }, label), h("input", { id, autocomplete: "off", ...attributes })];
-  const fields = [
-    ...field("if-latency", "Latency", { placeholder: "as it is", size: 8, pattern: "[0-9.]+(us|ms|s|m).*", title: "For example 200ms" }),
-    ...field("if-min", "Least replicas", { type: "number", min: 0, max: 1000, placeholder: "as it is" }),
-    ...field("if-max", "Most replicas", { type: "number", min: 1, max: 1000, placeholder: "as it is" }),
-    ...field("if-hours", "Hours back", { type: "number", min: 1, max: 360, value: 24, required: true }),
-  ];
+  /** @param {string} label @param {HTMLInputElement} one */
+  const field = (label, one) => [h("label", { for: one.id }, label), one];
+  const off = { autocomplete: "off", placeholder: "as it is" };
+  const latency = input({ ...off, id: "if-latency", size: 8, pattern: "[0-9.]+(us|ms|s|m).*", title: "For example 200ms" });
+  const least = input({ ...off, id: "if-min", type: "number", min: 0, max: 1000 });
+  const most = input({ ...off, id: "if-max", type: "number", min: 1, max: 1000 });
+  const hours = input({ autocomplete: "off", id: "if-hours", type: "number", min: 1, max: 360, value: 24, required: true });
+  const fields = [...field("Latency", latency), ...field("Least replicas", least), ...field("Most replicas", most), ...field("Hours back", hours)];
   const said = h("div", { role: "status" });
-  const form = h("form", { class: "what-if", onsubmit: (event) => (event.preventDefault(), ask()) }, ...fields, h("button", { type: "submit" }, "Reckon"));
+  const form = h("form", { class: "what-if", onsubmit: (/** @type {Event} */ event) => (event.preventDefault(), ask()) }, ...fields, h("button", { type: "submit" }, "Reckon"));
   chart.element.hidden = true;
 
   async function ask() {
-    const value = (id) => form.querySelector(`#${id}`).value.trim();
-    const query = new URLSearchParams({ latency: value("if-latency"), min: value("if-min"), max: value("if-max"), hours: value("if-hours") });
+    const query = new URLSearchParams({ latency: latency.value.trim(), min: least.value, max: most.value, hours: hours.value });
     try {
+      /** @type {import("../documents.js").WhatIf} */
       const found = await get(`/api/models/${path}/whatif?${query}`);
       chart.element.hidden = Boolean(found.why);
       if (found.why) return refill(said, h("p", {}, found.why));
@@ -236,7 +253,7 @@ function whatIf(path) {
       refill(said, table(["", "Latency", "Replicas", "Replica hours", "Most", "Too few for"], h("tbody", {}, outcome("As it is", found.came_to.as_is), outcome("What if", found.came_to.then)), "What it comes to"), h("p", { class: "hint" }, `From ${number(found.known_hours)} h of arrivals in means of ${duration(found.step)}. Bursts within them, starts and backlogs are not in it: halcyon simulate has those.`));
     } catch (refused) {
       chart.element.hidden = true;
-      refill(said, h("p", { class: "error" }, refused.message));
+      refill(said, h("p", { class: "error" }, sentence(refused)));
     }
   }
 
@@ -244,16 +261,18 @@ function whatIf(path) {
   return { element, chart };
 }
 
+/** @param {string} name @param {import("../documents.js").Outcome} found */
 function outcome(name, found) {
   return row(name, millis(found.latency_ms), `${found.min} to ${found.max}`, number(found.replica_hours), found.most ?? NONE, found.short_hours ? `${number(found.short_hours)} h` : "never");
 }
 
-/** Of the clients answered last; empty where nobody was. */
+/** Of the clients answered last; empty where nobody was. @param {import("../documents.js").Series} newest */
 function quantiles(newest) {
   const [half, most] = [newest.p50.at(-1), newest.p95.at(-1)];
   return half === null || half === undefined ? "" : `half within ${millis(half)}, 95 % within ${millis(most)}`;
 }
 
+/** @param {Model} found @param {import("../documents.js").Scaling} scaling */
 function why(found, scaling) {
   if (!scaling.mode) return [h("p", {}, "Nobody scales it: spec.scaling is not set, and the count is spec.replicas.")];
   const parts = [h("p", { class: "why" }, scaling.why || "Nothing was decided yet.")];
@@ -265,22 +284,24 @@ function why(found, scaling) {
   return parts;
 }
 
+/** @param {import("../documents.js").Condition} one */
 function condition(one) {
   return h("li", {}, h("span", { class: `status ${one.status}` }, one.status), h("b", {}, `${one.type}: ${one.reason}`), h("span", {}, one.message), h("span", { class: "hint" }, `since ${clock(seconds(one.lastTransitionTime))}`));
 }
 
+/** @param {Pod} pod @param {Model["revision"]} revision */
 function podRow(pod, revision) {
   const known = pod.revision && revision.current?.endsWith(`-${pod.revision}`) ? "serves" : pod.revision && revision.target?.endsWith(`-${pod.revision}`) ? "coming" : "";
   const state = [h("span", { class: `pod ${pod.state}` }, pod.state), pod.reason ? ` ${pod.reason}` : "", pod.message ? h("span", { class: "reason" }, pod.message) : ""];
   return row(pod.name, h("div", {}, ...state), pod.revision ? `${pod.revision}${known ? `, ${known}` : ""}` : "", pod.restarts, pod.created ? age(new Date(pod.created * 1000).toISOString()) : NONE);
 }
 
+/** Seconds of its start, for a pod that has phases. @param {Pod} pod */
 function took(pod) {
-  const last = pod.phases.at(-1);
-  return (last.end ?? Date.now() / 1000) - pod.phases[0].begin;
+  return (pod.phases.at(-1)?.end ?? Date.now() / 1000) - pod.phases[0].begin;
 }
 
-/** Its phases one after the other, and the same in words. */
+/** Its phases one after the other, and the same in words. @param {Pod} pod @param {number} longest in seconds */
 function phases(pod, longest) {
   const begin = pod.phases[0].begin;
   const told = pod.phases.map((one) => ({ ...one, took: (one.end ?? Date.now() / 1000) - one.begin }));
@@ -288,23 +309,27 @@ function phases(pod, longest) {
   return h("div", { class: "fall" }, svg("svg", { viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" }, ...bars), h("span", { class: "hint" }, told.map((one) => `${WORDS[one.name]} ${duration(one.took)}`).join(", ")));
 }
 
+/** @param {string} term @param {string} text */
 function fact(term, text) {
   return [h("div", {}, h("dt", {}, term), h("dd", {}, text))];
 }
 
+/** @param {string[]} heads @param {Node} body @param {string | null} label */
 function table(heads, body, label = null) {
   return h("table", { "aria-label": label }, h("thead", {}, h("tr", {}, ...heads.map((head) => (head ? h("th", { scope: "col" }, head) : h("td"))))), body);
 }
 
-/** A wide table scrolls by itself; the page doesn't. */
+/** A wide table scrolls by itself; the page doesn't. @param {string} label @param {Node} child */
 function room(label, child) {
   return h("div", { class: "wide-room", role: "region", tabindex: 0, "aria-label": `${label}, to be scrolled` }, child);
 }
 
+/** @param {string} first @param {...(Node | string | number)} cells */
 function row(first, ...cells) {
   return h("tr", {}, h("th", { scope: "row" }, first), ...cells.map((cell) => h("td", {}, cell)));
 }
 
+/** @param {number} columns @param {string} text */
 function none(columns, text) {
   return h("tr", {}, h("td", { colspan: columns, class: "empty" }, text));
 }

@@ -1,0 +1,188 @@
+// What the operator answers, as `detail.py`, `fleet.py`, `history.py` and `whatif.py` make it. `make typecheck` holds the pages to it.
+
+export type State = "stalled" | "unready" | "progressing" | "unknown" | "limited" | "zero" | "ready";
+
+/** One model of the fleet. Numbers that aren't known are null. */
+export interface Row {
+  namespace: string;
+  name: string;
+  state: State;
+  reason: string;
+  ready: number | null;
+  replicas: number;
+  desired: number | null;
+  min: number | null;
+  max: number | null;
+  queue: number | null;
+  queue_target: number | null;
+  gpu: number | null;
+  batch: number | null;
+  gpus: number;
+  cost: number | null;
+  currency: string;
+  policy: string;
+  image: string;
+  created: string;
+  why: string;
+}
+
+/** The same on a page of the fleet, with what moves. */
+export interface ShownRow extends Row {
+  sparks: (number | null)[];
+  sparkStep: number;
+  rate: number | null;
+  /** ms */
+  latency: number | null;
+  /** Percent. */
+  errors: number | null;
+}
+
+export interface Fleet {
+  synced: boolean;
+  total: number;
+  matched: number;
+  offset: number;
+  counts: Record<State, number>;
+  gpus: number;
+  cost: number | null;
+  currency: string;
+  rows: ShownRow[];
+}
+
+export type Values = (number | null)[];
+
+/** Points by field, `step` seconds apart; `end` is the time of the newest, in seconds since 1970. */
+export interface Series {
+  end: number;
+  step: number;
+  replicas: Values;
+  ready: Values;
+  desired: Values;
+  gpu: Values;
+  rate: Values;
+  waiting: Values;
+  latency: Values;
+  p50: Values;
+  p95: Values;
+  p99: Values;
+  batch: Values;
+  refused: Values;
+  lost: Values;
+  failed: Values;
+  errors: Values;
+}
+
+export interface History extends Series {
+  past: { end: number; step: number; rate: Values } | null;
+}
+
+export interface Condition {
+  type: string;
+  status: string;
+  reason: string;
+  message: string;
+  lastTransitionTime: string;
+}
+
+export interface Signal {
+  name: string;
+  value?: string;
+  target?: string;
+  missing?: string;
+}
+
+/** `status.scaling`, less the decisions. */
+export interface Scaling {
+  mode?: string;
+  policy?: string;
+  actuator?: string;
+  why?: string;
+  limitedBy?: string[];
+  signals?: Signal[];
+  parts?: { name: string; replicas: number; why: string }[];
+}
+
+export interface Decision {
+  time: string;
+  before: number;
+  after: number;
+  why: string;
+}
+
+export type PhaseName = "pending" | "pulling" | "fetching" | "starting" | "loading";
+
+export interface Pod {
+  name: string;
+  state: string;
+  reason: string;
+  message: string;
+  revision: string;
+  restarts: number;
+  /** Seconds since 1970, as the others. */
+  created: number | null;
+  ready_at: number | null;
+  phases: { name: PhaseName; begin: number; end: number | null }[];
+}
+
+/** A model's page. */
+export interface Model {
+  model: Row;
+  generation: number;
+  uid: string;
+  note: string;
+  largest_batch: number | null;
+  latency_target_ms: number | null;
+  conditions: Condition[];
+  scaling: Scaling;
+  decisions: Decision[];
+  events: { at: number; type: string; reason: string; message: string }[];
+  revision: { current?: string; target?: string };
+  endpoints: { http?: string };
+  pods: Pod[];
+  balancers: Pod[];
+  now: {
+    rate: number | null;
+    waiting: number | null;
+    latency_ms: number | null;
+    batch: number | null;
+    gpu: number | null;
+    refused: number | null;
+    lost: number | null;
+    failed: number | null;
+    /** A share, 0 to 1. */
+    errors: number | null;
+  };
+  newest: Series;
+}
+
+export interface Outcome {
+  latency_ms: number | null;
+  min: number;
+  max: number;
+  replica_hours: number;
+  most: number | null;
+  short_hours: number;
+}
+
+export interface WhatIf {
+  /** Why nothing can be said; then there is nothing else. */
+  why?: string;
+  end: number;
+  step: number;
+  as_is: Values;
+  then: Values;
+  known_hours: number;
+  came_to: { as_is: Outcome; then: Outcome };
+}
+
+export interface Session {
+  /** Nobody signs in. */
+  open: boolean;
+  user: string;
+}
+
+/** What a page tells the one around it. */
+export interface Heard {
+  state: (live: boolean, why: string) => void;
+  signIn: (refused: { message: string }) => void;
+}
