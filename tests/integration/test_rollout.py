@@ -504,3 +504,24 @@ def test_a_canary_that_the_spec_leaves_goes_pod_by_pod_though_no_gpu_is_free(
             lambda: (of_slot(space, "b"), served(space)), lambda n: n == (set(), 4), what="the slot is gone", limit_s=40
         )
     assert min(seen) >= 3
+
+
+def test_a_canary_that_was_left_and_waits_for_room_is_aborted_by_its_command(
+    space: Space, pool: Pool, kubectl: Kubectl
+) -> None:
+    pool.resize(4)
+    steps = [{"weight": 50, "pause": "1s"}]
+    canary: dict[str, Any] = {"surgeWait": "2s", "canary": {"steps": steps, "analysis": "On"}}
+    space.serve(**pool.model(1, replicas=4, strategy="Canary", **canary)["spec"])
+    second = change(space, pool.model(2, replicas=4, strategy="Canary", **canary))
+    until(lambda: len(pods_of(space, "b")), lambda n: n == 2, what="the canary has half of the pods", limit_s=40)
+    third = change(space, pool.model(3, replicas=4, strategy="Surge", **canary))
+    space.wait_condition("Reconciling", "True", "RolloutBlocked")
+    status, told = said(kubectl, space, "abort")
+    assert (status, f"revision {second} of m, gone from the spec already" in told) == (0, True), told
+    until(lambda: of_slot(space, "b"), lambda left: not left, what="nothing is left of it", limit_s=30)
+    space.wait_settled(limit_s=40)
+    assert applied(space) == third
+    status, told = said(kubectl, space, "abort")
+    assert status == 2
+    assert "no canary of m is under way" in told

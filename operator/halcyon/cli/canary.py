@@ -6,7 +6,7 @@ It is an annotation that names the revision, so it counts for that one and no ot
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -29,11 +29,16 @@ example:
 The same by hand: kubectl annotate mdep resnet50 {group}/{word}=REVISION, with the REVISION of status.revision.target. How
 canaries go: docs/concepts/rollouts.md.
 
-exit status: 0, or 2 where there is nothing to {word}: no such name, no canary, no access, no cluster.
+{more}exit status: 0, or 2 where there is nothing to {word}: no such name, no canary, no access, no cluster.
 """
+_LEFT = """\
+A canary that the spec has left (another one was applied) goes pod by pod; abort ends it at once.
+
+"""
+_UNDER_WAY = frozenset({"Progressing", "Blocked"})
 
 
-@click.command("promote", epilog=_EPILOG.format(word="promote", group=GROUP))
+@click.command("promote", epilog=_EPILOG.format(word="promote", group=GROUP, more=""))
 @named()
 @clustered
 def promote(name: str, place: Place) -> int:
@@ -41,7 +46,7 @@ def promote(name: str, place: Place) -> int:
     return _say("promote", name, place)
 
 
-@click.command("abort", epilog=_EPILOG.format(word="abort", group=GROUP))
+@click.command("abort", epilog=_EPILOG.format(word="abort", group=GROUP, more=_LEFT))
 @named()
 @clustered
 def abort(name: str, place: Place) -> int:
@@ -51,12 +56,28 @@ def abort(name: str, place: Place) -> int:
 
 def _say(word: str, name: str, place: Place) -> int:
     there = Cluster(place)
-    revision, step = _canary(there.model(name), name)
+    model = there.model(name)
+    left = left_canary(model) if word == "abort" else None
+    revision, step = (left, "gone from the spec already") if left else _canary(model, name)
     other = next(each for each in _WORDS if each != word)
     # The word before is taken back: the last one counts.
     there.annotate(name, {f"{GROUP}/{word}": revision, f"{GROUP}/{other}": None})
-    emit(f"revision {revision} of {name}, at {step}: {_THEN[word]}. kubectl get mdep {name} -w shows it")
+    then = "what is left of it goes at once" if left else _THEN[word]
+    emit(f"revision {revision} of {name}, {step}: {then}. kubectl get mdep {name} -w shows it")
     return 0
+
+
+def left_canary(resource: Mapping[str, Any]) -> str | None:
+    """The revision that was on its way when the spec left it, while a rollout takes its place; None: there is none.
+
+    Where it was no canary the word has no effect.
+    """
+    rollout = (resource.get("status") or {}).get("rollout") or {}
+    history: Sequence[Mapping[str, Any]] = rollout.get("history") or ()
+    last = history[0] if history else {}
+    if rollout.get("canary") or rollout.get("phase") not in _UNDER_WAY or last.get("result") != "Superseded":
+        return None
+    return str(last.get("revision") or "") or None
 
 
 def _canary(resource: Mapping[str, Any], name: str) -> tuple[str, str]:
@@ -74,4 +95,4 @@ def _canary(resource: Mapping[str, Any], name: str) -> tuple[str, str]:
         raise ClusterError(
             f"no canary of {name} is under way: its rollout is {rollout.get('phase', 'not known')}{hint}"
         )
-    return str(revision), f"step {found.get('step', '?')} with {found.get('weight', '?')} % of the requests"
+    return str(revision), f"at step {found.get('step', '?')} with {found.get('weight', '?')} % of the requests"
