@@ -520,6 +520,8 @@ def test_a_canary_that_was_left_and_waits_for_room_is_aborted_by_its_command(
     status, told = said(kubectl, space, "abort")
     assert (status, f"revision {second} of m, gone from the spec already" in told) == (0, True), told
     until(lambda: of_slot(space, "b"), lambda left: not left, what="nothing is left of it", limit_s=30)
+    # The one that serves has its GPUs now, and Surge takes none from it.
+    pool.resize(5)
     space.wait_settled(limit_s=40)
     assert applied(space) == third
     status, told = said(kubectl, space, "abort")
