@@ -349,5 +349,9 @@ class Board:
         spec, status = model.get("spec") or {}, model.get("status") or {}
         replicas, desired = status.get("replicas") or {}, (status.get("scaling") or {}).get("desired")
         counts = Counts(replicas=int(spec.get("replicas", 1)), ready=replicas.get("ready"), desired=desired)
-        quantiles = self._answered.look(name, self._source.answers(name))
-        self.history.add(name, at, counts, self._source.reading(name), quantiles)
+        reading = self._source.reading(name)
+        if reading is UNKNOWN:
+            self._answered.lose(name)
+            self.history.add(name, at, counts, reading)
+        else:
+            self.history.add(name, at, counts, reading, self._answered.look(name, self._source.answers(name)))

@@ -62,6 +62,10 @@ class Answered:
         bounds_ms, most = max(grown.items(), key=lambda one: sum(one[1]))
         return Quantiles(*(quantile(bounds_ms, most, share) for share in SHARES))
 
+    def lose(self, name: Name) -> None:
+        """Nobody speaks for this model now: what is counted meanwhile belongs to no step."""
+        self._seen.pop(name, None)
+
     def keep(self, names: Iterable[Name]) -> None:
         """Forget the models that are not among these."""
         for gone in self._seen.keys() - set(names):

@@ -63,6 +63,14 @@ def test_of_two_schemes_the_one_with_more_answers_tells() -> None:
     assert answered.look(ONE, {"old": counted(0, 8, 0, bounds_ms=finer)}).p50 == pytest.approx(1.5)
 
 
+def test_what_was_counted_while_nobody_spoke_belongs_to_no_step() -> None:
+    answered = Answered()
+    answered.look(ONE, {"p": counted(0, 0, 0, 0)})
+    answered.lose(ONE)
+    assert answered.look(ONE, {"p": counted(0, 0, 9_000, 0)}) == NOBODY_ANSWERED
+    assert answered.look(ONE, {"p": counted(9, 0, 9_000, 0)}).p99 == pytest.approx(9.9)
+
+
 def test_models_that_are_gone_are_forgotten() -> None:
     answered = Answered()
     for name in (ONE, OTHER):
