@@ -477,18 +477,28 @@ def picture(space: Space, operator: Operator) -> str:
     return "\n".join(map(str, [space.status(), pods, deployments, records, operator.tail()]))
 
 
+HALF: dict[str, Any] = {
+    "surgeWait": "2s",
+    "canary": {"steps": [{"weight": 50, "pause": "1s"}], "analysis": "On"},
+}
+
+
+def half(space: Space, pool: Pool) -> str:
+    """Four GPUs, of which a canary has two; its name."""
+    pool.resize(4)
+    space.serve(**pool.model(1, replicas=4, strategy="Canary", **HALF)["spec"])
+    canary = change(space, pool.model(2, replicas=4, strategy="Canary", **HALF))
+    split = lambda: (len(pods_of(space, "a")), len(pods_of(space, "b")))  # noqa: E731  # shorter so
+    until(split, lambda n: n == (2, 2), what="the canary has half of the pods", limit_s=40)
+    return canary
+
+
 def test_a_canary_that_the_spec_leaves_goes_pod_by_pod_though_no_gpu_is_free(
     space: Space, pool: Pool, operator: Operator
 ) -> None:
-    pool.resize(4)
-    steps = [{"weight": 50, "pause": "1s"}]
-    canary: dict[str, Any] = {"surgeWait": "2s", "canary": {"steps": steps, "analysis": "On"}}
-    space.serve(**pool.model(1, replicas=4, strategy="Canary", **canary)["spec"])
-    change(space, pool.model(2, replicas=4, strategy="Canary", **canary))
-    split = lambda: (len(pods_of(space, "a")), len(pods_of(space, "b")))  # noqa: E731  # shorter so
-    until(split, lambda n: n == (2, 2), what="the canary has half of the pods", limit_s=40)
+    half(space, pool)
     with fewest(space, served) as seen:
-        third = change(space, pool.model(3, replicas=4, strategy="Auto", **canary))
+        third = change(space, pool.model(3, replicas=4, strategy="Auto", **HALF))
         until(lambda: weights(space), lambda w: w.get("b", 0) < 50, what="the canary gives way")
         operator.stop()
         operator.start()
@@ -509,13 +519,8 @@ def test_a_canary_that_the_spec_leaves_goes_pod_by_pod_though_no_gpu_is_free(
 def test_a_canary_that_was_left_and_waits_for_room_is_aborted_by_its_command(
     space: Space, pool: Pool, kubectl: Kubectl
 ) -> None:
-    pool.resize(4)
-    steps = [{"weight": 50, "pause": "1s"}]
-    canary: dict[str, Any] = {"surgeWait": "2s", "canary": {"steps": steps, "analysis": "On"}}
-    space.serve(**pool.model(1, replicas=4, strategy="Canary", **canary)["spec"])
-    second = change(space, pool.model(2, replicas=4, strategy="Canary", **canary))
-    until(lambda: len(pods_of(space, "b")), lambda n: n == 2, what="the canary has half of the pods", limit_s=40)
-    third = change(space, pool.model(3, replicas=4, strategy="Surge", **canary))
+    second = half(space, pool)
+    third = change(space, pool.model(3, replicas=4, strategy="Surge", **HALF))
     space.wait_condition("Reconciling", "True", "RolloutBlocked")
     status, told = said(kubectl, space, "abort")
     assert (status, f"revision {second} of m, gone from the spec already" in told) == (0, True), told

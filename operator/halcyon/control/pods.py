@@ -104,9 +104,7 @@ def reading(pod: Object, ready_at: float | None) -> PodReading | None:
     no         no      no              no      no                     starting
     """
     meta = pod["metadata"]
-    scheduled = condition(pod, "PodScheduled")
-    began = scheduled.get("lastTransitionTime") if scheduled.get("status") == "True" else None
-    created = _epoch(began or meta.get("creationTimestamp")) or 0.0
+    created = placed_at(pod) or created_at(pod) or 0.0
     if meta["deletionTimestamp"] is not None:
         return PodReading(meta["name"], "draining", created, ready_at)
     if not is_live(pod):
