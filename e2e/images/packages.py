@@ -1,17 +1,20 @@
-"""The packages of an image, by what dpkg and Python's installers have written down in it. Pure.
+"""The packages of an image, by what dpkg, Python's installers and npm have written down in it. Pure.
 
-Formats: deb-control(5), Debian's machine-readable copyright files (DEP 5), Python's "Recording installed projects" and core metadata.
+Formats: deb-control(5), Debian's machine-readable copyright files (DEP 5), Python's "Recording installed projects" and core metadata,
+npm's package.json.
 """
 
 from __future__ import annotations
 
 import csv
+import json
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from email.message import Message
 from email.parser import HeaderParser
+from typing import Any
 
 from packageurl import PackageURL
 from packaging.requirements import InvalidRequirement, Requirement
@@ -22,6 +25,7 @@ from e2e.images.archives import File
 _STATUS, _RELEASE = "var/lib/dpkg/status", "etc/os-release"
 _OF_DPKG = re.compile(r"var/lib/dpkg/info/.+\.list")
 _OF_PYTHON = re.compile(r"(.+)/[^/]+\.dist-info/(METADATA|RECORD)")
+_OF_NPM = re.compile(r"(.+)/package\.json")
 _COPYRIGHT = re.compile(r"usr/share/doc/[^/]+/copyright")
 _MERGED = re.compile(r"(bin|sbin|lib|lib64)/")
 """Of Debian's merged /usr: packages may name files as they were before."""
@@ -47,12 +51,12 @@ def wanted(path: str) -> bool:
     """Whether this file's content is needed here."""
     if path in {_STATUS, _RELEASE, "usr/lib/os-release"}:
         return True
-    return any(form.fullmatch(path) for form in (_OF_DPKG, _OF_PYTHON, _COPYRIGHT))
+    return any(form.fullmatch(path) for form in (_OF_DPKG, _OF_PYTHON, _OF_NPM, _COPYRIGHT))
 
 
 def found(files: Mapping[str, File]) -> list[Package]:
-    """Every package of the image, Debian's first."""
-    return [*_debian(files), *_python(files)]
+    """Every package of the image, Debian's first. A package of npm inside one of Python has its files twice."""
+    return [*_debian(files), *_python(files), *_npm(files)]
 
 
 def _text(files: Mapping[str, File], path: str) -> str:
@@ -165,3 +169,27 @@ def _python_licences(meta: Message) -> tuple[str, ...]:
     told = str(meta["License"] or "").strip()
     # Some put the whole text there.
     return by_class or ((told,) if told and "\n" not in told and len(told) < 80 else ())
+
+
+def _npm(files: Mapping[str, File]) -> Iterator[Package]:
+    for path in files:
+        match = _OF_NPM.fullmatch(path)
+        told = _json(_text(files, path)) if match else {}
+        if match and told.get("name") and told.get("version"):
+            folder, name = match[1], str(told["name"])
+            scope, _, plain = name.rpartition("/")
+            yield Package(
+                PackageURL("npm", scope or None, plain, str(told["version"])),
+                (told["license"],) if isinstance(told.get("license"), str) else (),
+                (),
+                frozenset(file for file in files if file.startswith(f"{folder}/")),
+                str(told.get("description", "")),
+            )
+
+
+def _json(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -64,6 +64,17 @@ def test_nothing_of_python_is_in_the_operator_that_is_not_locked(documents: dict
     assert not DROPPED & {name for name, _ in there}
 
 
+def test_the_chart_library_is_told_of_as_it_is_pinned(documents: dict[str, Any]) -> None:
+    locked = json.loads((REPOSITORY / "requirements" / "package-lock.json").read_text())["packages"][
+        "node_modules/uplot"
+    ]
+    told_of = [c for c in documents["operator"]["components"] if c.get("purl", "").startswith("pkg:npm/")]
+
+    assert [(c["name"], c["version"]) for c in told_of] == [("uplot", locked["version"])]
+    assert told_of[0]["licenses"] == [{"license": {"id": locked["license"]}}]
+    assert told(documents["balancer"], "npm") == set()
+
+
 @pytest.mark.parametrize("name", DESCRIBED)
 def test_every_file_that_could_be_run_has_a_package_or_stands_by_itself(documents: dict[str, Any], name: str) -> None:
     image = archives.read(images_directory() / f"{name}.tar", packages.wanted)

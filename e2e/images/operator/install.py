@@ -23,6 +23,11 @@ def install(source: Path) -> None:
     paths = sysconfig.get_paths()
     packages, scripts = Path(paths["purelib"]), Path(paths["scripts"])
 
+    library = source / "halcyon/dashboard/static/uplot/uPlot.esm.js"
+    if not library.is_file():
+        sys.exit(
+            "install.py: the dashboard's chart library, operator/halcyon/dashboard/static/uplot, is not there: `make bootstrap` fetches it"
+        )
     target = packages / "halcyon"
     shutil.copytree(source / "halcyon", target)
     if not compileall.compile_dir(target, quiet=1, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH):

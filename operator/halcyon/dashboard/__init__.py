@@ -12,7 +12,7 @@
 | `access`  | who asks, and which namespaces they may see                                     |
 | `streams` | server-sent events: one at a time, no more often than they can be read          |
 | `site`    | HTTP: routes, headers, files                                                    |
-| `static/` | the pages: plain modules that browsers run as they are, without a build step    |
+| `static/` | the pages: plain modules that browsers run as they are, and uPlot (`scripts/charts`) |
 | `documents.d.ts` | the operator's answers as types, for `make typecheck`                    |
 
 `quantiles`, `fleet`, `phases`, `detail` and `whatif` are pure. Not here: informers, reviews and records of agents; `halcyon.control.dashboard` brings them.

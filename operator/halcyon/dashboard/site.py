@@ -1,7 +1,7 @@
 """The dashboard over HTTP: pages, documents, streams of them, and what every answer says to browsers about safety.
 
     GET    /                                    the pages
-    GET    /static/NAME                         their files
+    GET    /static/PATH                         their files
     GET    /api/session                         who is signed in
     POST   /api/session {"token": ...}          sign in: a cookie with that token
     DELETE /api/session                         sign out
@@ -20,10 +20,11 @@ import asyncio
 import gzip
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from importlib import resources
+from importlib.resources.abc import Traversable
 from typing import Any
 
 import orjson
@@ -96,7 +97,7 @@ class Dashboard:
         app.add_routes(
             [
                 web.get("/", self._index),
-                web.get("/static/{name}", self._static),
+                web.get("/static/{path:.+}", self._static),
                 web.get("/api/session", self._session),
                 web.post("/api/session", self._sign_in),
                 web.delete("/api/session", self._sign_out),
@@ -122,7 +123,7 @@ class Dashboard:
         return self._file(request, "index.html")
 
     async def _static(self, request: web.Request) -> web.Response:
-        return self._file(request, request.match_info["name"])
+        return self._file(request, request.match_info["path"])
 
     def _file(self, request: web.Request, name: str) -> web.Response:
         found = self._files.get(name)
@@ -295,15 +296,23 @@ async def _safely(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 
 def _files() -> dict[str, _File]:
-    """The files of the pages, by name; a few dozen KiB, read once."""
+    """The files of the pages, by their paths; some 250 KiB, read once."""
     found = {}
-    for entry in resources.files("halcyon.dashboard").joinpath("static").iterdir():
-        kind = _TYPES.get(entry.name.rpartition(".")[2])
+    for path, entry in _walked(resources.files("halcyon.dashboard").joinpath("static")):
+        kind = _TYPES.get(path.rpartition(".")[2])
         if kind is not None:
             body = entry.read_bytes()
             tag = f'"{hashlib.sha256(body).hexdigest()[:20]}"'
-            found[entry.name] = _File(body, gzip.compress(body, mtime=0), kind, tag)
+            found[path] = _File(body, gzip.compress(body, mtime=0), kind, tag)
     return found
+
+
+def _walked(folder: Traversable, before: str = "") -> Iterator[tuple[str, Traversable]]:
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _walked(entry, f"{before}{entry.name}/")
+        else:
+            yield f"{before}{entry.name}", entry
 
 
 def _name(request: web.Request) -> Name:

@@ -112,7 +112,15 @@ function wear(name) {
   if (name === "system") delete document.documentElement.dataset.theme;
   else document.documentElement.dataset.theme = name;
   say(theme, `Theme: ${name}`);
+  recolour();
 }
+
+/** Tells what is drawn in pixels that the colours are others now. */
+function recolour() {
+  dispatchEvent(new Event("themechange"));
+}
+
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
 
 theme.addEventListener("click", () => {
   const next = THEMES[(THEMES.indexOf(localStorage.getItem("theme") || "system") + 1) % THEMES.length];

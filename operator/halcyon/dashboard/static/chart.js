@@ -1,76 +1,50 @@
-// Charts as SVG: lines over time with a cursor that all charts of a page share, marks, and sparklines.
-// What a chart shows can be read by keyboard too: its arrows move the cursor, and the line below tells what is there.
+// Charts over time. uPlot draws and tells where the pointer is; here is what it has not: marks, the keyboard, words for what is
+// pointed at, and one cursor and one stretch of time for all charts of a page. Colours, widths and dashes are the style sheet's.
 
 import { h, say, svg } from "./dom.js";
 import { clock, NONE } from "./format.js";
+import uPlot from "./uplot/uPlot.esm.js";
 
 const HEIGHT = 150;
 const LEFT = 46;
-const RIGHT = 8;
-const TOP = 12;
-const BOTTOM = 20;
+const BOTTOM = 22;
+const MARKS = 14;
+const FONT = "11px system-ui, sans-serif";
+const DAY = 86400;
+/** Points that a stretch has at least: with fewer there is no line. */
+const LEAST = 6;
 
 /** @typedef {import("../documents.js").Values} Values */
+/** @typedef {[from: number, to: number]} Stretch  seconds since 1970 */
 
-/** A small line without axes; gaps where nothing is known. @param {Values} values @param {string} label */
-export function sparkline(values, label) {
-  const most = Math.max(...known(values), 0) || 1;
-  const path = line(values, (index) => (values.length < 2 ? 0 : (index / (values.length - 1)) * 96 + 2), (value) => 22 - (value / most) * 20);
-  return svg("svg", { viewBox: "0 0 100 24", width: 100, height: 24, role: "img", "aria-label": label, class: "spark" }, svg("path", { d: path }));
-}
-
-/** @param {(number | null | undefined)[]} values @returns {number[]} */
-function known(values) {
-  return values.filter((value) => value !== null && value !== undefined);
-}
-
-/**
- * Path data of the values that are known.
- * @param {Values} values
- * @param {(index: number) => number} x
- * @param {(value: number) => number} y
- */
-function line(values, x, y, stepped = false) {
-  let path = "";
-  /** @type {number | null} */
-  let before = null;
-  values.forEach((value, index) => {
-    if (value === null || value === undefined) {
-      before = null;
-      return;
-    }
-    const at = `${x(index).toFixed(1)} ${y(value).toFixed(1)}`;
-    if (before === null) path += `M${at}h.1`;
-    else if (stepped) path += `H${x(index).toFixed(1)}V${y(value).toFixed(1)}`;
-    else path += `L${at}`;
-    before = value;
-  });
-  return path;
-}
-
-/** The least round number that is not below `value`. @param {number} value */
-function above(value) {
-  if (value <= 0) return 1;
-  const power = 10 ** Math.floor(Math.log10(value));
-  return [1, 2, 3, 5].map((factor) => factor * power).find((round) => round >= value * 0.9999) ?? 10 * power;
-}
-
-/** What all charts of a page point at. */
+/** What all charts of a page point at, and the stretch of time that they show. */
 export class Cursor {
   /** @type {Chart[]} */
   charts = [];
   /** Seconds since 1970; null: at nothing. @type {number | null} */
   at = null;
+  /** Null: all that is known. @type {Stretch | null} */
+  stretch = null;
+  whole = h("button", { type: "button", hidden: true, onclick: () => this.show(null) }, "Show all of it");
 
-  /** @param {number | null} at */
-  point(at) {
+  /** @param {number | null} at @param {Chart | null} by who has drawn its own cursor already */
+  point(at, by = null) {
     this.at = at;
-    for (const chart of this.charts) chart.pointed();
+    for (const chart of this.charts) chart.pointed(chart !== by);
+  }
+
+  /** @param {Stretch | null} stretch */
+  show(stretch) {
+    this.stretch = stretch;
+    this.whole.hidden = stretch === null;
+    for (const chart of this.charts) chart.draw();
   }
 }
 
 /** Points by key. @type {Record<string, number>} */
 const BY = { ArrowLeft: -1, ArrowRight: 1, PageUp: -30, PageDown: 30 };
+/** What becomes of the stretch by key. @type {Record<string, number>} */
+const CLOSER = { "+": 0.5, "=": 0.5, "-": 2 };
 
 /**
  * @typedef {{field: string, name: string, style?: string, stepped?: boolean}} Line
@@ -88,24 +62,26 @@ export class Chart {
     this.series = { end: 0, step: 10 };
     /** @type {Mark[]} */
     this.marks = [];
-    this.width = 0;
-    /** @type {SVGElement | null} */
-    this.pointer = null;
-    this.drawing = svg("svg", { class: "chart", role: "img", tabindex: 0, "aria-label": options.title });
+    /** Made once there is something to draw and room for it. @type {uPlot | null} */
+    this.plot = null;
+    this.swatches = options.lines.map((one) => svg("path", { class: `line ${one.style || ""}`, d: "M0 4H20" }));
+    this.dots = h("div", { class: "marks" });
+    this.nothing = h("p", { class: "empty" }, "Nothing is known of this hour.");
+    this.drawing = h("div", { class: "chart", role: "img", tabindex: 0, "aria-label": options.title, onkeydown: (/** @type {KeyboardEvent} */ event) => this.key(event), onblur: () => options.cursor.point(null) }, this.nothing);
     this.told = h("p", { class: "told" });
-    const legend = h("ul", { class: "legend" }, ...options.lines.map((one) => h("li", {}, swatch(one.style), one.name)));
+    const legend = h("ul", { class: "legend" }, ...options.lines.map((one, index) => h("li", {}, svg("svg", { viewBox: "0 0 20 8", width: 20, height: 8, "aria-hidden": "true" }, this.swatches[index]), one.name)));
     this.element = h("figure", {}, h("figcaption", {}, h("h3", {}, options.title), legend), this.drawing, this.told);
     options.cursor.charts.push(this);
-    this.drawing.addEventListener("pointermove", (event) => options.cursor.point(this.time(event.offsetX)));
-    this.drawing.addEventListener("pointerleave", () => options.cursor.point(null));
-    this.drawing.addEventListener("blur", () => options.cursor.point(null));
-    this.drawing.addEventListener("keydown", (event) => this.key(event));
+    this.repaint = () => this.plot?.redraw(false);
+    addEventListener("themechange", this.repaint);
     this.watch = new ResizeObserver(() => this.draw());
     this.watch.observe(this.drawing);
   }
 
   end() {
     this.watch.disconnect();
+    removeEventListener("themechange", this.repaint);
+    this.plot?.destroy();
   }
 
   /** @param {Series} series @param {Mark[]} marks */
@@ -123,84 +99,145 @@ export class Chart {
     return this.series.end - (this.count - 1) * this.series.step;
   }
 
+  /** What is shown: all that is known, where nothing else was chosen or what was is no longer kept. @returns {Stretch} */
+  get stretch() {
+    const { stretch } = this.options.cursor;
+    return stretch && stretch[1] > this.begin ? stretch : [this.begin, Math.max(this.series.end, this.begin + this.series.step)];
+  }
+
   /** @param {Line} one @returns {Values} */
   values(one) {
     return this.series[one.field] || [];
   }
 
-  /** Where a time is, in pixels: the newest at the right edge. @param {number} at */
-  x(at) {
-    const span = Math.max(this.span, this.series.step);
-    return LEFT + ((at - (this.series.end - span)) / span) * (this.width - LEFT - RIGHT);
+  /** The largest value of a line; 0 where none is known. @param {Line} one */
+  largest(one) {
+    return Math.max(...this.values(one).map((value) => value ?? 0), 0);
   }
 
-  /** @param {number} x */
-  time(x) {
-    const span = Math.max(this.span, this.series.step);
-    const at = this.series.end - span + ((x - LEFT) / (this.width - LEFT - RIGHT)) * span;
-    const step = Math.round((at - this.begin) / this.series.step);
-    return this.begin + Math.min(Math.max(step, 0), this.count - 1) * this.series.step;
+  draw() {
+    const width = this.drawing.clientWidth;
+    if (!width) return;
+    const { lines, least = 0 } = this.options;
+    const measured = lines.filter((one) => one.style !== "limit");
+    const isKnown = measured.some((one) => this.values(one).some((value) => value !== null && value !== undefined));
+    this.nothing.hidden = isKnown;
+    if (this.plot) this.plot.root.hidden = !isKnown;
+    if (isKnown) {
+      this.plot ??= this.made(width);
+      const plot = this.plot;
+      // A limit that is far away would press what matters to the ground: it is drawn once it is near.
+      const near = Math.max(...measured.map((one) => this.largest(one)), least) * 3;
+      const { begin, count } = this;
+      const times = Array.from({ length: count }, (_, index) => begin + index * this.series.step);
+      const rows = lines.map((one) => Array.from({ length: count }, (_, index) => this.values(one)[index] ?? null));
+      plot.batch(() => {
+        if (plot.width !== width) plot.setSize({ width, height: HEIGHT });
+        plot.setData([times, ...rows]);
+        lines.forEach((one, index) => plot.setSeries(index + 1, { show: one.style !== "limit" || this.largest(one) <= near }));
+      });
+    }
+    this.pointed();
   }
 
-  get span() {
-    return (this.count - 1) * this.series.step;
+  /** @param {number} width in pixels */
+  made(width) {
+    const { lines, format, least = 0, cursor } = this.options;
+    const colour = (/** @type {"color" | "borderTopColor"} */ name) => () => getComputedStyle(this.drawing)[name];
+    const axis = { font: FONT, stroke: colour("color"), ticks: { show: false } };
+    const plot = new uPlot(
+      {
+        width,
+        height: HEIGHT,
+        padding: [MARKS, 12, 0, 0],
+        legend: { show: false },
+        scales: {
+          x: { range: () => this.stretch },
+          y: { range: (_, __, most) => [0, above(Math.max(most ?? 0, least))] },
+        },
+        axes: [
+          { ...axis, size: BOTTOM, gap: 4, space: 70, grid: { show: false }, values: (_, times, __, ___, every) => times.map((at) => moment(at, every)) },
+          { ...axis, size: LEFT, gap: 6, grid: { stroke: colour("borderTopColor"), width: 1 }, splits: (_, __, from, to) => [from, (from + to) / 2, to], values: (_, marks) => marks.map((mark) => format(mark)) },
+        ],
+        series: [{}, ...lines.map((one, index) => drawn(one, this.swatches[index]))],
+        cursor: { y: false, drag: { setScale: false, dist: 4 }, bind: { dblclick: () => () => (cursor.show(null), null) } },
+        hooks: {
+          draw: [() => this.mark()],
+          setCursor: [(at) => cursor.point(at.cursor.idx === null || at.cursor.idx === undefined ? null : at.data[0][at.cursor.idx], this)],
+          setSelect: [(at) => this.chosen(at)],
+        },
+      },
+      undefined,
+      this.drawing,
+    );
+    plot.root.append(this.dots);
+    return plot;
+  }
+
+  /** A stretch was dragged over: everything shows it. @param {uPlot} plot */
+  chosen(plot) {
+    const { left, width } = plot.select;
+    if (!width) return;
+    plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+    this.look(plot.posToVal(left, "x"), plot.posToVal(left + width, "x"));
+  }
+
+  /** Shows these seconds, as far as they are known. @param {number} from @param {number} to */
+  look(from, to) {
+    const all = this.series.end - this.begin;
+    const long = Math.min(Math.max(to - from, LEAST * this.series.step), all);
+    const first = Math.min(Math.max((from + to - long) / 2, this.begin), this.series.end - long);
+    this.options.cursor.show(long < all ? [first, first + long] : null);
+  }
+
+  /** Puts the marks where their times are. */
+  mark() {
+    const plot = this.plot;
+    const { min, max } = plot?.scales.x ?? {};
+    if (!plot || min === undefined || max === undefined) return;
+    const near = this.marks.filter((mark) => mark.at >= min - this.series.step && mark.at <= max + this.series.step);
+    const dots = near.map((mark) => {
+      const dot = h("span", { class: "mark", title: mark.text });
+      dot.style.left = `${plot.over.offsetLeft + plot.valToPos(mark.at, "x")}px`;
+      return dot;
+    });
+    this.dots.replaceChildren(...dots);
   }
 
   /** @param {KeyboardEvent} event */
   key(event) {
-    const by = BY[event.key];
-    const cursor = this.options.cursor;
-    if (event.key === "Escape" && cursor.at !== null) event.stopPropagation();
-    if (event.key === "Escape") cursor.point(null);
-    if (!by || !this.count) return;
+    const { cursor } = this.options;
+    if (event.key === "Escape") {
+      if (cursor.at !== null || cursor.stretch) event.stopPropagation();
+      if (cursor.stretch) cursor.show(null);
+      cursor.point(null);
+    }
+    const [by, closer] = [BY[event.key], CLOSER[event.key]];
+    if ((!by && !closer) || !this.count || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
-    const from = cursor.at ?? this.series.end + (by > 0 ? 0 : this.series.step);
-    cursor.point(Math.min(Math.max(from + by * this.series.step, this.begin), this.series.end));
-  }
-
-  draw() {
-    this.width = this.drawing.clientWidth;
-    const { lines, format, least = 0 } = this.options;
-    const knows = (/** @type {Line} */ one) => one.style !== "limit" && known(this.values(one)).length > 0;
-    if (!this.width || !this.count || !lines.some(knows)) {
-      this.drawing.replaceChildren(svg("text", { x: LEFT, y: HEIGHT / 2 }, "Nothing is known of this hour."));
-      this.pointer = null;
-      this.pointed();
-      return;
+    const [first, last] = cursor.stretch ?? [this.begin, this.series.end];
+    if (closer) {
+      const middle = Math.min(Math.max(cursor.at ?? last, first), last);
+      const half = ((last - first) * closer) / 2;
+      return this.look(middle - half, middle + half);
     }
-    // A limit that is far away would press what matters to the ground: it is drawn once it is near.
-    const largest = (/** @type {Line[]} */ chosen) => Math.max(...chosen.flatMap((one) => known(this.values(one))), least);
-    const measured = largest(lines.filter((one) => one.style !== "limit"));
-    const near = lines.filter((one) => one.style !== "limit" || largest([one]) <= 3 * measured);
-    const most = above(largest(near));
-    const y = (/** @type {number} */ value) => HEIGHT - BOTTOM - (value / most) * (HEIGHT - TOP - BOTTOM);
-    const grid = [0, 0.5, 1].map((share) => svg("g", {}, svg("path", { class: "grid", d: `M${LEFT} ${y(most * share)}H${this.width - RIGHT}` }), svg("text", { x: LEFT - 6, y: y(most * share) + 4, class: "end" }, format(most * share))));
-    const paths = near.map((one) => svg("path", { class: `line ${one.style || ""}`, d: line(this.values(one), (index) => this.x(this.begin + index * this.series.step), y, one.stepped) }));
-    this.pointer = svg("path", { class: "pointer" });
-    const dots = this.marks.filter((mark) => mark.at >= this.begin - this.series.step && mark.at <= this.series.end + this.series.step).map((mark) => svg("path", { class: "mark", d: `M${this.x(mark.at)} ${TOP - 10}l5 9h-10z` }, svg("title", {}, mark.text)));
-    this.drawing.replaceChildren(...grid, ...this.times(), ...paths, this.pointer, ...dots);
-    this.pointed();
-  }
-
-  times() {
-    const every = [60, 300, 600, 900, 1800, 3600, 21600, 86400, 172800].find((step) => this.span / step <= Math.max(this.width / 110, 2)) || 604800;
-    const found = [];
-    for (let at = Math.ceil(this.begin / every) * every; at <= this.series.end; at += every) {
-      const text = every >= 86400 ? new Date(at * 1000).toLocaleDateString("en-CA") : new Date(at * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
-      if (this.x(at) > LEFT + 14 && this.x(at) < this.width - 24) found.push(svg("text", { x: this.x(at), y: HEIGHT - 4, class: "middle" }, text));
-    }
-    return found;
+    const from = cursor.at ?? last + (by > 0 ? 0 : this.series.step);
+    const at = Math.min(Math.max(from + by * this.series.step, this.begin), this.series.end);
+    // The stretch follows whoever goes beyond it.
+    const beyond = at < first ? at - first : Math.max(at - last, 0);
+    if (beyond) cursor.show([first + beyond, last + beyond]);
+    cursor.point(at);
   }
 
   /** Tells what is where the cursor points, or what is now. */
-  pointed() {
-    const at = this.options.cursor.at;
-    if (at === null || !this.count || at < this.begin || at > this.series.end) {
-      this.pointer?.setAttribute("d", "");
+  pointed(isMoved = true) {
+    const { at } = this.options.cursor;
+    const isThere = at !== null && this.count > 0 && at >= this.begin && at <= this.series.end;
+    if (isMoved && this.plot) this.plot.setCursor(isThere ? { left: this.plot.valToPos(at, "x"), top: 0 } : { left: -10, top: -10 }, false);
+    if (!isThere) {
       say(this.told, this.count ? `Now: ${this.sentence(this.count - 1)}` : NONE);
       return;
     }
-    this.pointer?.setAttribute("d", `M${this.x(at)} ${TOP}V${HEIGHT - BOTTOM}`);
     const near = this.marks.filter((mark) => Math.abs(mark.at - at) <= this.series.step);
     const here = this.sentence(Math.round((at - this.begin) / this.series.step));
     say(this.told, [`${clock(at)}: ${here}`, ...near.map((mark) => mark.text)].join(". "));
@@ -212,6 +249,30 @@ export class Chart {
   }
 }
 
-function swatch(style = "") {
-  return svg("svg", { viewBox: "0 0 20 8", width: 20, height: 8, "aria-hidden": "true", class: "chart" }, svg("path", { class: `line ${style}`, d: "M0 4H20" }));
+/** A line as uPlot has it, in the looks of its swatch. @param {Line} one @param {SVGElement} swatch @returns {uPlot.Series} */
+function drawn(one, swatch) {
+  const style = getComputedStyle(swatch);
+  return {
+    stroke: () => style.stroke,
+    ...(style.fill !== "none" && { fill: () => style.fill }),
+    width: parseFloat(style.strokeWidth),
+    dash: style.strokeDasharray === "none" ? [] : style.strokeDasharray.split(",").map(parseFloat),
+    paths: one.stepped ? uPlot.paths.stepped?.({ align: 1 }) : uPlot.paths.linear?.(),
+    // A value between two gaps is no line: it is a dot.
+    points: { show: true, size: 3, filter: (plot, index) => [...plot.data[index]].flatMap((value, at, all) => (value !== null && (all[at - 1] ?? null) === null && (all[at + 1] ?? null) === null ? [at] : [])) },
+  };
+}
+
+/** The least round number that is not below `value`. @param {number} value */
+function above(value) {
+  if (value <= 0) return 1;
+  const power = 10 ** Math.floor(Math.log10(value));
+  return [1, 2, 3, 5].map((factor) => factor * power).find((round) => round >= value * 0.9999) ?? 10 * power;
+}
+
+/** A time as the axis has it. @param {number} at in seconds @param {number} every seconds from one to the next */
+function moment(at, every) {
+  const time = new Date(at * 1000);
+  if (every >= DAY) return time.toLocaleDateString("en-CA");
+  return time.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", ...(every < 60 && { second: "2-digit" }) });
 }

@@ -1,7 +1,7 @@
 // The fleet: a table of which only the rows in sight exist; the operator filters, sorts and pages.
 
 import { follow, modelPath, Refused } from "./api.js";
-import { sparkline } from "./chart.js";
+import { sparkline } from "./spark.js";
 import { byId, h, input, refill, say } from "./dom.js";
 import { age, millis, NONE, number, percent, plural } from "./format.js";
 

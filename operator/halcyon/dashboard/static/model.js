@@ -94,7 +94,7 @@ export function modelPage(main, namespace, name, heard) {
     state,
     facts,
     h("section", { "aria-labelledby": "h-why" }, h("h2", { id: "h-why" }, "Why this many replicas"), reasons),
-    h("section", { "aria-labelledby": "h-hour" }, h("h2", { id: "h-hour" }, "The last hour"), h("p", { class: "hint" }, "Point at a chart, or move along it with the arrow keys. Triangles are decisions."), h("div", { class: "charts" }, ...Object.values(charts).map((chart) => chart.element)), pastRoom, supposed.element),
+    h("section", { "aria-labelledby": "h-hour" }, h("h2", { id: "h-hour" }, "The last hour"), h("p", { class: "hint" }, "Point at a chart, or move along it with the arrow keys. Triangles are decisions. Drag over a stretch of time, or press + and −, to see it closer; Escape or a double click shows all of it. ", cursor.whole), h("div", { class: "charts" }, ...Object.values(charts).map((chart) => chart.element)), pastRoom, supposed.element),
     h("section", { "aria-labelledby": "h-conditions" }, h("h2", { id: "h-conditions" }, "Conditions"), conditions),
     h("section", { "aria-labelledby": "h-decisions" }, h("h2", { id: "h-decisions" }, "Decisions"), room("Decisions", table(["When", "From", "To", "Why"], decisions))),
     h("section", { "aria-labelledby": "h-events" }, h("h2", { id: "h-events" }, "Events"), room("Events", table(["When", "Reason", "What"], events, "Events"))),
