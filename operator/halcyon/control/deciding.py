@@ -112,13 +112,7 @@ class Deciding:
         self._planner.pop(key, None)
         if actuator is Actuator.DIRECT:
             return self._by_rules(key, spec, now)
-        current = self.sensing.caches.replicas(key)
-        signals = self.sensing.signals(key, spec)
-        unknown = "; ".join(f"{signal.name}: {signal.missing}" for signal in signals if signal.missing)
-        heard = self.sensing.is_heard(key)
-        return Verdict(
-            self.sensing.epoch.at(now), "Rules", current, None, signals=signals, unknown=unknown, heard=heard
-        )
+        return self._left_to_the_hpa(key, spec, now)
 
     def not_written(self, key: Key) -> None:
         """The last decision could not be written: the rules forget that they have made it."""
@@ -161,7 +155,7 @@ class Deciding:
         if sensed is None:
             current = self.sensing.caches.replicas(key)
             why = "no balancer's agent has spoken yet"
-            said = f"{_replicas(current)}: {why}; the count stays"
+            said = f"{verdict.counted(current)}: {why}; the count stays"
             return Verdict(at, "Planner", current, current, said, ("unknown",), unknown=why, heard=False)
         gathered, read = sensed.gathered, sensed.gathered.reading
         aims = self._aimed(key, spec, self._open(key, spec, at), read.batches)
@@ -182,7 +176,7 @@ class Deciding:
         if made.unknown and gathered.unknown:
             # The planner knows that it was told nothing; who was silent is known here.
             why = "; ".join(gathered.unknown)
-            made = replace(made, unknown=why, why=f"{_replicas(planned.count)}: {why}; the last good count stays")
+            made = replace(made, unknown=why, why=f"{verdict.counted(planned.count)}: {why}; the last good count stays")
         return made
 
     def _remembered(self, key: Key) -> PlannerMemory:
@@ -212,14 +206,16 @@ class Deciding:
         low, high = limits or (spec.scaling.min_replicas, spec.scaling.max_replicas)
         if ruled is not None and ruled.is_good(now, current) and low <= (ruled.verdict.desired or 0) <= high:
             return ruled.verdict
-        read, observation = self.sensing.by_rules(key, spec)
+        found = self.sensing.by_rules(key, spec)
         policy = defaults.policy(spec)
         at = self.sensing.epoch.at(now)
-        signals = self.sensing.signals(key, spec)
+        read, signals = found.read, found.signals
         if isinstance(read, Missing):
-            said = f"{_replicas(current)}: {read.reason}; the count stays"
-            heard, why = observation is not None, read.reason
-            return Verdict(at, policy, current, current, said, ("unknown",), signals=signals, unknown=why, heard=heard)
+            said = f"{verdict.counted(current)}: {read.reason}; the count stays"
+            why = read.reason
+            return Verdict(
+                at, policy, current, current, said, ("unknown",), signals=signals, unknown=why, heard=found.heard
+            )
         planned = policy == "Planner"
         decision = direct.desired(
             now,
@@ -235,6 +231,17 @@ class Deciding:
         made = verdict.of_rules(decision.count, decision.reasons, decision.say(), at=at, policy=policy, signals=signals)
         self._ruled[key] = _Ruled(now, made, decision.memory, decision.unwritten)
         return made
+
+    def _left_to_the_hpa(self, key: Key, spec: Spec, now: float) -> Verdict:
+        """What the signals ask of it, by the sum that it does itself with what it is served."""
+        found = self.sensing.by_rules(key, spec)
+        return verdict.of_hpa(
+            self.sensing.caches.replicas(key),
+            () if isinstance(found.read, Missing) else direct.asked(found.read, defaults.targets(spec)),
+            at=self.sensing.epoch.at(now),
+            signals=found.signals,
+            heard=found.heard,
+        )
 
     def _open(self, key: Key, spec: Spec, at: float) -> InForce | None:
         if spec.scaling is None or not spec.scaling.schedules:
@@ -265,10 +272,6 @@ class Deciding:
             by_s = self.sensing.epoch.offset_s - self._epoch.offset_s
             self._planner = {key: shifted(memory, by_s) for key, memory in self._planner.items()}
             self._epoch = self.sensing.epoch
-
-
-def _replicas(count: int) -> str:
-    return "1 replica" if count == 1 else f"{count} replicas"
 
 
 def _is_learning(planned: Plan) -> bool:

@@ -112,7 +112,7 @@ class Scaler:
     async def reading(self, namespace: str, name: str) -> rules.RulesReading | Missing:
         """What the metrics API serves for the policy Rules."""
         key = Key(namespace, name)
-        return self.sensing.by_rules(key, self.spec_of(key))[0]
+        return self.sensing.by_rules(key, self.spec_of(key)).read
 
     async def desired(self, namespace: str, name: str) -> Value | Missing:
         """What the metrics API serves for the policy Planner: the count to have now.
@@ -170,7 +170,7 @@ class Scaler:
                 model = self._models.get(key)
                 if model is None or model.verdict is None or model.verdict.unknown:
                     found.append(key)
-            elif isinstance(read := self.sensing.by_rules(key, spec)[0], Missing) or Missing in {
+            elif isinstance(read := self.sensing.by_rules(key, spec).read, Missing) or Missing in {
                 type(read.queue_depth),
                 type(read.gpu_utilization),
             }:
@@ -319,23 +319,27 @@ class Scaler:
         if model.shown is None:
             model.changes.extend(self._changes_told(model.key))
             before = self.caches.desired_told(model.key)
+        elif made.desired is None and model.shown.verdict.desired is not None:
+            before = None  # from now on it is the HPA's: what it hasn't followed yet was no change of its own
         else:
-            before = model.shown.verdict.desired
+            before = _asked(model, model.shown.verdict)
+        asked = _asked(model, made)
         before = made.current if before is None else before
         # Where the count is only held, nothing was decided.
-        if made.desired is not None and made.desired != before and not made.unknown:
-            model.changes.appendleft(Change(made.at, before, made.desired, made.why))
-            model.raised += made.desired > before
-            model.lowered += made.desired < before
+        if asked is not None and asked != before and not (made.unknown and made.desired is not None):
+            why = made.why if made.desired is not None else f"{verdict.counted(asked)}: {made.why or 'by the HPA'}"
+            model.changes.appendleft(Change(made.at, before, asked, why))
+            model.raised += asked > before
+            model.lowered += asked < before
             with self.tracer.span(
                 "decide",
                 k8s__namespace__name=model.key.namespace,
                 halcyon__model=model.key.name,
                 halcyon__before=before,
-                halcyon__desired=made.desired,
+                halcyon__desired=asked,
                 halcyon__policy=made.policy,
                 halcyon__limited_by=", ".join(made.limited_by),
-                halcyon__why=made.why,
+                halcyon__why=why,
             ):
                 pass  # it was made before; how long that took is a metric
         if model.is_news(made, model.rival, now, SHOWN_EVERY_S):
@@ -384,3 +388,8 @@ class Scaler:
             spec = self.spec_of(key)
             if spec is not None and spec.scaling is not None:
                 yield key, spec
+
+
+def _asked(model: Scaled, made: Verdict) -> int | None:
+    """The count that is asked for; where an HPA decides, the one that it has written."""
+    return made.current if made.desired is None and model.actuator is Actuator.HPA else made.desired

@@ -14,7 +14,7 @@ from halcyon.control import kinds, pods
 from halcyon.control.owned import own
 from halcyon.control.plan import Actuator, Plan, counts
 from halcyon.control.view import View
-from halcyon.scaling.verdict import Change, Signal, Verdict
+from halcyon.scaling.verdict import Change, Signal, Verdict, counted
 
 _LONG = 1024
 """The schema's limit on sentences."""
@@ -158,7 +158,7 @@ def make(view: View, plan: Plan) -> dict[str, Any]:
     if verdict is not None and verdict.desired is not None:
         scaling["desired"] = verdict.desired
     elif plan.actuator is Actuator.HPA and scaling["policy"] == "Rules":
-        scaling |= _hpa_says(view)
+        scaling |= _hpa_says(view, verdict)
     if view.scaling.changes:
         scaling["decisions"] = [_change(change) for change in view.scaling.changes]
     return scaling
@@ -178,13 +178,33 @@ def columns(view: View, *, ready: int) -> dict[str, str]:
     return found
 
 
-def _hpa_says(view: View) -> dict[str, Any]:
+_HPA_LIMITS = {
+    "TooManyReplicas": "max",
+    "TooFewReplicas": "min",
+    "ScaleUpLimit": "pace",
+    "ScaleDownLimit": "pace",
+    "ScaleUpStabilized": "stabilisation",
+    "ScaleDownStabilized": "stabilisation",
+}
+"""Reasons of an HPA's conditions ScalingLimited and AbleToScale, and the limits that they are."""
+_HPA_NO_NEWS = {"ReadyForNewScale", "SucceededRescale", "SucceededGetScale"}
+
+
+def _hpa_says(view: View, verdict: Verdict | None) -> dict[str, Any]:
+    """What an HPA that decides by itself has decided, and what is known of why: the signals, and its own words."""
     hpa = (own(view, kinds.HPA, view.key.name) or {}).get("status") or {}
-    if hpa.get("desiredReplicas") is None or not hpa.get("conditions"):
+    desired = hpa.get("desiredReplicas")
+    if desired is None or not hpa.get("conditions"):
         return {}
     limited, able = _hpa_condition(view, "ScalingLimited"), _hpa_condition(view, "AbleToScale")
-    said = (limited if limited.get("status") == "True" else able).get("message")
-    return {"desired": hpa["desiredReplicas"], "why": str(said or "")[:_LONG]}
+    news = [limited] if limited.get("status") == "True" else []
+    news += [able] if able.get("reason") not in _HPA_NO_NEWS else []
+    why = [verdict.why] if verdict is not None and verdict.why else []
+    why += [f"the HPA says: {said['message']}" for said in news if said.get("message")]
+    found: dict[str, Any] = {"desired": desired, "why": f"{counted(desired)}: {'; '.join(why) or 'by the HPA'}"[:_LONG]}
+    if limits := [_HPA_LIMITS[said["reason"]] for said in news if said.get("reason") in _HPA_LIMITS]:
+        found["limitedBy"] = list(dict.fromkeys(limits))
+    return found
 
 
 def _signal(signal: Signal) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from halcyon.api import defaults
+from halcyon.api.defaults import ResolvedTargets
 from halcyon.api.spec import Spec
 from halcyon.api.spec.scaling import Targets
 from halcyon.api.types import duration_s
@@ -64,6 +65,17 @@ class Sensed:
 
     gathered: Gathered
     signals: tuple[Signal, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ruled:
+    """What the policy Rules goes by: its two values, and the same as signals that are shown."""
+
+    read: rules.RulesReading | Missing
+    signals: tuple[Signal, ...]
+    """queueDepth, and gpuUtilization where there is a target for it."""
+    heard: bool
+    """Whether any agent has spoken for the model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +152,11 @@ class Sensing:
         """Whether any agent has spoken for the model."""
         return self.hub.knows(key.namespace, key.name)
 
-    def by_rules(self, key: Key, spec: Spec | None) -> tuple[rules.RulesReading | Missing, Observation | None]:
-        """The two values of the policy Rules, and what they were made from."""
-        read, observation, _ = self._by_rules(key, spec)
-        return read, observation
+    def by_rules(self, key: Key, spec: Spec | None) -> Ruled:
+        """What the policy Rules goes by."""
+        read, observation, source = self._by_rules(key, spec)
+        signals = () if spec is None else self._signals(read, source, defaults.targets(spec))
+        return Ruled(read, signals, heard=observation is not None)
 
     def for_planner(self, key: Key, spec: Spec) -> Sensed | None:
         """The planner's reading, and what of it is shown; None where nobody has spoken for the model.
@@ -225,10 +238,7 @@ class Sensing:
         """As in `facts`."""
         return self.hub.mean_batch(key.namespace, key.name, self.clock(), BATCH_WINDOW_S)
 
-    def signals(self, key: Key, spec: Spec) -> tuple[Signal, ...]:
-        """queueDepth, and gpuUtilization where there is a target for it, as the policy Rules has them."""
-        read, _, source = self._by_rules(key, spec)
-        targets = defaults.targets(spec)
+    def _signals(self, read: rules.RulesReading | Missing, source: str, targets: ResolvedTargets) -> tuple[Signal, ...]:
         if isinstance(read, Missing):
             return (Signal("queueDepth", target=targets.queue_depth, missing=read.reason),)
         found = [self._signal("queueDepth", targets.queue_depth, read.queue_depth)]
@@ -243,7 +253,7 @@ class Sensing:
             held.pop(key, None)
 
     def _by_rules(self, key: Key, spec: Spec | None) -> tuple[rules.RulesReading | Missing, Observation | None, str]:
-        """As `by_rules`, and the source of GPU utilisation."""
+        """The two values, what they were made from, and the source of GPU utilisation."""
         if spec is None:
             return Missing(f"there is no ModelDeployment {key} whose spec was accepted"), None, _AGENTS
         observation = self.hub.observe(key.namespace, key.name, self.clock(), window_s=_RULES_WINDOW_S)

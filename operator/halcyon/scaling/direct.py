@@ -65,22 +65,28 @@ def desired(
         bound = Limit("max", high) if current > high else Limit("min", low)
         return _decide(now, bound.count, Reasons(current, None, limits=(bound,)), memory, behavior)
 
-    terms = [_term(QUEUE_DEPTH, reading.queue_depth, targets.queue_depth, reading.replicas)]
-    if targets.gpu_utilization is not None:
-        value = reading.gpu_utilization or Missing("it was not read")
-        terms.append(_term(GPU_UTILIZATION, value, targets.gpu_utilization, reading.replicas))
+    terms = asked(reading, targets)
     wanted, winner = 0, None
     for term in terms:
         if term.proposal is not None and (wanted == 0 or term.proposal > wanted):
             wanted, winner = term.proposal, term.name
     missing = sum(term.proposal is None for term in terms)
     if missing == len(terms) or (missing and wanted < current):
-        reasons = Reasons(current, None, tuple(terms), None, (Limit("unknown", current),))
+        reasons = Reasons(current, None, terms, None, (Limit("unknown", current),))
         return _decide(now, current, reasons, memory, behavior)
     count, limits, memory = paced(
         wanted, now=now, current=current, behavior=behavior, low=low, high=high, memory=memory
     )
-    return _decide(now, count, Reasons(current, wanted, tuple(terms), winner, limits), memory, behavior)
+    return _decide(now, count, Reasons(current, wanted, terms, winner, limits), memory, behavior)
+
+
+def asked(reading: RulesReading, targets: ResolvedTargets) -> tuple[Term, ...]:
+    """What each signal asks for, before any limit: the HPA's own sum."""
+    terms = [_term(QUEUE_DEPTH, reading.queue_depth, targets.queue_depth, reading.replicas)]
+    if targets.gpu_utilization is not None:
+        value = reading.gpu_utilization or Missing("it was not read")
+        terms.append(_term(GPU_UTILIZATION, value, targets.gpu_utilization, reading.replicas))
+    return tuple(terms)
 
 
 def _term(name: str, value: Value | Missing, target: int, replicas: int) -> Term:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
-from halcyon.scaling.decision import Reasons
+from halcyon.scaling.decision import Reasons, Term
 from halcyon.scaling.planner.result import Plan
 
 PolicyName = Literal["Planner", "Rules"]
@@ -67,7 +67,7 @@ class Verdict:
     desired: int | None
     """None where somebody else decides: an HPA, by the policy Rules."""
     why: str = ""
-    """One sentence with numbers."""
+    """One sentence with numbers. Where an HPA decides, what the signals ask of it, without a count."""
     limited_by: tuple[str, ...] = ()
     """What changed or kept the count after the signals had spoken; see `planner.result.LimitName` and `decision.LimitKind`."""
     parts: tuple[Part, ...] = ()
@@ -90,7 +90,7 @@ class Ceiling:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of the desired count."""
+    """A change of the count that is asked for."""
 
     at: float
     before: int
@@ -137,10 +137,30 @@ def of_rules(
         desired=count,
         why=say if policy == "Rules" else f"{say}; {RULES_SAY_UNTIL}",
         limited_by=tuple(limit.kind for limit in reasons.limits),
-        parts=tuple(Part(t.name, t.proposal, t.say()) for t in reasons.terms if t.proposal is not None),
+        parts=_parts(reasons.terms),
         signals=tuple(_asking(signal, asked.get(signal.name)) for signal in signals),
         unknown=missing,
     )
+
+
+def of_hpa(current: int, terms: tuple[Term, ...], *, at: float, signals: tuple[Signal, ...], heard: bool) -> Verdict:
+    """What the signals ask of an HPA, which decides."""
+    asked = {term.name: term.proposal for term in terms}
+    return Verdict(
+        at=at,
+        policy="Rules",
+        current=current,
+        desired=None,
+        why="; ".join(term.say() for term in terms),
+        parts=_parts(terms),
+        signals=tuple(_asking(signal, asked.get(signal.name)) for signal in signals),
+        unknown="; ".join(f"{signal.name}: {signal.missing}" for signal in signals if signal.missing),
+        heard=heard,
+    )
+
+
+def _parts(terms: tuple[Term, ...]) -> tuple[Part, ...]:
+    return tuple(Part(term.name, term.proposal, term.say()) for term in terms if term.proposal is not None)
 
 
 def limited(verdict: Verdict, ceilings: Iterable[Ceiling]) -> Verdict:
@@ -151,13 +171,14 @@ def limited(verdict: Verdict, ceilings: Iterable[Ceiling]) -> Verdict:
     return replace(
         verdict,
         desired=lowest.replicas,
-        why=f"{_counted(lowest.replicas)}, where {_counted(verdict.desired)} are wanted: {lowest.why}. "
+        why=f"{counted(lowest.replicas)}, where {counted(verdict.desired)} are wanted: {lowest.why}. "
         + verdict.why.removesuffix(UNLIMITED),
         limited_by=(*verdict.limited_by, lowest.name),
     )
 
 
-def _counted(count: int) -> str:
+def counted(count: int) -> str:
+    """In words: `1 replica`, `2 replicas`."""
     return f"{count} replica{'' if count == 1 else 's'}"
 
 

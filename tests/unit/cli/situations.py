@@ -11,7 +11,8 @@ from halcyon.control import kinds, status
 from halcyon.control.client import Object
 from halcyon.control.plan import make
 from halcyon.control.view import MetricsApi, Scaling
-from halcyon.scaling.verdict import Change, Part, PolicyName, Signal, Verdict
+from halcyon.scaling.decision import Term
+from halcyon.scaling.verdict import Change, Part, PolicyName, Signal, Verdict, of_hpa
 from tests.unit.control.objects import pod, resource, view, world
 
 AT = 1_795_082_400.0
@@ -99,10 +100,11 @@ _RIVAL = (
 _BLIND = "5 replicas: no sample for 14 s; the last good count stays"
 _RULED = {"minReplicas": 1, "maxReplicas": 8, "policy": "Rules", "targets": {"queueDepth": 16, "latency": "300ms"}}
 _BY_RULES = (Signal("queueDepth", 61.5, 16, at=AT - 1), Signal("gpuUtilization", 287.0, 80, at=AT - 3))
+_ASKED = (Term("queueDepth", 16, 61.5, 0.961, 4, tolerated=True), Term("gpuUtilization", 80, 287.0, 0.897, 4))
 _HPA_SAYS = {
     "desiredReplicas": 4,
     "conditions": [
-        {"type": "AbleToScale", "status": "True", "message": "recommended size matches current size"},
+        {"type": "AbleToScale", "status": "True", "reason": "ReadyForNewScale", "message": "recommended size matches current size"},
         {"type": "ScalingActive", "status": "True", "message": "the HPA was able to successfully calculate a replica count"},
         {"type": "ScalingLimited", "status": "False", "message": "the desired count is within the acceptable range"},
     ],
@@ -126,7 +128,25 @@ SITUATIONS: dict[str, Callable[[], Situation]] = {
         verdict=decided(4, 4, "4 replicas: 0 req/s and 5 % on top at 96.1 per replica needs 0; minReplicas is 4", limited_by=("min",), signals=(Signal("requestRate", 0.0, proposal=0, at=AT - 1), Signal("queueDepth", 0.0, at=AT - 1)), parts=(Part("rate", 0, "0 req/s and 5 % on top at 96.1 per replica needs 0"),)),
     ),
     "rules": lambda: Situation(
-        _RULED, replicas=4, ready=4, verdict=Verdict(AT, "Rules", 4, None, signals=_BY_RULES), hpa=_HPA_SAYS
+        _RULED,
+        replicas=4,
+        ready=4,
+        verdict=of_hpa(4, _ASKED, at=AT, signals=_BY_RULES, heard=True),
+        hpa=_HPA_SAYS,
+        changes=(Change(AT - 31, 3, 4, "4 replicas: queueDepth 60 at 16 per replica needs 4; gpuUtilization 221 at 80 per replica needs 3"),),
+    ),
+    "rules-at-max": lambda: Situation(
+        _RULED,
+        replicas=8,
+        ready=8,
+        verdict=of_hpa(8, (Term("queueDepth", 16, 310.0, 2.42, 20), _ASKED[1]), at=AT, signals=(replace(_BY_RULES[0], value=310.0), _BY_RULES[1]), heard=True),
+        hpa={
+            "desiredReplicas": 8,
+            "conditions": [
+                {"type": "AbleToScale", "status": "True", "reason": "ReadyForNewScale", "message": "recommended size matches current size"},
+                {"type": "ScalingLimited", "status": "True", "reason": "TooManyReplicas", "message": "the desired replica count is more than the maximum replica count"},
+            ],
+        },
     ),
     "fixed": lambda: Situation(replicas=3, ready=2, starting=1),
     "paused": lambda: Situation({**SCALED, "mode": "Paused"}, replicas=3, ready=3, verdict=decided(3, 5)),

@@ -117,6 +117,17 @@ def test_the_policy_rules_with_an_hpa_asks_for_nothing_and_tells_the_signals() -
     assert queue.at == pytest.approx(EPOCH + model.clock.now, abs=0.01)
 
 
+def test_what_the_signals_ask_of_an_hpa_is_what_the_rules_would_decide_without_one() -> None:
+    model = Model(policy="Rules", maxReplicas=50, targets={"queueDepth": 16})
+    told = model.hear(20, queued=40)
+    (queue,) = [signal for signal in told.signals if signal.name == "queueDepth"]
+
+    assert told.why == "queueDepth 40 at 16 per replica needs 3"
+    assert queue.proposal == 3
+    assert [(part.name, part.replicas) for part in told.parts] == [("queueDepth", 3)]
+    assert model.hear(16, DIRECT, queued=40).desired == 3
+
+
 def test_the_policy_rules_without_an_hpa_decides_at_the_hpa_s_pace() -> None:
     model = Model(policy="Rules")
     model.hear(1, DIRECT)

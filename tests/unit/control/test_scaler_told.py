@@ -9,6 +9,7 @@ from itertools import pairwise
 import pytest
 
 from halcyon.control.events import happenings
+from halcyon.control.plan import Actuator
 from halcyon.control.scaler import REST_S, SHOWN_EVERY_S, TICK_S
 from halcyon.scaling.verdict import KEPT, Signal
 from tests.unit.control.scaling_world import DIGITS, Running, World, live, plan_of
@@ -38,6 +39,40 @@ def test_the_first_change_of_a_model_is_told_too() -> None:
         async with Running(world.scaler):
             await asyncio.sleep(2)
         assert [(d["before"], d["after"]) for d in world.told()["decisions"]] == [(2, 5)]
+
+    live(scenario)
+
+
+def test_a_count_that_the_hpa_writes_by_itself_is_a_change_with_what_the_signals_asked_for() -> None:
+    async def scenario(world: World) -> None:
+        key = world.model(replicas=2, policy="Rules", maxReplicas=9, targets={"queueDepth": 16})
+        async with Running(world.scaler):
+            world.speak(queued=40)
+            await asyncio.sleep(2)
+            assert world.told().get("decisions") is None
+            world.scale(key, 3)
+            world.speak(queued=40)
+            await asyncio.sleep(2)
+        (change,) = world.told()["decisions"]
+        assert (change["before"], change["after"]) == (2, 3)
+        assert change["why"].startswith("3 replicas: queueDepth 40 at 16 per replica needs 3")
+        assert world.counts() == [], "it is the HPA's to write"
+
+    live(scenario)
+
+
+def test_a_model_that_is_given_to_the_hpa_s_rules_has_not_been_scaled_by_that() -> None:
+    async def scenario(world: World) -> None:
+        key = world.model(replicas=2, actuator=Actuator.HPA, told={"desired": 2})
+        dictated = world.dictate()
+        dictated.wanted[key] = 1
+        async with Running(world.scaler):
+            await asyncio.sleep(2)
+            assert [(d["before"], d["after"]) for d in world.told()["decisions"]] == [(2, 1)]
+            dictated.wanted[key] = None
+            world.speak()
+            await asyncio.sleep(2)
+        assert [(d["before"], d["after"]) for d in world.told()["decisions"]] == [(2, 1)]
 
     live(scenario)
 

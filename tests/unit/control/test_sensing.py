@@ -85,8 +85,8 @@ def test_nobody_has_spoken_is_no_reading() -> None:
 
     assert made.sensing.for_planner(DIGITS, made.specs[DIGITS]) is None
     assert made.sensing.facts(DIGITS) is None
-    assert made.sensing.by_rules(DIGITS, made.specs[DIGITS]) == (Missing("no balancer's agent has spoken yet"), None)
-    assert made.sensing.by_rules(DIGITS, None)[0] == Missing(
+    assert made.sensing.by_rules(DIGITS, made.specs[DIGITS]).read == Missing("no balancer's agent has spoken yet")
+    assert made.sensing.by_rules(DIGITS, None).read == Missing(
         "there is no ModelDeployment team/digits whose spec was accepted"
     )
 
@@ -207,7 +207,7 @@ def test_balancer_pods_are_no_servers() -> None:
 def shown(made: World, known: Spec) -> tuple[Signal, ...]:
     """What a reader is shown, by the policy."""
     if policy(known) == "Rules":
-        return made.sensing.signals(DIGITS, known)
+        return made.sensing.by_rules(DIGITS, known).signals
     sensed = made.sensing.for_planner(DIGITS, known)
     assert sensed is not None
     return sensed.signals
@@ -308,7 +308,7 @@ class Sources:
 
     def rules(self) -> Value | Missing | None:
         """What the rules are told."""
-        read, _ = self.world.sensing.by_rules(DIGITS, self.spec)
+        read = self.world.sensing.by_rules(DIGITS, self.spec).read
         assert not isinstance(read, Missing)
         return read.gpu_utilization
 
@@ -431,7 +431,7 @@ def test_nothing_is_kept_of_a_model_that_is_gone() -> None:
 def test_signals_of_who_has_not_spoken_are_missing_with_the_reason() -> None:
     made = world(policy="Rules", targets={"queueDepth": 5})
 
-    (queue,) = made.sensing.signals(DIGITS, made.specs[DIGITS])
+    (queue,) = made.sensing.by_rules(DIGITS, made.specs[DIGITS]).signals
 
     assert (queue.name, queue.value, queue.target, queue.missing) == (
         "queueDepth",

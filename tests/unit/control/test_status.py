@@ -637,18 +637,45 @@ def test_what_the_autoscaler_wants_and_why_is_told() -> None:
     hpa = {
         "desiredReplicas": 3,
         "conditions": [
-            {"type": "AbleToScale", "status": "True", "message": "recommended size matches current size"},
-            {"type": "ScalingLimited", "status": "True", "message": "more than the maximum"},
+            {"type": "AbleToScale", "status": "True", "reason": "ReadyForNewScale", "message": "the same size"},
+            {
+                "type": "ScalingLimited",
+                "status": "True",
+                "reason": "TooManyReplicas",
+                "message": "more than the maximum",
+            },
         ],
     }
-    left_to_it = Verdict(AT, "Rules", 1, None, signals=SIGNALS)
+    left_to_it = Verdict(AT, "Rules", 1, None, "queueDepth 78 at 16 per replica needs 5", signals=SIGNALS)
     scaling = of(deployed(RULES, metrics_api=OURS, hpa=hpa, scaling=decided(left_to_it)))["scaling"]
 
-    assert (scaling["actuator"], scaling["desired"], scaling["why"]) == ("HPA", 3, "more than the maximum")
+    assert (scaling["actuator"], scaling["desired"], scaling["limitedBy"]) == ("HPA", 3, ["max"])
+    assert scaling["why"] == "3 replicas: queueDepth 78 at 16 per replica needs 5; the HPA says: more than the maximum"
     assert scaling["actuatorReason"].startswith("Auto: Halcyon serves")
     assert scaling["signals"][0] == {
         "name": "queueDepth", "target": "8", "source": "agents", "value": "12.0", "observedAt": NOW,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("able", "why", "limits"),
+    [
+        (("True", "SucceededRescale", "able to update the scale"), "1 replica: by the HPA", None),
+        (
+            ("True", "ScaleDownStabilized", "recent recommendations were higher"),
+            "1 replica: the HPA says: recent recommendations were higher",
+            ["stabilisation"],
+        ),
+        (("False", "FailedGetScale", "no such scale"), "1 replica: the HPA says: no such scale", None),
+    ],
+)
+def test_of_an_autoscaler_s_words_those_are_told_that_say_something(
+    able: tuple[str, str, str], why: str, limits: list[str] | None
+) -> None:
+    said = dict(zip(("status", "reason", "message"), able, strict=True))
+    hpa = {"desiredReplicas": 1, "conditions": [{"type": "AbleToScale"} | said]}
+    scaling = of(deployed(RULES, metrics_api=OURS, hpa=hpa))["scaling"]
+    assert (scaling["why"], scaling.get("limitedBy")) == (why, limits)
 
 
 def test_an_autoscaler_that_has_decided_nothing_yet_wants_nothing() -> None:

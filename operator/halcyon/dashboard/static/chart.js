@@ -11,6 +11,8 @@ const BOTTOM = 22;
 const MARKS = 14;
 const FONT = "11px system-ui, sans-serif";
 const DAY = 86400;
+/** Seconds between the times of the axis; the first that leaves room for them is taken. */
+const EVERY = [1, 2, 5, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, DAY, 2 * DAY, 7 * DAY];
 /** Points that a stretch has at least: with fewer there is no line. */
 const LEAST = 6;
 
@@ -156,7 +158,7 @@ export class Chart {
           y: { range: (_, __, most) => [0, above(Math.max(most ?? 0, least))] },
         },
         axes: [
-          { ...axis, size: BOTTOM, gap: 4, space: 70, grid: { show: false }, values: (_, times, __, ___, every) => times.map((at) => moment(at, every)) },
+          { ...axis, size: BOTTOM, gap: 4, space: 64, incrs: EVERY, grid: { show: false }, values: (_, times, __, ___, every) => times.map((at) => moment(at, every)) },
           { ...axis, size: LEFT, gap: 6, grid: { stroke: colour("borderTopColor"), width: 1 }, splits: (_, __, from, to) => [from, (from + to) / 2, to], values: (_, marks) => marks.map((mark) => format(mark)) },
         ],
         series: [{}, ...lines.map((one, index) => drawn(one, this.swatches[index]))],
@@ -267,7 +269,7 @@ function drawn(one, swatch) {
 function above(value) {
   if (value <= 0) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
-  return [1, 2, 3, 5].map((factor) => factor * power).find((round) => round >= value * 0.9999) ?? 10 * power;
+  return [1, 1.5, 2, 3, 4, 5, 6, 8].map((factor) => factor * power).find((round) => round >= value * 0.9999) ?? 10 * power;
 }
 
 /** A time as the axis has it. @param {number} at in seconds @param {number} every seconds from one to the next */
