@@ -107,6 +107,20 @@ def test_both_charts_tell_what_is_under_the_pointer(charts: Page) -> None:
     expect(figure(charts, "Second").locator(".told")).to_have_text("Now: b 359")
 
 
+def test_what_is_pointed_at_stays_the_same_time_when_points_come(charts: Page) -> None:
+    told = figure(charts, "Second").locator(".told")
+    for point in (lambda: charts.mouse.move(*at(charts, "First", 200)), lambda: charts.keyboard.press("PageUp")):
+        point()
+        before = told.inner_text()
+        assert re.search(r"\d\d:\d\d:\d\d: b ", before)
+        for _ in range(3):
+            charts.evaluate(
+                "{ series.end += 10; series.b = [...series.b.slice(1), 0]; first.show(series); second.show(series); }"
+            )
+        assert told.inner_text() == before
+        figure(charts, "Second").locator(".chart").focus()
+
+
 def test_a_decision_is_marked_where_it_was_and_tells_its_reason(charts: Page) -> None:
     mark = figure(charts, "First").locator(".mark")
     expect(mark).to_have_count(1)

@@ -66,6 +66,7 @@ export class Chart {
     this.marks = [];
     /** Made once there is something to draw and room for it. @type {uPlot | null} */
     this.plot = null;
+    this.isDrawing = false;
     this.swatches = options.lines.map((one) => svg("path", { class: `line ${one.style || ""}`, d: "M0 4H20" }));
     this.dots = h("div", { class: "marks" });
     this.nothing = h("p", { class: "empty" }, "Nothing is known of this hour.");
@@ -133,11 +134,14 @@ export class Chart {
       const { begin, count } = this;
       const times = Array.from({ length: count }, (_, index) => begin + index * this.series.step);
       const rows = lines.map((one) => Array.from({ length: count }, (_, index) => this.values(one)[index] ?? null));
+      // What is pointed at stays the same time, which new points move to the left: uPlot would stay at the pixel.
+      this.isDrawing = true;
       plot.batch(() => {
         if (plot.width !== width) plot.setSize({ width, height: HEIGHT });
         plot.setData([times, ...rows]);
         lines.forEach((one, index) => plot.setSeries(index + 1, { show: one.style !== "limit" || this.largest(one) <= near }));
       });
+      this.isDrawing = false;
     }
     this.pointed();
   }
@@ -165,7 +169,7 @@ export class Chart {
         cursor: { y: false, drag: { setScale: false, dist: 4 }, bind: { dblclick: () => () => (cursor.show(null), null) } },
         hooks: {
           draw: [() => this.mark()],
-          setCursor: [(at) => cursor.point(at.cursor.idx === null || at.cursor.idx === undefined ? null : at.data[0][at.cursor.idx], this)],
+          setCursor: [(at) => !this.isDrawing && cursor.point(typeof at.cursor.idx === "number" ? at.data[0][at.cursor.idx] : null, this)],
           setSelect: [(at) => this.chosen(at)],
         },
       },
