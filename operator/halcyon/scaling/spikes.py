@@ -316,7 +316,7 @@ def _bet(spikes: tuple[Spike, ...], wrong_at: float | None) -> Bet | None:
         due=last + period,
         margin_s=min(max(margin, MARGIN_S), _tolerance(period)),
         period_s=period,
-        height=heights[len(heights) // 2],
+        height=heights[-1],
         length_s=lengths[len(lengths) // 2],
         seen=len(agreeing) + 1,
     )

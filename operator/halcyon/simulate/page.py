@@ -258,7 +258,9 @@ def _constants() -> list[str]:
         "Each stands in the code with its reason. None was fitted to one scenario, but they weren't chosen blindly either: the "
         "significance of trends, the share of the margin, the band and the regret were looked at in two to five values on S1, S2, S4, a "
         "day of S5, S6 and S8 together (law L1, one or two seeds), and those of seasons and spikes on made loads and two ServeGen traces. "
-        "Fresh seeds, law L2 and the other scenarios were not used for that."
+        "How a step is estimated, how far rises are believed, how high a spike is expected and when zero waits longer were decided on "
+        "S1 to S3r, S6, S7 and S8 (seeds 1 to 3, mostly law L1; docs/decisions/0022). Fresh seeds and the other scenarios were not "
+        "used for that, law L2 for the height of spikes alone."
     )
     return ["## The planner's constants", "", told, "", *_rows(" constant | value | why ", rows)]
 

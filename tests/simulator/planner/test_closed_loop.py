@@ -14,10 +14,15 @@ from hypothesis import strategies as st
 
 from halcyon.scaling.planner.planner import plan
 from halcyon.scaling.planner.reading import Objectives, PodReading, Reading, Window
-from halcyon.scaling.planner.result import PlannerMemory
+from halcyon.scaling.planner.result import Plan, PlannerMemory
+from halcyon.scaling.planner.shifted import shifted
 from tests.simulator.planner.driver import EPOCH, OBJECTIVES, Driven, Told, changes
 
 RATES = st.lists(st.floats(0, 500), min_size=1, max_size=30)
+
+
+def terms_of(made: Plan) -> set[str]:
+    return {term.name for term in made.terms}
 
 
 def noisy(rate: float, seconds: int, seed: int, noise: float = 0.2) -> list[float]:
@@ -88,7 +93,7 @@ def test_a_step_is_answered_in_two_seconds_with_pods_for_the_rate_and_the_backlo
     driven.run([20.0] * 300)
     counts = driven.run([200.0] * 5)
     assert counts[1] > 20
-    assert {"rate", "backlog"} <= {term.name for term in driven.plans[-1].terms}
+    assert {"rate", "backlog"} <= terms_of(driven.plans[-1])
     assert "waiting to drain in 10 s" in driven.plans[-1].say()
 
 
@@ -98,6 +103,32 @@ def test_after_the_drain_the_pods_for_it_are_released_and_those_for_the_rate_sta
     counts = driven.run([200.0] * 150)
     assert max(counts) == 100
     assert 20 <= counts[-1] <= 30
+
+
+def test_pods_for_the_backlog_stay_until_the_others_can_do_the_rest_in_time() -> None:
+    driven = Driven()
+    driven.run([20.0] * 300)
+    left = []
+    for _ in range(150):
+        before, waiting = driven.plans[-1].count, driven.waiting
+        (count,) = driven.run([200.0])
+        if before == 100 > count:
+            left.append((waiting, count))
+    assert len(left) == 1
+    waiting, count = left[0]
+    assert waiting <= count * (driven.peak_rps * driven.objectives.latency_s / 2 + driven.objectives.max_batch)
+
+
+def test_what_starts_for_a_backlog_is_kept_a_while_when_it_is_gone() -> None:
+    driven = Driven()
+    driven.run([20.0] * 300)
+    asked = max(driven.run([60.0, 60.0, 60.0]))
+    seconds = int(driven.objectives.drain_s)
+    counts = driven.run([20.0] * 3 * seconds)
+    gone = next(number for number, made in enumerate(driven.plans) if number > 300 and "backlog" not in terms_of(made))
+    assert [made.count for made in driven.plans[gone : gone + seconds - 2]] == [asked] * (seconds - 2)
+    assert f"within the last {seconds} s" in driven.plans[gone].say()
+    assert counts[-1] < asked
 
 
 def test_a_ramp_is_answered_ahead() -> None:
@@ -253,3 +284,51 @@ def test_memory_begins_empty() -> None:
 
 def test_limits_of_objectives_are_defaults_of_an_expert() -> None:
     assert Objectives(1, 2).utilization == pytest.approx(0.8)
+
+
+def waves(count: int) -> list[float]:
+    """Up by 100 a second within a minute, down again in four."""
+    return [
+        rate
+        for _ in range(count)
+        for rate in (
+            *(50 + 100 * second / 60 for second in range(60)),
+            *(150 - 100 * second / 240 for second in range(240)),
+        )
+    ]
+
+
+def test_of_waves_that_turn_each_time_less_is_expected() -> None:
+    driven = Driven()
+    driven.run([50.0] * 300)
+    driven.run(waves(6))
+    most = [
+        max((term.replicas for plan in driven.plans[begin : begin + 300] for term in plan.terms if term.name == "trend"), default=0)
+        for begin in (300, 300 + 5 * 300)
+    ]  # fmt: skip
+    assert most[0] > 25  # 150 a second need 16 replicas, and the first wave might have gone on
+    assert most[1] <= 20
+    assert driven.waiting == 0
+
+
+def alone(reading: Reading) -> Reading:
+    """Nobody is in the system but who waits."""
+    return replace(reading, inflight=reading.waiting)
+
+
+@pytest.mark.parametrize("by_s", [-7200.0, 86_400.0])
+def test_a_clock_that_was_set_changes_no_decision(by_s: float) -> None:
+    objectives = replace(OBJECTIVES, low=0, idle_after_s=60.0)
+    usual = Driven(objectives)
+    usual.run([20.0] * 120 + [0.0] * 70 + waves(1)[:55], alone)
+    moved = replace(usual, memory=shifted(usual.memory, by_s), now=usual.now + by_s, plans=[], pods=[
+        replace(pod, created_at=pod.created_at + by_s, ready_at=None if pod.ready_at is None else pod.ready_at + by_s)
+        for pod in usual.pods
+    ])  # fmt: skip
+    assert usual.memory.damping.due
+    assert usual.memory.zero.back is not None
+    rest = waves(1)[55:] + [0.0] * 400
+    assert moved.run(rest, alone) == usual.run(rest, alone)
+    back = shifted(moved.memory, -by_s)
+    for part in ("arrivals", "hold", "drain", "margin", "damping", "zero"):
+        assert getattr(back, part) == getattr(usual.memory, part)

@@ -54,6 +54,15 @@ def test_the_third_of_two_spikes_is_expected_at_the_last_onset_and_the_interval(
     assert found.end - found.begin == pytest.approx(60 + 2 * 24, abs=10)
 
 
+def test_the_next_spike_may_be_as_high_as_the_highest_of_the_last_five() -> None:
+    memory, heights = SpikeMemory(at=0.0), [900.0, 300.0, 400.0, 500.0, 300.0, 350.0]
+    for second in range(1, 7000):
+        number, into = divmod(second - 600, 1200)
+        memory = memory.observed(second, heights[number] if 0 < into <= 60 and number >= 0 else 20.0)
+    assert memory.bet is not None
+    assert memory.bet.height == pytest.approx(500, rel=0.01)
+
+
 def test_nothing_is_expected_after_one_spike() -> None:
     assert Run([600], until=4000).memory.bet is None
 

@@ -108,7 +108,8 @@ class Scaling(Documented):
     targets: Targets = Targets()
     """What one replica should carry."""
     idle_after: duration_field("10s", "168h") | None = None  # type: ignore[valid-type]
-    """With minReplicas 0: how long without a request until no replica is left. Left out: 5m."""
+    """With minReplicas 0: how long without a request until no replica is left; longer where starts keep costing more than zero saves.
+    Left out: 5m."""
     schedules: Annotated[tuple[Schedule, ...], Field(max_length=16), ListMap(("name",))] | None = None
     """Other limits at certain times. Policy Planner."""
     behavior: Behavior | None = None

@@ -32,6 +32,8 @@ _TREND_BLOCKS = 7
 """Blocks of a trend: the least number with which the median of the increases is blind to a step."""
 _TREND_SIGMAS = 4.0
 """How sure the rise over the whole span must be: a trend is extrapolated, and is looked for all the time in three spans."""
+_TREND_SPANS = (0.25, 0.5, 1.0, 2.0, 4.0)
+"""Spans in which a trend is looked for, in horizons."""
 _SHORTEST_TREND_S = 60.0
 """No trend is read from less."""
 _MEDIAN_ERROR = 0.5
@@ -146,8 +148,9 @@ class Arrivals:
     def rate(self) -> float | None:
         """Requests per second now: the mean of the last minute, or what a shorter window proves to be more.
 
-        The highest lower bound of all windows, so it rises within seconds of a step and never on noise. It falls with the
-        long window only. Monotone in the last count. None with fewer than two samples.
+        The window with the highest lower bound tells it: as much beyond that bound as the bound is beyond the mean of the
+        minute, and at most its own mean (firm shrinkage, Gao and Bruce, 1997). So a step is known as it is within seconds, and
+        noise moves little. It falls with the long window only. Monotone in the last count. None with fewer than two samples.
         """
         known = self._rate
         if known is not None and math.isnan(known):
@@ -160,17 +163,20 @@ class Arrivals:
         if len(times) < 2:
             return None
         now, total = times[-1], counts[-1]
-        best = self._mean(now, total, _LONG_S)
+        mean = proven = rate = self._mean(now, total, _LONG_S)
         if total <= counts[0]:
-            return best  # nothing has come, so no window proves anything
+            return mean  # nothing has come, so no window proves anything
         spread = max(self.dispersion, 1.0)
         high = len(times)
         for window in reversed(_WINDOWS_S):
             index = max(bisect_right(times, now - window, 0, high) - 1, 0)
             span, count = now - times[index], total - counts[index]
-            if span > 0 and count > 0:
-                best = max(best, (count - _SIGMAS * math.sqrt(spread * count)) / span)
-        return best
+            if span <= 0 or count <= 0:
+                continue
+            bound = (count - _SIGMAS * math.sqrt(spread * count)) / span
+            if bound > proven:
+                proven, rate = bound, min(count / span, 2 * bound - mean)
+        return rate
 
     def error(self) -> float:
         """Standard error of the rate of a minute, requests per second."""
@@ -186,6 +192,10 @@ class Arrivals:
         span, count = self._since(self.times[-1], self.counts[-1], window_s)
         return max(count - _LIKELY * math.sqrt(max(self.dispersion, 1.0) * count), 0.0) / max(span, 1.0)
 
+    def mean(self, window_s: float) -> float:
+        """Requests per second of the last `window_s`, a minute at most; 0 with fewer than two samples."""
+        return self._mean(self.times[-1], self.counts[-1], window_s) if len(self.times) > 1 else 0.0
+
     def _mean(self, now: float, total: float, window_s: float) -> float:
         span, count = self._since(now, total, window_s)
         return count / max(span, 1.0)
@@ -198,8 +208,8 @@ class Arrivals:
     def rising(self, horizon_s: float) -> float | None:
         """The rate `horizon_s` from now if a steady rise goes on; None where there is none.
 
-        Looks at spans of once, twice and four times the horizon, so that nothing is extrapolated further than it was seen,
-        and takes what proves most. A span is cut into seven blocks; the median of the six increases is the slope. A step
+        Looks at spans from a quarter of the horizon to four times of it, extrapolates none further than it is long, and takes what
+        proves most. A span is cut into seven blocks; the median of the six increases is the slope. A step
         shows in two of them at most, so it is no trend. From the slope its standard error is taken away. Monotone in the
         last count.
         """
@@ -217,7 +227,7 @@ class Arrivals:
         """`_ends` for this horizon."""
         if self._ends is not None and self._ends[0] == horizon_s:
             return self._ends[1]
-        spans = {min(max(horizon_s * times, _SHORTEST_TREND_S), _COARSE_S - _COARSE_STEP_S) for times in (1, 2, 4)}
+        spans = {min(max(horizon_s * times, _SHORTEST_TREND_S), _COARSE_S - _COARSE_STEP_S) for times in _TREND_SPANS}
         now, total = self.coarse_times[-1], self.coarse_counts[-1]
         made = []
         for span in spans:
@@ -240,7 +250,7 @@ class Arrivals:
         median = (increases[half - 1] + increases[half]) / 2
         # The median of six differences of neighbours with deviation s each has a deviation of about 0.72 s.
         slope = (median - _MEDIAN_ERROR * math.sqrt(spread * sum(counts) / len(counts))) / block**2
-        return last / block + slope * (block / 2 + horizon_s) if slope > 0 else None
+        return last / block + slope * (block / 2 + min(horizon_s, span_s)) if slope > 0 else None
 
     def _at(self, when: float) -> float | None:
         """The counter at a time between coarse samples; None before the first."""

@@ -12,6 +12,7 @@ import math
 from dataclasses import replace
 
 from halcyon.scaling.planner.arrivals import Arrivals
+from halcyon.scaling.planner.damping import WINDOW_S
 from halcyon.scaling.planner.queueing import Replica, ServiceLine
 from halcyon.scaling.planner.reading import Objectives, Reading
 from halcyon.scaling.planner.result import LimitName, Plan, PlanLimit, PlannerMemory, PlanTerm
@@ -60,20 +61,29 @@ def plan(now: float, objectives: Objectives, reading: Reading, memory: PlannerMe
         why = "the arrival rate is known from the second reading on"
         return _unlearnt(now, objectives, reading, memory, why=why)
     start_s = memory.capacity.start_s(_START_SHARE, objectives.start_s)
-    rising = memory.arrivals.rising(start_s + _CALM_S)
-    margin = memory.margin.with_forecast(now, memory.arrivals.proven(_JUDGED_S), max(rate, rising or 0.0), start_s)
-    if margin is not memory.margin:
-        memory = memory.having(margin=margin)
+    rising, memory = _rising(now, memory, rate, start_s)
     return _decided(
         Situation(now, objectives, reading, memory, replica, rate, rising, start_s, max(high, 1)), low, high
     )
+
+
+def _rising(now: float, memory: PlannerMemory, rate: float, start_s: float) -> tuple[float | None, PlannerMemory]:
+    """(the rate one start time from now where a rise goes on, memory): what former forecasts came to is learnt."""
+    arrivals, lead_s = memory.arrivals, start_s + _CALM_S
+    rising = arrivals.rising(lead_s)
+    damping = memory.damping.with_forecast(now, arrivals.mean(WINDOW_S), rate, rising, lead_s)
+    rising = damping.of(rate, rising)
+    margin = memory.margin.with_forecast(now, arrivals.proven(_JUDGED_S), max(rate, rising or 0.0), start_s)
+    if margin is not memory.margin or damping is not memory.damping:
+        memory = memory.having(margin=margin, damping=damping)
+    return rising, memory
 
 
 def _unlearnt(now: float, objectives: Objectives, reading: Reading, memory: PlannerMemory, *, why: str) -> Plan:
     """Too little is known: the present count, but none where nobody asks, and one where somebody asks and none runs."""
     low, high = bounds(objectives)
     current = reading.replicas
-    if (idle := _idle(now, objectives, reading, memory.arrivals)) is not None:
+    if (idle := _idle(now, objectives, reading, memory)) is not None:
         return _kept(now, _within(0, low, high), current, memory, why=idle, limit="idle")
     asked = current == 0 and (bool(reading.inflight) or memory.arrivals.last_at is not None)
     if asked:
@@ -87,13 +97,17 @@ def _decided(at: Situation, low: int, high: int) -> Plan:
     held, winner, memory, limits = _held(at, terms, back, low)
     terms += back
     count = held
-    waiting = backlog(at)
+    waiting = backlog(at, held)
     draining, memory = _drained(at, memory, waiting)
     idle = any(limit.name == "idle" for limit in limits)
     if waiting is not None:
         terms += (waiting,)
         winner = waiting if waiting.replicas > count else winner
-        count = count if idle else max(count, draining)
+    if draining > count and not idle:
+        count = draining
+        if draining > winner.replicas:
+            why = f"{draining} were asked for by what waited within the last {at.objectives.drain_s:g} s"
+            limits = (PlanLimit("hold", draining, why),)
     if count < current and not idle and (veto := gpu_veto(at, count)) is not None:
         count = min(veto.replicas, current)
         limits += (veto,)
@@ -102,6 +116,9 @@ def _decided(at: Situation, low: int, high: int) -> Plan:
     elif count < low:
         limits += (PlanLimit("min", low, f"minReplicas is {low}"),)
     count = _within(count, low, high)
+    if (idle_after_s := at.objectives.idle_after_s) is not None and low == 0:
+        zero = memory.zero.with_count(at.now, current, count, idle_after_s=idle_after_s, start_s=at.start_s)
+        memory = memory if zero is memory.zero else memory.having(zero=zero)
     busy = waiting is not None or count != current or any(pod.phase == "starting" for pod in at.reading.pods)
     return Plan(count, current, terms, winner.name, limits, at.now + (_QUICK_S if busy else _CALM_S), memory)
 
@@ -111,7 +128,7 @@ def _held(
 ) -> tuple[int, PlanTerm, PlannerMemory, tuple[PlanLimit, ...]]:
     """(count to hold for the load, the term that made it, memory, limits)."""
     winner = max(*terms, *back, key=lambda term: term.replicas) if len(terms) + len(back) > 1 else terms[0]
-    if (idle := _idle(at.now, at.objectives, at.reading, at.memory.arrivals)) is not None:
+    if (idle := _idle(at.now, at.objectives, at.reading, at.memory)) is not None:
         held = max((term.replicas for term in back), default=0)
         hold = replace(at.memory.hold, needs=((at.now, held),), held=held)
         return held, winner, at.memory.having(hold=hold), (PlanLimit("idle", held, idle),)
@@ -119,6 +136,8 @@ def _held(
     need = max(unless_noise(at, winner.replicas), 1)
     held, hold = at.memory.hold.with_need(at.now, need, at.start_s, foreseen=known)
     memory = at.memory.having(hold=hold)
+    if (patient := _patient(at)) is not None:
+        return held, winner, memory, (PlanLimit("hold", held, patient),)
     if held <= max(winner.replicas, low):
         return held, winner, memory, ()
     if held == need:
@@ -129,23 +148,47 @@ def _held(
 
 
 def _drained(at: Situation, memory: PlannerMemory, term: PlanTerm | None) -> tuple[int, PlannerMemory]:
-    """The count to hold for the backlog. What is done is released at once; forecasts of it are noisy and are held a while."""
-    if term is None:
+    """The count to hold for the backlog.
+
+    What is done is released at once. Forecasts of it are noisy and are held a while, and so is what still starts for them: a
+    backlog that is gone before its pods have come may be back.
+    """
+    if term is None and at.reading.replicas <= at.ready:
         return 0, memory if not memory.drain.needs else memory.having(drain=replace(memory.drain, needs=(), held=0))
-    held, hold = memory.drain.with_need(at.now, term.replicas, at.objectives.drain_s, foreseen=True)
+    need = 0 if term is None else term.replicas
+    held, hold = memory.drain.with_need(at.now, need, at.objectives.drain_s, foreseen=True)
     return held, memory.having(drain=hold)
 
 
-def _idle(now: float, objectives: Objectives, reading: Reading, arrivals: Arrivals) -> str | None:
+def _idle(now: float, objectives: Objectives, reading: Reading, memory: PlannerMemory) -> str | None:
     """Why there is to be no replica; None where there is to be one."""
     after = objectives.idle_after_s
     if objectives.low > 0 or after is None or reading.inflight:
         return None
-    if arrivals.last_at is None and reading.replicas == 0:
+    if memory.arrivals.last_at is None and reading.replicas == 0:
         return "no request has come"
+    quiet = _quiet_s(now, memory.arrivals)
+    if quiet < memory.zero.wait_s(after):
+        return None
+    return f"no request for {quiet:.0f} s; idleAfter is {after:.0f} s"
+
+
+def _patient(at: Situation) -> str | None:
+    """Why there are replicas although nobody has asked for `idleAfter`; None where that is not so."""
+    after, quiet = at.objectives.idle_after_s, _quiet_s(at.now, at.memory.arrivals)
+    if at.objectives.low > 0 or after is None or at.reading.inflight or quiet < after:
+        return None
+    wait_s = at.memory.zero.wait_s(after)
+    return (
+        f"no request for {quiet:.0f} s, idleAfter is {after:.0f} s; the last start took more than zero had saved, so the next "
+        f"zero is after {wait_s:.0f} s"
+    )
+
+
+def _quiet_s(now: float, arrivals: Arrivals) -> float:
+    """Seconds since the last request, or since anybody has looked."""
     since = arrivals.last_at if arrivals.last_at is not None else arrivals.since
-    quiet = 0.0 if since is None else now - since
-    return f"no request for {quiet:.0f} s; idleAfter is {after:.0f} s" if quiet >= after else None
+    return 0.0 if since is None else now - since
 
 
 def _kept(now: float, count: int, current: int, memory: PlannerMemory, *, why: str, limit: LimitName) -> Plan:

@@ -7,9 +7,11 @@ from typing import Literal
 
 from halcyon.scaling.planner.arrivals import Arrivals
 from halcyon.scaling.planner.capacity import Capacity
+from halcyon.scaling.planner.damping import Damping
 from halcyon.scaling.planner.hold import Hold
 from halcyon.scaling.planner.margin import Margin
 from halcyon.scaling.planner.trust import Still
+from halcyon.scaling.planner.zero import Zero
 from halcyon.scaling.season import History
 from halcyon.scaling.spikes import SpikeMemory
 
@@ -49,6 +51,8 @@ class PlannerMemory:
     drain: Hold = field(default_factory=lambda: Hold(patience_s=0.0, shortest_s=0.0))
     """Of what the backlog needs."""
     margin: Margin = field(default_factory=Margin)
+    damping: Damping = field(default_factory=Damping)
+    zero: Zero = field(default_factory=Zero)
     history: History = field(default_factory=History)
     spikes: SpikeMemory = field(default_factory=SpikeMemory)
     still: Still = field(default_factory=Still)
@@ -61,6 +65,8 @@ class PlannerMemory:
         hold: Hold | None = None,
         drain: Hold | None = None,
         margin: Margin | None = None,
+        damping: Damping | None = None,
+        zero: Zero | None = None,
         history: History | None = None,
         spikes: SpikeMemory | None = None,
         still: Still | None = None,
@@ -72,6 +78,8 @@ class PlannerMemory:
             self.hold if hold is None else hold,
             self.drain if drain is None else drain,
             self.margin if margin is None else margin,
+            self.damping if damping is None else damping,
+            self.zero if zero is None else zero,
             self.history if history is None else history,
             self.spikes if spikes is None else spikes,
             self.still if still is None else still,

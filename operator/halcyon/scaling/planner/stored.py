@@ -22,9 +22,11 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from halcyon.scaling.planner.arrivals import Arrivals
 from halcyon.scaling.planner.capacity import Capacity
+from halcyon.scaling.planner.damping import Damping
 from halcyon.scaling.planner.hold import Hold
 from halcyon.scaling.planner.margin import Margin
 from halcyon.scaling.planner.result import PlannerMemory
+from halcyon.scaling.planner.zero import MOST_S, Zero
 from halcyon.scaling.season import KEEP, History
 from halcyon.scaling.spikes import SpikeMemory
 
@@ -40,6 +42,8 @@ _UNKNOWN, _ZERO, _FIRST = 0, 1, 2
 """Codes of a bin's mean; from `_FIRST` on (exponent + `_EXPONENTS`) x 900 + (three digits - 100)."""
 _EXPONENTS = 140
 _MOST_COUNT = 10**6
+_LATER = frozenset({"damping", "zero"})
+"""Parts that the first memories of version 1 hadn't: there, it is no loss that they lack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,8 @@ def unpacked(document: object) -> Restored:
     problems: list[str] = []
     for part in fields(PlannerMemory):
         if part.name not in document:
+            if part.name in _LATER:
+                continue
             problems.append(f"{part.name} is missing; it begins anew")
             continue
         base = getattr(fresh, part.name)
@@ -310,6 +316,7 @@ _LESS: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
     ("capacity", "started", lambda _: {}),
     ("capacity", "seen", lambda _: []),
     ("margin", "due", lambda _: []),
+    ("damping", "due", lambda _: []),
     ("history", "bins", _newer_half),
 )
 """What is left out, in this order, where the whole is too large."""
@@ -334,6 +341,8 @@ def _unsound(part: Any) -> str | None:
         Capacity: _unsound_capacity,
         Hold: _unsound_hold,
         Margin: _unsound_margin,
+        Damping: _unsound_damping,
+        Zero: _unsound_zero,
         SpikeMemory: _unsound_spikes,
         History: _unsound_history,
     }
@@ -377,6 +386,21 @@ def _unsound_hold(part: Hold) -> str | None:
 def _unsound_margin(part: Margin) -> str | None:
     if not 0 <= part.value <= 10 or any(b < a for (a, _), (b, _) in pairwise(part.due)):
         return f"value is {part.value:g}, or forecasts are not in the order of their times"
+    return None
+
+
+def _unsound_damping(part: Damping) -> str | None:
+    if not 0 <= part.share <= 1 or any(b[0] < a[0] for a, b in pairwise(part.due)):
+        return f"share is {part.share:g}, or forecasts are not in the order of their times"
+    if any(foreseen <= base for _, base, foreseen in part.due):
+        return "a rise that falls"
+    return None
+
+
+def _unsound_zero(part: Zero) -> str | None:
+    counts = [event[1] for event in (part.left, part.back) if event is not None]
+    if not 0 <= part.patience_s <= 10 * MOST_S or any(not 0 < count <= _MOST_COUNT for count in counts):
+        return f"patience is {part.patience_s:g} s, or a count is not between 1 and {_MOST_COUNT}"
     return None
 
 

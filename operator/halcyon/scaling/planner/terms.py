@@ -142,13 +142,18 @@ def unless_noise(at: Situation, need: int) -> int:
     return max(need, min(at.size(at.with_margin(above)), held))
 
 
-def backlog(at: Situation) -> PlanTerm | None:
-    """What the backlog asks for; None where nothing waits for long and the pods that serve keep up."""
+def backlog(at: Situation, held: int) -> PlanTerm | None:
+    """What the backlog asks for; None where nothing waits for long and the pods that serve keep up.
+
+    `held`: replicas that stay for the load. Those beyond them are there for the backlog: it is worked off when the others can do
+    what is left of it in time.
+    """
     objectives, replica, pods = at.objectives, at.replica, at.reading.pods
+    staying = min(at.ready, held)
     # What fits in the batches at hand, and what still meets the objective, is no backlog.
-    waiting = max((at.reading.waiting or 0.0) - at.ready * replica.max_batch * replica.instances, 0.0)
+    waiting = max((at.reading.waiting or 0.0) - staying * replica.max_batch * replica.instances, 0.0)
     slack_s = max(replica.slack_s(objectives.latency_s or 0.0), 0.0) / 2
-    serving = at.ready * replica.peak_rps
+    serving = staying * replica.peak_rps
     if waiting <= slack_s * serving and at.rate <= serving:
         return None
     arriving = sorted(_joins(at.now, pod, at.start_s) for pod in pods if pod.phase == "starting")

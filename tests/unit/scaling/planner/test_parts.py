@@ -31,8 +31,16 @@ def test_a_step_is_proven_within_seconds_and_never_overrated() -> None:
     for _ in range(10):
         arrivals = seen([200.0], arrivals)
         rates.append(arrivals.rate() or 0.0)
-    assert rates[1] > 120
+    assert rates[1] > 190
     assert max(rates) <= 200
+
+
+def test_what_is_hardly_proven_moves_the_rate_little() -> None:
+    calm = seen([100.0] * 120)
+    mean, at_bound, beyond = ((seen([more] * 4, calm).rate() or 0) for more in (114.0, 118.0, 136.0))
+    assert mean == pytest.approx(100 + 4 * 14 / 60)  # 3 standard errors of 456 in 4 s are 16 a second
+    assert at_bound < 103
+    assert beyond == pytest.approx(136, rel=0.1)
 
 
 @given(st.integers(0, 2**16), st.floats(1.0, 300.0), st.floats(0.0, 300.0))
@@ -48,6 +56,14 @@ def test_a_ramp_is_extrapolated_and_a_step_is_not() -> None:
     for after in range(5, 120, 5):
         stepped = seen([50.0] * 300 + [100.0] * after).rising(60.0)
         assert stepped is None or stepped <= 101
+
+
+def test_for_a_slow_start_a_ramp_is_seen_before_it_has_lasted_as_long() -> None:
+    calm = [50.0] * 900
+    early = [seen([*calm, *(50 + 0.5 * second for second in range(seconds))]).rising(400.0) for seconds in (60, 110)]
+    # As far ahead as it was seen, and no further: 50 + 0.5 x 110 now, and 100 s of it to come.
+    assert early[1] == pytest.approx(155, rel=0.08)
+    assert (early[0] or 0) <= 130
 
 
 def test_noise_is_no_trend() -> None:

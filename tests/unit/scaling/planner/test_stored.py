@@ -152,6 +152,8 @@ def test_a_part_that_cannot_be_read_begins_anew_and_says_so_and_the_others_stay(
         "hold": {"needs": [[1.0]]},
         "drain": 5,
         "margin": {"value": None},
+        "damping": {"share": 0.5, "due": [[1.0, 5.0, 4.0]]},
+        "zero": {"left": [1.0, 0]},
         "history": {"bins": "?"},
         "spikes": [],
         "still": {"since": "inf"},
@@ -184,6 +186,8 @@ def test_an_older_memory_without_a_field_and_a_later_one_with_one_more_are_read(
     assert restored.memory.hold.patience_s == LIVED(1).hold.patience_s
     del document["drain"]["patience_s"]
     assert unpacked(document).memory.drain.patience_s == PlannerMemory().drain.patience_s
+    del document["damping"], document["zero"]
+    assert unpacked(document).problems == ()
     del document["spikes"]
     assert unpacked(document).problems == ("spikes is missing; it begins anew",)
 

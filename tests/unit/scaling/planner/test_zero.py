@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from halcyon.scaling.planner.planner import plan
 from halcyon.scaling.planner.reading import Objectives, PodReading, Reading, Window
 from halcyon.scaling.planner.result import Plan, PlannerMemory
+from halcyon.scaling.planner.zero import Zero
 from tests.drawn import draws
 
 IDLE = Objectives(low=0, high=10, max_batch=8, idle_after_s=300.0, start_s=30.0)
@@ -190,3 +191,89 @@ def test_idleness_begins_after_a_long_request_in_which_no_signal_moves(learnt: b
 
 def test_requests_that_wait_wake_the_first_replica_at_the_first_reading() -> None:
     assert Model(replicas=0, learnt=True).look(inflight=3, waiting=3).count == 1
+
+
+class Visited(Model):
+    """A model that pods come to 30 s after they were asked for; while it is visited, two requests come a second."""
+
+    def visit(self, seconds: int) -> None:
+        for _ in range(seconds):
+            self.look(arrived=2, inflight=1)
+
+    def zero_after(self) -> int:
+        """Seconds of quiet until there is no replica."""
+        for second in range(1, 4000):
+            if self.look().count == 0:
+                return second
+        raise AssertionError("it never went to zero")
+
+
+def visited() -> Visited:
+    model = Visited(replace(IDLE, idle_after_s=60.0), learnt=True)
+    model.visit(120)
+    assert model.zero_after() == pytest.approx(60, abs=1)
+    return model
+
+
+def test_who_comes_back_before_zero_has_paid_for_the_start_makes_the_next_wait_longer() -> None:
+    model = visited()
+    model.quiet(10)
+    model.visit(120)
+    # A start of 30 s, for 10 s at zero: what would have been enough was 70 s, and half of it comes on top.
+    waited = model.zero_after()
+    assert waited == pytest.approx(105, abs=3)
+
+
+def test_while_it_waits_longer_the_plan_says_why() -> None:
+    model = visited()
+    model.quiet(10)
+    model.visit(120)
+    made = model.quiet(80)
+    assert made.count >= 1
+    assert limits(made) == ["hold"]
+    assert "idleAfter is 60 s; the last start took more than zero had saved" in made.say()
+
+
+def test_who_comes_back_late_changes_nothing() -> None:
+    model = visited()
+    for _ in range(3):
+        model.quiet(600)
+        model.visit(120)
+        assert model.zero_after() == pytest.approx(60, abs=1)
+
+
+def test_calm_brings_the_wait_back_to_idle_after() -> None:
+    model = visited()
+    model.quiet(10)
+    model.visit(120)
+    model.zero_after()
+    waits = []
+    for _ in range(3):
+        model.quiet(3600)
+        model.visit(120)
+        waits.append(model.zero_after())
+    assert waits[-1] == pytest.approx(60, abs=1)
+
+
+def test_the_wait_has_an_end() -> None:
+    zero = Zero()
+    for _ in range(20):
+        wait = zero.wait_s(60.0)
+        zero = zero.with_count(wait, 3, 0, idle_after_s=60.0, start_s=600.0)
+        zero = zero.with_count(wait + 1, 0, 3, idle_after_s=60.0, start_s=600.0)
+        zero = zero.with_count(wait + 700, 3, 3, idle_after_s=60.0, start_s=600.0)
+    assert zero.wait_s(60.0) == 1800.0
+    assert zero.wait_s(7200.0) == 7200.0
+
+
+def test_a_return_that_asks_for_many_replicas_costs_their_starts() -> None:
+    few, many = (
+        Zero()
+        .with_count(0.0, 2, 0, idle_after_s=60.0, start_s=60.0)
+        .with_count(300.0, 0, 2, idle_after_s=60.0, start_s=60.0)
+        .with_count(310.0, 2, most, idle_after_s=60.0, start_s=60.0)
+        .with_count(400.0, most, 2, idle_after_s=60.0, start_s=60.0)
+        for most in (2, 20)
+    )
+    assert few.wait_s(60.0) == 60.0
+    assert many.wait_s(60.0) == pytest.approx(1.5 * 360)
