@@ -38,7 +38,7 @@ def test_pools_gain_with_their_size() -> None:
 
 def test_an_objective_of_less_than_two_batches_makes_them_smaller() -> None:
     tight = Replica(ServiceLine(0.08, 0.008), 16).within(0.25)
-    assert tight.max_batch == 10
+    assert tight.max_batch == 5
     assert Replica(ServiceLine(0.4, 0.0), 4).within(0.3).max_batch == 1
 
 

@@ -1,0 +1,49 @@
+"""The counts that the formulae give, simulated: enough, and not much more."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from halcyon.scaling.planner.queueing import Replica, ServiceLine, replicas_within
+from halcyon.simulate.case import Case, Service
+from halcyon.simulate.run import simulate
+from tests.simulator.builders import Plan, poisson
+
+DURATION_S = 60.0
+
+
+def late(line: ServiceLine, max_batch: int, count: int, rate: float, latency_s: float) -> float:
+    """The share of the requests that so many replicas answer too late."""
+    service = Service(t0_s=line.t0_s, a_s=line.row_s, max_batch=max_batch)
+    case = Case("sizes", poisson(rate, DURATION_S, 1), DURATION_S, service, slo_s=latency_s, start_s=5.0, first=count, high=1000)  # fmt: skip
+    return float(np.mean(simulate(case, Plan({0.0: count})).latency_s > latency_s))
+
+
+@pytest.mark.parametrize("slower", [1.0, 1.2, 1.33, 1.5, 1.75, 2.0])
+@pytest.mark.parametrize(
+    ("line", "max_batch", "latency_s", "rate"),
+    [
+        (ServiceLine(0.08, 0.008), 16, 0.5, 769.0),  # 2.4 to 1.2 full batches
+        (ServiceLine(0.08, 0.008), 16, 0.5, 60.0),
+        (ServiceLine(0.01, 0.004), 8, 0.06, 600.0),  # 1.4 to 0.7
+    ],
+)
+def test_the_count_for_a_tight_objective_holds_and_a_fifth_less_does_not(
+    line: ServiceLine, max_batch: int, latency_s: float, rate: float, slower: float
+) -> None:
+    line = ServiceLine(line.t0_s * slower, line.row_s * slower)
+    count = replicas_within(rate, Replica(line, max_batch), latency_s, most=400)
+    assert late(line, max_batch, count, rate, latency_s) <= 0.005
+    if count >= 5 and slower < 1.75:  # with objectives of less than a full batch it is up to a fifth more than would do
+        assert late(line, max_batch, int(0.8 * count), rate, latency_s) > 0.005
+
+
+def test_the_count_does_not_jump_while_batches_become_slower() -> None:
+    counts = [
+        replicas_within(769.0, Replica(ServiceLine(0.08 * slower, 0.008 * slower), 16), 0.5, most=400)
+        for slower in np.arange(1.0, 2.0, 0.01)
+    ]
+    steps = np.diff(counts)
+    assert min(steps) >= 0
+    assert max(steps / counts[:-1]) <= 0.12  # a batch of five in place of six, say
