@@ -17,16 +17,12 @@ import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
-from itertools import pairwise
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from halcyon.scaling.planner.arrivals import Arrivals
-from halcyon.scaling.planner.capacity import Capacity
-from halcyon.scaling.planner.damping import Damping
 from halcyon.scaling.planner.hold import Hold
-from halcyon.scaling.planner.margin import Margin
 from halcyon.scaling.planner.result import PlannerMemory
-from halcyon.scaling.planner.zero import MOST_S, Zero
+from halcyon.scaling.planner.sound import unsound
 from halcyon.scaling.season import KEEP, History
 from halcyon.scaling.spikes import SpikeMemory
 
@@ -41,7 +37,6 @@ _DIGIT = {character: value for value, character in enumerate(_ALPHABET)}
 _UNKNOWN, _ZERO, _FIRST = 0, 1, 2
 """Codes of a bin's mean; from `_FIRST` on (exponent + `_EXPONENTS`) x 900 + (three digits - 100)."""
 _EXPONENTS = 140
-_MOST_COUNT = 10**6
 _LATER = frozenset({"damping", "zero"})
 """Parts that the first memories of version 1 hadn't: there, it is no loss that they lack."""
 
@@ -124,7 +119,7 @@ def _part(base: Any, raw: Any, path: str) -> Any:
         part = unpack(raw)
         # Its own reader looks at shapes, not at what the values are.
         part = _decoded(type(base), _encoded(part), path, base)
-    if (why := _unsound(part)) is not None:
+    if (why := unsound(part)) is not None:
         raise _UnreadableError(f"{path} contradicts itself: {why}")
     return part
 
@@ -329,94 +324,3 @@ def _size(document: Mapping[str, Any]) -> int:
 def _shown(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 40 else text[:37] + "..."
-
-
-# What a part must be for the planner to work with it.
-
-
-def _unsound(part: Any) -> str | None:
-    """Why the planner could not go on from it; None where it can."""
-    checks: dict[type, Callable[[Any], str | None]] = {
-        Arrivals: _unsound_arrivals,
-        Capacity: _unsound_capacity,
-        Hold: _unsound_hold,
-        Margin: _unsound_margin,
-        Damping: _unsound_damping,
-        Zero: _unsound_zero,
-        SpikeMemory: _unsound_spikes,
-        History: _unsound_history,
-    }
-    check = checks.get(type(part))
-    return None if check is None else check(part)
-
-
-def _unsound_arrivals(part: Arrivals) -> str | None:
-    for times, counts in ((part.times, part.counts), (part.coarse_times, part.coarse_counts)):
-        if len(times) != len(counts):
-            return f"{len(times)} times and {len(counts)} counts"
-        if any(b < a for a, b in pairwise(times)) or any(b < a for a, b in pairwise(counts)):
-            return "times or counts that don't ascend"
-    if bool(part.times) != bool(part.coarse_times):
-        return "samples of one kind only"
-    if part.dispersion < 0 or (part.before or 0.0) < 0:
-        return f"dispersion is {part.dispersion:g}, the block before {part.before}; neither can be below 0"
-    return None
-
-
-def _unsound_capacity(part: Capacity) -> str | None:
-    sums = (part.weight, part.rows, part.rows2, part.seconds, part.rows_seconds)
-    if min(sums) < 0 or (part.weight > 0) != (part.rows > 0) or (part.weight > 0 and part.seconds <= 0):
-        return f"sums over batches are {sums}; all are above 0, or all are 0"
-    if part.line is not None and (min(part.line.t0_s, part.line.row_s) < 0 or part.line.t0_s + part.line.row_s <= 0):
-        return f"a batch of one takes {part.line.t0_s + part.line.row_s:g} s"
-    if any(min(rows, count, seconds) < 0 for rows, count, seconds in part.seen):
-        return "a counter below 0"
-    return None
-
-
-def _unsound_hold(part: Hold) -> str | None:
-    counts = [count for _, count in part.needs] + ([] if part.held is None else [part.held])
-    if any(not 0 <= count <= _MOST_COUNT for count in counts):
-        return f"a count that is not between 0 and {_MOST_COUNT}"
-    if any(b < a for (a, _), (b, _) in pairwise(part.needs)) or min(part.patience_s, part.shortest_s) < 0:
-        return "times that don't ascend, or patience below 0"
-    return None
-
-
-def _unsound_margin(part: Margin) -> str | None:
-    if not 0 <= part.value <= 10 or any(b < a for (a, _), (b, _) in pairwise(part.due)):
-        return f"value is {part.value:g}, or forecasts are not in the order of their times"
-    return None
-
-
-def _unsound_damping(part: Damping) -> str | None:
-    if not 0 <= part.share <= 1 or any(b[0] < a[0] for a, b in pairwise(part.due)):
-        return f"share is {part.share:g}, or forecasts are not in the order of their times"
-    if any(foreseen <= base for _, base, foreseen in part.due):
-        return "a rise that falls"
-    return None
-
-
-def _unsound_zero(part: Zero) -> str | None:
-    counts = [event[1] for event in (part.left, part.back) if event is not None]
-    if not 0 <= part.patience_s <= 10 * MOST_S or any(not 0 < count <= _MOST_COUNT for count in counts):
-        return f"patience is {part.patience_s:g} s, or a count is not between 1 and {_MOST_COUNT}"
-    return None
-
-
-def _unsound_spikes(part: SpikeMemory) -> str | None:
-    if min(part.base, part.learnt_s, part.count, part.seconds, part.mass, part.square) < 0 or part.burstiness < 1:
-        return "a rate, a time or a count is below 0, or burstiness below 1"
-    if part.bet is not None and part.bet.period_s <= 0:
-        return f"a spike every {part.bet.period_s:g} s"
-    return None
-
-
-def _unsound_history(part: History) -> str | None:
-    fit = part.fit
-    weights = [value for score in fit.scores for value in score]
-    if min((*weights, part.requests, part.seconds, fit.spread, fit.scale or 0.0, fit.calm or 0.0)) < 0:
-        return "a rate, a time or an error is below 0"
-    if not -1 <= part.open <= 2**40 or (part.open < 0 and part.bins):
-        return f"the open bin is number {part.open}"
-    return None
