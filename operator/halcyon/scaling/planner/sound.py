@@ -19,7 +19,7 @@ from halcyon.scaling.season import History
 from halcyon.scaling.spikes import SpikeMemory
 
 MOST_COUNT = 10**6
-"""Replicas."""
+"""Most replicas that a memory may tell of; more is no memory of this planner's."""
 
 
 def unsound(part: Any) -> str | None:
