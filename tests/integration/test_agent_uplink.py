@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from halcyon.api.notice import Notice
 from halcyon.api.plan import Collector
 from halcyon.api.record import BalancerSample, PodSample, Record
 from halcyon.balancer.uplink import Pace, Uplink
@@ -124,3 +125,28 @@ async def test_a_collector_with_another_name_or_authority_hears_nothing(tmp_path
         await asyncio.gather(task, return_exceptions=True)
     assert impostor.tokens == []
     await impostor.stop()
+
+
+async def test_notices_of_every_replica_are_handed_on_and_what_is_none_is_left(tmp_path: Path) -> None:
+    tls, pem = certificate(tmp_path, name=NAME)
+    token = tmp_path / "token"
+    token.write_text("one\n")
+    stand_in = await StandIn().start(tls=tls)
+    heard: list[Notice] = []
+    uplink = Uplink(Collector("127.0.0.1", stand_in.port, NAME, pem), token, pace=FAST, on_notice=heard.append)
+    task = asyncio.ensure_future(uplink.run())
+    try:
+        uplink.offer(RECORD)
+        await until(lambda: len(stand_in.records) == 1)
+        notice = Notice("p", "a", "10.0.0.7", "leaving")
+        await stand_in.sockets[0].send_str("no notice")
+        await stand_in.sockets[0].send_bytes(b"neither")
+        await stand_in.sockets[0].send_str(notice.to_json())
+        await until(lambda: bool(heard))
+        assert heard == [notice]
+        uplink.offer(with_requests(7))
+        await until(lambda: len(stand_in.records) == 2)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await stand_in.stop()

@@ -15,6 +15,7 @@ import grpc.aio  # type: ignore[import-untyped]  # same
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from halcyon.api.notice import Notice, PodNews
 from halcyon.api.plan import Slot
 from halcyon.balancer.pilot import Pilot
 from tests import figures
@@ -703,3 +704,39 @@ async def test_the_agent_as_a_process_serves_reports_takes_out_a_dead_backend_an
         balanced.haproxy.kill()
         running.process.terminate()
         assert await asyncio.wait_for(running.process.wait(), 5 * PATIENCE) == 0
+
+
+async def test_the_operators_notice_takes_a_pod_out_and_puts_one_in_before_the_slices_do(
+    balanced: Balanced, tmp_path: Path
+) -> None:
+    first, second, third = await balanced.start(3)
+    async with agent(balanced, tmp_path, metrics_port=1) as running:
+        listed = {endpoint(pod).pod: pod.address for pod in (first, second)}
+        running.api.put(SLICES, "m-server-a-x", slice_of("m-server-a", listed))
+        await until(lambda: running.is_("/healthz", 200), 10)
+        await asyncio.to_thread(balanced.haproxy.start)
+        await until(lambda: running.is_("/readyz", 200), 10)
+        collector = running.collectors[0]
+        await until(lambda: is_(lambda: bool(collector.sockets)), 10)
+
+        async def in_use() -> set[str]:
+            lines = (await balanced.haproxy.runtime.read()).lines.values()
+            return {line.address for line in lines if line.admin == "ready"}
+
+        async def tell(pod: Pod, news: PodNews) -> None:
+            notice = Notice(endpoint(pod).pod, "a", pod.address, news)
+            await collector.sockets[0].send_str(notice.to_json())
+
+        async def uses(*pods: Pod) -> bool:
+            return await in_use() == {pod.address for pod in pods}
+
+        await until(lambda: uses(first, second))
+        await tell(first, "leaving")
+        await until(lambda: uses(second))
+        await tell(third, "ready")
+        await until(lambda: uses(second, third))
+        # What the slices say of it from now on counts.
+        listed = {endpoint(pod).pod: pod.address for pod in (second, third)}
+        running.api.put(SLICES, "m-server-a-x", slice_of("m-server-a", listed))
+        running.api.put(SLICES, "m-server-a-x", slice_of("m-server-a", {endpoint(second).pod: second.address}))
+        await until(lambda: uses(second))

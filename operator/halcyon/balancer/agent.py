@@ -19,6 +19,7 @@ from halcyon.balancer.dead_backend import Outcomes
 from halcyon.balancer.haproxy_config import STOPPING, ConfigError
 from halcyon.balancer.kube import Access, KubeError, Watch
 from halcyon.balancer.log import log
+from halcyon.balancer.noticed import Noticed
 from halcyon.balancer.pacing import Pacing
 from halcyon.balancer.pilot import Pilot
 from halcyon.balancer.runtime_socket import HaproxyError, RuntimeSocket
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
+    from halcyon.api.notice import Notice
     from halcyon.api.plan import Collector
     from halcyon.balancer.sensor import Sighting
     from halcyon.balancer.settings import Settings
@@ -63,7 +65,8 @@ class Agent:
         self._pilot = Pilot(self._runtime, settings.config, listen(settings), files=files(settings))
         self._plan: BalancerPlan | None = None
         self._slices: Mapping[str, Mapping[str, Any]] | None = None
-        self._endpoints: tuple[Endpoint, ...] | None = None
+        self._listed: tuple[Endpoint, ...] | None = None
+        self._noticed = Noticed()
         self._took_over = False
         self._maintenance: frozenset[str] = frozenset()
         self._sightings: dict[str, Sighting] = {}
@@ -121,6 +124,11 @@ class Agent:
         if self._endpoints is None and not self._took_over:
             return "; ".join(["EndpointSlices are not known yet", *self._refusals.values()])
         return None
+
+    @property
+    def _endpoints(self) -> tuple[Endpoint, ...] | None:
+        """Every pod of the slots; None where they are not known yet."""
+        return self._noticed.amend(self._listed, time.monotonic())
 
     @property
     def _trouble(self) -> str:
@@ -261,7 +269,7 @@ class Agent:
 
     async def _watch_slices(self, session: aiohttp.ClientSession, namespace: str, services: Mapping[str, str]) -> None:
         def take(kept: Mapping[str, tuple[Endpoint, ...]]) -> None:
-            self._endpoints = endpoints.merge(kept.values())
+            self._listed = endpoints.merge(kept.values())
             self._wake.set()
 
         await Watch(
@@ -275,7 +283,11 @@ class Agent:
         ).run()
 
     async def _report(self, collector: Collector) -> None:
-        uplink = Uplink(collector, self._settings.secrets / "halcyon/token")
+        def take(notice: Notice) -> None:
+            self._noticed.hear(notice, time.monotonic())
+            self._wake.set()
+
+        uplink = Uplink(collector, self._settings.secrets / "halcyon/token", on_notice=take)
         self._uplink = uplink
         try:
             await uplink.run()

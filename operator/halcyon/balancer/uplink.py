@@ -4,6 +4,7 @@ nothing new            at least every 5 s
 something new          at most once a second
 urgent                 at once
 replica away           tries again after 0.2 to 2 s; the others do not notice
+a text comes back      a notice about a pod, which is handed on
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import aiohttp
 
+from halcyon.api.notice import Notice, NoticeError
 from halcyon.api.record import STREAM_PATH
 from halcyon.balancer.log import log
 from halcyon.balancer.sensor import without_times
@@ -67,6 +69,7 @@ class Uplink:
         token_path: Path,
         *,
         pace: Pace = Pace(),
+        on_notice: Callable[[Notice], None] = lambda _: None,
         resolve: Callable[[str, int], Awaitable[list[str]]] | None = None,
     ) -> None:
         """Nothing is opened before `run`.
@@ -75,11 +78,13 @@ class Uplink:
             collector: name, port and CA of the operator.
             token_path: file of the bearer token; it rotates, so it is read at each connection.
             pace: times.
+            on_notice: is called with each notice, whichever replica sent it.
             resolve: name and port to addresses; DNS where it is left out.
         """
         self._collector = collector
         self._token_path = token_path
         self._pace = pace
+        self._on_notice = on_notice
         self._resolve = resolve or _lookup
         self._boxes: dict[str, _Mailbox] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -154,13 +159,23 @@ class Uplink:
         self.connected += 1
         sender = asyncio.create_task(self._send(ws, box))
         try:
-            # Reading is what answers pings and sees the end.
-            async for _ in ws:
-                pass
+            # Reading is also what answers pings and sees the end.
+            async for message in ws:
+                self._hear(message)
         finally:
             self.connected -= 1
             sender.cancel()
             await asyncio.gather(sender, return_exceptions=True)
+
+    def _hear(self, message: aiohttp.WSMessage) -> None:
+        if message.type is not aiohttp.WSMsgType.TEXT:
+            return
+        try:
+            notice = Notice.from_json(message.data)
+        except NoticeError as error:
+            log("warning", "a notice of the operator can't be read; EndpointSlices tell the same", error=str(error))
+        else:
+            self._on_notice(notice)
 
     async def _send(self, ws: aiohttp.ClientWebSocketResponse, box: _Mailbox) -> None:
         clock = asyncio.get_running_loop().time

@@ -30,6 +30,7 @@ from halcyon.control.kinds import Key
 from halcyon.control.lease import Elector
 from halcyon.control.memories import Memories
 from halcyon.control.model_metrics import ModelMetrics
+from halcyon.control.notices import Notices
 from halcyon.control.queue import Priority, WorkQueue
 from halcyon.control.scaler import Scaler
 from halcyon.control.scraping import Scraping
@@ -85,7 +86,8 @@ class Operator:
     costs: Costs
 
     def __post_init__(self) -> None:
-        """Nothing was heard yet."""
+        """Nothing was heard yet; what pods do is told to their balancers from the start."""
+        Notices(self.caches, self.collector.tell)
         self._built = time.monotonic()
         self._heard = False
         self._tolerance: bool | None = None

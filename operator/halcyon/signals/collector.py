@@ -1,4 +1,4 @@
-"""The WebSocket that agents stream their records to: who speaks, for whom, how much.
+"""The WebSocket that agents stream their records to: who speaks, for whom, how much. A model's agents hear its notices there.
 
 | what comes                                            | answer                                     |
 | ----------------------------------------------------- | ------------------------------------------ |
@@ -18,10 +18,12 @@ Not here: what a record means (`hub`), and how a token is checked (the caller's 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 import math
 from collections import Counter as Count
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Protocol
 
@@ -45,6 +47,7 @@ REMEMBER_S = 60.0
 ASK_AGAIN_S = 600.0
 """How long a stream lives on one answer about its token."""
 HEARTBEAT_S = 10.0
+TELL_WITHIN_S = 5.0
 MOST_REMEMBERED = 4096
 MOST_ASKING = 16
 """Reviews at a time: a storm of bad tokens must not become one of TokenReviews."""
@@ -92,7 +95,8 @@ class Collector:
         """Reviews under way: an agent that gives up and comes again waits for the same one."""
         self.waiting = 0
         """Agents that wait for one."""
-        self._streams: set[web.WebSocketResponse] = set()
+        self._streams: defaultdict[tuple[str, str], set[web.WebSocketResponse]] = defaultdict(set)
+        self._telling: set[asyncio.Task[None]] = set()
         self._per_model: Count[tuple[str, str]] = Count()
         registry = registry or CollectorRegistry()
         self.records = instruments.counter(operator.RECORDS, registry)
@@ -137,22 +141,35 @@ class Collector:
             except ConnectionError:
                 _log.debug("an agent of %s/%s went away before its stream began", *model)
                 return stream
-            self._streams.add(stream)
+            self._streams[model].add(stream)
             self.streams.inc()
             await self._read(stream, token, model)
         finally:
-            if stream in self._streams:
-                self._streams.discard(stream)
+            if stream in self._streams[model]:
+                self._streams[model].discard(stream)
                 self.streams.dec()
+            if not self._streams[model]:
+                del self._streams[model]
             self._per_model[model] -= 1
             if not self._per_model[model]:
                 del self._per_model[model]
         return stream
 
+    def tell(self, namespace: str, name: str, text: str) -> None:
+        """Send a text to each of a model's agents. Never waits and never fails: an agent that doesn't take it in time goes without."""
+        for stream in self._streams.get((namespace, name), ()):
+            task = asyncio.create_task(_told(stream, text))
+            self._telling.add(task)
+            task.add_done_callback(self._telling.discard)
+
     async def close(self) -> None:
         """Ends every stream; agents go to another replica at once."""
         await asyncio.gather(
-            *(s.close(code=WSCloseCode.GOING_AWAY, message=b"the operator stops") for s in tuple(self._streams)),
+            *(
+                stream.close(code=WSCloseCode.GOING_AWAY, message=b"the operator stops")
+                for streams in self._streams.values()
+                for stream in streams
+            ),
             return_exceptions=True,
         )
 
@@ -233,6 +250,13 @@ class Collector:
         if len(self._accepted) < MOST_REMEMBERED:
             self._accepted[digest] = (now, username)
         return username
+
+
+async def _told(stream: web.WebSocketResponse, text: str) -> None:
+    # One that is closing raises, and one whose agent does not read would wait without end.
+    with contextlib.suppress(ConnectionError, TimeoutError, RuntimeError):
+        async with asyncio.timeout(TELL_WITHIN_S):
+            await stream.send_str(text)
 
 
 class _Allowance:

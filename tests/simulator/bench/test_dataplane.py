@@ -127,13 +127,12 @@ def sent(*failures: float, by_second: dict[int, int] | None = None) -> Sent:
 
 def test_a_failure_counts_in_the_event_in_which_it_was_sent() -> None:
     windows = [Window("at rest", 100.0, 105.0), Window("rollout", 105.0, 112.0), Window("after", 112.0, 121.0)]
-    told = loss.lost(sent(104.9, 105.0, 111.0, by_second={0: 10, 4: 20, 5: 30, 19: 40}), windows, missing=["canary"])
+    told = loss.lost(sent(104.9, 105.0, 111.0, by_second={0: 10, 4: 20, 5: 30, 19: 40}), windows)
     assert (told["requests"], told["failed"]) == (103, 3)
     assert told["by_event"] == {
         "at rest": {"requests": 30, "failed": 1, "seconds": 5.0},
         "rollout": {"requests": 30, "failed": 2, "seconds": 7.0},
         "after": {"requests": 40, "failed": 0, "seconds": 9.0},
-        "canary": None,
     }
 
 
@@ -141,7 +140,7 @@ def test_a_failure_counts_in_the_event_in_which_it_was_sent() -> None:
 def test_every_failure_counts_once(failures: list[float], cuts: list[float]) -> None:
     edges = [100.0, *sorted(set(cuts)), 121.0]
     windows = [Window(str(n), begin, end) for n, (begin, end) in enumerate(itertools.pairwise(edges))]
-    told = loss.lost(sent(*failures), windows, missing=())
+    told = loss.lost(sent(*failures), windows)
     by_event = told["by_event"]
     assert isinstance(by_event, dict)
     assert sum(one["failed"] for one in by_event.values()) == told["failed"] == len(failures)

@@ -94,6 +94,13 @@ async def closed_with(stream: aiohttp.ClientWebSocketResponse) -> int | None:
     return stream.close_code
 
 
+def transport_of(stream: aiohttp.ClientWebSocketResponse) -> asyncio.Transport:
+    connection = stream._response.connection
+    assert connection is not None
+    assert isinstance(connection.transport, asyncio.Transport)
+    return connection.transport
+
+
 async def until(condition: Callable[[], Any]) -> None:
     """Lets the server run until it has seen what was sent."""
     async with asyncio.timeout(5):
@@ -311,3 +318,33 @@ async def test_an_agent_that_gives_up_and_comes_again_waits_for_the_same_answer(
         for stream in await asyncio.gather(*again):
             await stream.close()
         assert scene.accounts.asked == 1
+
+
+async def test_a_model_s_agents_are_told_and_no_others() -> None:
+    async with served() as scene:
+        scene.accounts.known["theirs"] = "system:serviceaccount:ns:other-balancer"
+        both = [await scene.connect(), await scene.connect()]
+        theirs = await scene.connect("theirs")
+        await until(lambda: scene.collector.streams._value.get() == 3)
+        scene.collector.tell("ns", "m", "news")
+        scene.collector.tell("ns", "nobody", "news of nobody")
+        scene.collector.tell("ns", "other", "news of another")
+        assert [await stream.receive_str(timeout=5) for stream in both] == ["news", "news"]
+        assert await theirs.receive_str(timeout=5) == "news of another"
+
+
+async def test_one_that_has_gone_or_does_not_read_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TELL_WITHIN_S", 0.1)
+    async with served() as scene:
+        reads, sleeps, gone = [await scene.connect() for _ in range(3)]
+        await until(lambda: scene.collector.streams._value.get() == 3)
+        asleep = transport_of(sleeps)
+        asleep.pause_reading()
+        transport_of(gone).abort()
+        text = "x" * 1_000_000
+        for _ in range(20):
+            scene.collector.tell("ns", "m", text)
+        for _ in range(20):
+            assert await reads.receive_str(timeout=5) == text
+        await until(lambda: not scene.collector._telling)
+        asleep.resume_reading()
