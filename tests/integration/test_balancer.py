@@ -503,6 +503,36 @@ async def test_a_new_plan_is_one_reload_without_a_failed_request(balanced: Balan
     assert len((await balanced.haproxy.runtime.read()).lines) == 23
 
 
+async def test_fewer_lines_are_no_reload_and_go_with_the_next_one(balanced: Balanced) -> None:
+    pods = await balanced.start(2)
+    await balanced.begin(replace(PLAN, slots=(Slot("a", "m-server-a", 100, 16),)))
+
+    async def lines() -> int:
+        return len((await balanced.haproxy.runtime.read()).lines)
+
+    assert await lines() == 16
+    balanced.pilot.accept(PLAN)
+    for _ in range(3):
+        await balanced.turn()
+    assert (balanced.pilot.reloads, await lines()) == (0, 16)
+    # Pods are put in and taken out as before, and the file has what runs.
+    await balanced.turn(pods[:1])
+    assert balanced.pilot.in_use == 1
+    assert balanced.haproxy.config.read_text().count("server s16 ") == 2
+    # So it is for an agent that starts now.
+    fresh = Pilot(balanced.haproxy.runtime, balanced.haproxy.config, balanced.haproxy.listen)
+    fresh.accept(PLAN)
+    await fresh.turn(tuple(map(endpoint, pods)))
+    assert (fresh.reloads, fresh.in_use, await lines()) == (0, 2, 16)
+    # More lines, or anything else, is one.
+    balanced.pilot.accept(replace(PLAN, queue_limit=21))
+    await balanced.turn()
+    assert (balanced.pilot.reloads, await lines()) == (1, 8)
+    balanced.pilot.accept(replace(PLAN, queue_limit=21, slots=(Slot("a", "m-server-a", 100, 17),)))
+    await balanced.turn()
+    assert (balanced.pilot.reloads, await lines()) == (2, 17)
+
+
 async def test_a_connection_that_is_idle_over_a_reload_serves_one_more_request(balanced: Balanced) -> None:
     await balanced.start()
     await balanced.begin()

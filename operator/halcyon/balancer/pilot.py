@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -67,6 +68,7 @@ class Pilot:
         self._clock = clock
         self._wanted: _Wanted | None = None
         self._serving: _Wanted | None = None
+        self._roomier: tuple[_Wanted, str, _Wanted | None] | None = None
         self._refused: tuple[str, float] | None = None
         self._refusal = ""
         self._lines: tuple[Line, ...] | None = None
@@ -140,10 +142,12 @@ class Pilot:
             if reading is None:
                 self._serving = None
                 self._lines = slots.resize(self._lines, _capacities(wanted.plan))
-            elif reading.config != wanted.digest:
-                reading = await self._reload(reading, wanted)
-            else:
+            elif reading.config == wanted.digest:
                 self._serving, self._refusal = wanted, ""
+            elif (roomier := self._as_roomy(wanted, reading)) is not None:
+                self._serving, self._refusal = roomier, ""
+            else:
+                reading = await self._reload(reading, wanted)
             try:
                 await self._place(reading, endpoints, out, wanted)
             except HaproxyError as error:
@@ -161,6 +165,16 @@ class Pilot:
             self._listen = listen
             if self._wanted is not None:
                 self.accept(self._wanted.plan)
+
+    def _as_roomy(self, wanted: _Wanted, reading: Reading) -> _Wanted | None:
+        """What is wanted, with the server lines that HAProxy has beyond it, where that is what it runs.
+
+        Lines that a smaller count leaves over wait for the next reload: one for them would come just when their pods leave.
+        """
+        known = self._roomier
+        if known is None or known[0] is not wanted or known[1] != reading.config:
+            known = self._roomier = (wanted, reading.config, _with_lines(wanted, reading))
+        return known[2]
 
     async def _reload(self, reading: Reading, wanted: _Wanted) -> Reading:
         now = self._clock()
@@ -238,6 +252,16 @@ def _replace(path: Path, text: str) -> None:
     aside = path.with_suffix(".new")
     aside.write_text(text)
     aside.replace(path)
+
+
+def _with_lines(wanted: _Wanted, reading: Reading) -> _Wanted | None:
+    there = Counter(key.slot for key in reading.lines)
+    planned = tuple(replace(slot, capacity=max(slot.capacity, there[slot.name])) for slot in wanted.plan.slots)
+    if planned == wanted.plan.slots:
+        return None
+    plan = replace(wanted.plan, slots=planned)
+    digest = haproxy_config.digest(plan, listen=wanted.listen)
+    return _Wanted(plan, wanted.listen, digest) if digest == reading.config else None
 
 
 def _capacities(plan: BalancerPlan) -> dict[str, int]:

@@ -252,7 +252,7 @@ class Scaler:
     async def _round(self) -> None:
         """Everybody who is due, oldest decision first."""
         began = self.clock()
-        due = [m for m in self._models.values() if m.due <= began or (m.heard and began - m.tried >= SPACING_S)]
+        due = [m for m in self._models.values() if m.due <= began or (m.heard and _may(m, began))]
         for model in sorted(due, key=lambda model: model.decided):
             model.heard = False
             model.tried = self.clock()
@@ -388,6 +388,11 @@ class Scaler:
             spec = self.spec_of(key)
             if spec is not None and spec.scaling is not None:
                 yield key, spec
+
+
+def _may(model: Scaled, now: float) -> bool:
+    """Whether what its agents say may be looked at now. At zero somebody waits for it, and agents say little."""
+    return now - model.tried >= SPACING_S or (model.verdict is not None and model.verdict.current == 0)
 
 
 def _asked(model: Scaled, made: Verdict) -> int | None:

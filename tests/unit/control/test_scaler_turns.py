@@ -165,6 +165,25 @@ def test_a_model_is_decided_for_at_most_once_a_second_however_often_its_agents_s
     live(scenario)
 
 
+def test_at_zero_what_agents_say_is_looked_at_at_once() -> None:
+    async def scenario(world: World) -> None:
+        dictated = world.dictate()
+        dictated.wanted[DIGITS] = 0
+        world.model(replicas=0, minReplicas=0)
+        async with Running(world.scaler):
+            await asyncio.sleep(REST_S)
+            world.speak()
+            await asyncio.sleep(SPACING_S / 2)
+            decided = len(dictated.asked)
+            world.speak()
+            dictated.wanted[DIGITS] = 1
+            await asyncio.sleep(2 * TICK_S)
+            assert len(dictated.asked) > decided
+            assert world.counts() == [1]
+
+    live(scenario)
+
+
 def test_a_model_whose_agents_are_silent_is_decided_for_all_the_same() -> None:
     async def scenario(world: World) -> None:
         dictated = world.dictate()
