@@ -42,7 +42,8 @@ def run(kube: Kube, *, short: bool) -> Found:
     with stage.served(kube, model, replicas=2) as name:
         subject = Subject(kube, name, replicas=2, balancers=2)
         sent, windows, times, broken = asyncio.run(_under_load(subject, events.ALL, rate, count, most_s=480))
-    first, last = waits(sent, times)
+    found = waits(sent, times)
+    first, answer, last = found.first_sent, found.first_answer, found.last_sent
     return Found(
         figures={
             "loss": lost(sent, windows),
@@ -56,6 +57,9 @@ def run(kube: Kube, *, short: bool) -> Found:
             "pods_that_went": len(last),
             "ready_to_first_request_s_p50": quantile(first.values(), 0.5),
             "ready_to_first_request_s": by_event(first, times.ready_s, windows),
+            "ready_to_first_answer_s_p50": quantile(answer.values(), 0.5),
+            "ready_to_first_answer_s_p99": quantile(answer.values(), 0.99),
+            "ready_to_first_answer_s": by_event(answer, times.ready_s, windows),
             "terminating_to_last_request_s_p50": quantile(last.values(), 0.5),
             "terminating_to_last_request_s": by_event(last, times.leaving_s, windows),
             "terminating_to_gone_s_p50": quantile(ends_s(times), 0.5),
@@ -128,23 +132,31 @@ def lost(sent: Sent, windows: Sequence[Window]) -> dict[str, object]:
     }
 
 
-def waits(sent: Sent, times: PodTimes) -> tuple[dict[str, float], dict[str, float]]:
-    """(ready to first answer, told to go to last request sent) of each pod that came, and went, under the load, in seconds.
+@dataclass(frozen=True)
+class Waits:
+    """Of each pod that came, or went, under the load, in seconds; nothing is less than 0. A pod that never answered is not among them."""
 
-    Nothing is less than 0: a request that was sent before may be answered by a pod that came after. A pod that never answered is
-    not among them.
+    first_sent: dict[str, float]
+    """From ready until the first request that it answered was sent."""
+    first_answer: dict[str, float]
+    """From ready until its first answer: what that request took comes on top, which a server's first is slow at."""
+    last_sent: dict[str, float]
+    """From being told to go until the last request that it answered was sent."""
+
+
+def waits(sent: Sent, times: PodTimes) -> Waits:
+    """How soon pods got their first request, and how long they got new ones.
+
+    A request that was sent before a pod was ready may be answered by it: that is 0.
     """
-    first = {
-        pod: round(max(sent.first_answer_s[pod] - at, 0.0), 3)
-        for pod, at in times.ready_s.items()
-        if at > sent.began_s and pod in sent.first_answer_s
-    }
-    last = {
-        pod: round(max(sent.last_sent_s[pod] - at, 0.0), 3)
-        for pod, at in times.leaving_s.items()
-        if pod in sent.last_sent_s
-    }
-    return first, last
+    came = {pod: at for pod, at in times.ready_s.items() if at > sent.began_s}
+    return Waits(
+        _since(came, sent.first_sent_s), _since(came, sent.first_answer_s), _since(times.leaving_s, sent.last_sent_s)
+    )
+
+
+def _since(at_s: Mapping[str, float], then_s: Mapping[str, float]) -> dict[str, float]:
+    return {pod: round(max(then_s[pod] - at, 0.0), 3) for pod, at in at_s.items() if pod in then_s}
 
 
 def by_event(

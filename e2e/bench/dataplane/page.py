@@ -81,7 +81,7 @@ TARGETS = (
     ),
     Target(
         "ready_to_first_request_s",
-        "pod ready to first answer of it, p99, s",
+        "pod ready to first new request on it, p99, s",
         "<= 0.3",
         _plain("ready_to_first_request_s"),
         lambda v: v <= 0.3,

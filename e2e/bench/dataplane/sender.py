@@ -76,6 +76,8 @@ class Sent:
     failures: list[Failure] = field(default_factory=list)
     first_answer_s: dict[str, float] = field(default_factory=dict)
     """By who answered: when the first answer came."""
+    first_sent_s: dict[str, float] = field(default_factory=dict)
+    """By who answered: when the first request that it answered was sent."""
     last_sent_s: dict[str, float] = field(default_factory=dict)
     """By who answered: when the last request that it answered was sent."""
     by_second: dict[int, int] = field(default_factory=dict)
@@ -283,6 +285,7 @@ class _Work:
             sent.longest_s = max(sent.longest_s, now - at_s)
             if who is not None:
                 sent.first_answer_s.setdefault(who, now)
+                sent.first_sent_s[who] = min(sent.first_sent_s.get(who, at_s), at_s)
                 sent.last_sent_s[who] = max(sent.last_sent_s.get(who, 0.0), at_s)
         second = int(time.monotonic() - sent.began_s)
         sent.by_second[second] = sent.by_second.get(second, 0) + 1

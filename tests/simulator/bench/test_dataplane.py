@@ -153,9 +153,12 @@ def test_waits_are_of_pods_that_came_and_went_under_the_load_and_never_below_zer
     )
     what = sent()
     what.first_answer_s = {"old": 100.1, "new": 110.25, "early": 111.9}
+    what.first_sent_s = {"old": 100.0, "new": 110.125, "early": 111.8}
     what.last_sent_s = {"old": 115.1, "new": 117.0}
-    first, last = loss.waits(what, times)
+    found = loss.waits(what, times)
+    first, last = found.first_answer, found.last_sent
     assert (first, last) == ({"new": 0.25, "early": 0.0}, {"old": 0.1, "new": 0.0})
+    assert found.first_sent == {"new": 0.125, "early": 0.0}
     windows = [Window("a scale", 100.0, 111.5), Window("a rollout", 111.5, 117.0)]
     assert loss.by_event(first, times.ready_s, windows) == {"a scale": [0.25], "a rollout": [0.0]}
     assert loss.by_event(last, times.leaving_s, windows) == {"a rollout": [0.1], "after the load": [0.0]}
