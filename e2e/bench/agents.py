@@ -73,7 +73,7 @@ class Agents:
                 return (name, *await asyncio.to_thread(self._credentials, name))
 
         for name, collector, token in await asyncio.gather(*map(one, found)):
-            self._models[name] = StandIn(self._counts.namespace, name)
+            self._models[name] = StandIn(self._counts.namespace_of(name), name)
             uplink = Uplink(collector, token, resolve=_here)
             self._uplinks.append(uplink)
             self._tasks += [asyncio.create_task(uplink.run()), asyncio.create_task(self._speak(name, uplink))]
@@ -111,7 +111,7 @@ class Agents:
 
     def _credentials(self, name: str) -> tuple[Collector, Path]:
         """Where the model's agents are to send to, as their plan says, and the file with their token."""
-        api, namespace = self._plane.cluster.api, self._counts.namespace
+        api, namespace = self._plane.cluster.api, self._counts.namespace_of(name)
         beside = names.balancer(name)
         plan = api.call("GET", kinds.CONFIG_MAP.path(namespace, beside))
         wish = {"spec": {"audiences": [AUDIENCE], "expirationSeconds": _TOKEN_S}}

@@ -1,4 +1,4 @@
-"""Watches the models of one namespace and their pods: when each count was written, and how many pods there were.
+"""Watches models and their pods: when each count was written, and how many pods there were.
 
 Times are of this process's monotonic clock, at the arrival of the watch's event. Nothing is polled.
 """
@@ -27,9 +27,9 @@ Change = tuple[float, int]
 class Counts:
     """The watches, open while this context is."""
 
-    def __init__(self, kubeconfig: str, namespace: str) -> None:
-        """Nothing is asked for before the context is entered."""
-        self.namespace = namespace
+    def __init__(self, kubeconfig: str, namespace_of: Callable[[str], str]) -> None:
+        """Nothing is asked for before the context is entered. `namespace_of` tells a model's namespace; names are unique."""
+        self.namespace_of = namespace_of
         self.replicas: dict[str, list[Change]] = defaultdict(list)
         """Each model's spec.replicas: the first seen, then each change."""
         self.servers: dict[str, list[Change]] = defaultdict(list)
@@ -42,14 +42,11 @@ class Counts:
     async def __aenter__(self) -> Self:
         self.client: KubeClient = await connect(self._kubeconfig)
         self._stack.push_async_callback(self.client.close)
-        self.models = Informer(
-            self.client, kinds.MODEL_DEPLOYMENT, namespaces=(self.namespace,), listeners=[self._model_changed]
-        )
+        self.models = Informer(self.client, kinds.MODEL_DEPLOYMENT, listeners=[self._model_changed])
         self.pods = Informer(
             self.client,
             kinds.POD,
             selector=f"{names.MANAGER_LABEL}={names.MANAGER}",
-            namespaces=(self.namespace,),
             project=pod_facts.project,
             index=_owner,
             listeners=[self._pod_changed],
@@ -72,18 +69,18 @@ class Counts:
 
     def ready_servers(self, name: str) -> list[str]:
         """Names of a model's server pods that are ready."""
-        found = self.pods.find(self.namespace, f"server/{name}")
+        found = self.pods.find(self.namespace_of(name), f"server/{name}")
         return [pod["metadata"]["name"] for pod in found if pod_facts.is_ready(pod)]
 
     def balancer(self, name: str) -> str | None:
         """Name of one of a model's balancer pods that are ready."""
-        found = self.pods.find(self.namespace, f"balancer/{name}")
+        found = self.pods.find(self.namespace_of(name), f"balancer/{name}")
         return next((pod["metadata"]["name"] for pod in found if pod_facts.is_ready(pod)), None)
 
     def start_times_s(self, name: str) -> list[float]:
         """From creation to readiness, of the server pods that are ready now."""
         times = []
-        for pod in self.pods.find(self.namespace, f"server/{name}"):
+        for pod in self.pods.find(self.namespace_of(name), f"server/{name}"):
             created, ready = pod_facts.created_at(pod), pod_facts.ready_since(pod)
             if created is not None and ready is not None:
                 times.append(ready - created)
@@ -91,13 +88,13 @@ class Counts:
 
     def actuator(self, name: str) -> str | None:
         """What writes the count, as the status says."""
-        model = self.models.get(Key(self.namespace, name)) or {}
+        model = self.models.get(Key(self.namespace_of(name), name)) or {}
         found = ((model.get("status") or {}).get("scaling") or {}).get("actuator")
         return None if found is None else str(found)
 
     def is_served(self, name: str) -> bool:
         """Whether the model's condition Ready is True."""
-        model = self.models.get(Key(self.namespace, name)) or {}
+        model = self.models.get(Key(self.namespace_of(name), name)) or {}
         conditions = (model.get("status") or {}).get("conditions") or ()
         return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
@@ -145,7 +142,7 @@ class Counts:
             await self.until(served, what=f"{len(wanted)} models are served", limit_s=limit_s)
         except BenchError as error:
             name = min(missing)
-            model = self.models.get(Key(self.namespace, name)) or {}
+            model = self.models.get(Key(self.namespace_of(name), name)) or {}
             conditions = (model.get("status") or {}).get("conditions") or ()
             said = "; ".join(f"{c['type']}={c['status']} {c['reason']}: {c['message']}" for c in conditions)
             raise BenchError(f"{error}; {len(missing)} are not, {name} among them: {said or 'no status'}") from None

@@ -227,7 +227,7 @@ class Model:
 
 async def _measure(kube: Kube, cases: Sequence[Case], seconds: float, seed: int, models: list[Model]) -> None:
     """Fills `models`, which have their rounds also where a later one breaks."""
-    async with Counts(str(kube.kubeconfig), kube.namespace) as counts:
+    async with Counts(str(kube.kubeconfig), lambda _: kube.namespace) as counts:
         models += [Model(kube, counts, case) for case in cases]
         await asyncio.to_thread(kube.apply, *(model.document() for model in models))
         await counts.until_served([model.name for model in models], limit_s=180)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from e2e.bench.agents import Agents
 from e2e.bench.cost import cpu_s, histogram_quantile, rss_mib
 from e2e.bench.counts import Change, Counts
-from e2e.bench.plane import NAMESPACE, STAND_INS, Plane, model, plane
+from e2e.bench.plane import STAND_INS, Plane, model, namespace_of, plane
 from e2e.bench.rows import Row, quantile
 from e2e.cluster.progress import say
 from halcyon.control import kinds
@@ -59,7 +59,7 @@ def run(sizes: tuple[int, ...] = SIZES) -> list[Row]:
 async def _run(there: Plane, sizes: tuple[int, ...]) -> list[Row]:
     rows: list[Row] = []
     draw = random.Random(len(sizes))
-    async with Counts(there.kubeconfig, NAMESPACE) as counts, Agents(there, counts) as agents:
+    async with Counts(there.kubeconfig, namespace_of) as counts, Agents(there, counts) as agents:
         known: list[str] = []
         for size in sizes:
             names = [f"m{number:04}" for number in range(len(known), size)]
@@ -84,7 +84,7 @@ async def _create(counts: Counts, names: list[str]) -> None:
     async def one(name: str) -> None:
         async with limit:
             document = model(name, most=MOST_REPLICAS, targets={"latency": "500ms"})
-            await counts.client.create(kinds.MODEL_DEPLOYMENT, document, namespace=counts.namespace)
+            await counts.client.create(kinds.MODEL_DEPLOYMENT, document, namespace=namespace_of(name))
 
     await asyncio.gather(*map(one, names))
 

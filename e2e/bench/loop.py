@@ -115,7 +115,7 @@ async def _run(models: int, for_s: float) -> Row:
         caches=caches,
         sensing=Sensing(caches, hub, time.monotonic, time.time),
         spec_of=lambda _: spec,
-        enqueue=lambda _: None,
+        enqueue=lambda *_: None,
         leads=lambda: True,
         led=lambda: True,
         clock=time.monotonic,

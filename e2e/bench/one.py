@@ -33,7 +33,7 @@ async def _run(kube: Kube, steps: int) -> Row:
     times: list[float] = []
     missed = 0
     actuator = None
-    async with Counts(str(kube.kubeconfig), kube.namespace) as counts:
+    async with Counts(str(kube.kubeconfig), lambda _: kube.namespace) as counts:
         for number in range(steps):
             name = f"one-{number}"
             # Off the full second, and another part of the HPA's period each time.

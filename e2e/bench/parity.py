@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from e2e.bench.agents import Agents
 from e2e.bench.counts import Change, Counts
-from e2e.bench.plane import NAMESPACE, STAND_INS, Plane, model, plane
+from e2e.bench.plane import STAND_INS, Plane, model, namespace_of, plane
 from e2e.bench.rows import Row
 from e2e.bench.stand_in import Law
 from e2e.cluster.progress import say
@@ -66,11 +66,11 @@ def _within(changes: Sequence[Change], at: float, window_s: float) -> set[int]:
 
 
 async def _run(there: Plane, most: int) -> Row:
-    async with Counts(there.kubeconfig, NAMESPACE) as counts, Agents(there, counts, spread_s=0.0) as agents:
+    async with Counts(there.kubeconfig, namespace_of) as counts, Agents(there, counts, spread_s=0.0) as agents:
         names = [f"by-{actuator.lower()}" for actuator in _ACTUATORS]
         for name, actuator in zip(names, _ACTUATORS, strict=True):
             document = model(name, most=most, actuator=actuator)
-            await counts.client.create(kinds.MODEL_DEPLOYMENT, document, namespace=counts.namespace)
+            await counts.client.create(kinds.MODEL_DEPLOYMENT, document, namespace=namespace_of(name))
         await counts.until_served(names, limit_s=60)
         await agents.begin(names)
         _set(agents, names, 1)

@@ -4,6 +4,7 @@ Real: etcd, API server, controller-manager with its HPA controller, scheduler, T
 pods, which KWOK's stages make Ready at once (`STAND_INS`). The operator's process is the integration tests' own.
 """
 
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +21,8 @@ from tests.integration.operator_process import Operator, install
 LOGS = FILE.parent
 """The operator's log of the last run stays there."""
 NAME = "bench"
-NAMESPACE = "bench"
+SPACES = 20
+"""Namespaces that the models are spread over, as teams have them: what controllers look for, they look for in one namespace."""
 STAND_INS = (
     "pods are KWOK's: they run nothing and are Ready at once",
     "the agents' records are made up by a load generator, which sends them with the agents' own client over TLS",
@@ -71,7 +73,6 @@ def plane(*, hpa_sync_s: int, pods: int) -> Iterator[Plane]:
     cluster = clusters.up(NAME, Options(control_plane_only=True, hpa_sync=f"{hpa_sync_s}s"))
     for number in range(1, -(-pods // _PODS_PER_NODE) + 1):
         _node(cluster, f"bench-{number}")
-    cluster.api.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     operator = Operator(install(cluster), "bench-operator", cluster.kubeconfig, LOGS)
     _register(cluster, operator)
     operator.start()
@@ -94,7 +95,7 @@ def model(name: str, *, most: int, **scaling: Any) -> dict[str, Any]:
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
-        "metadata": {"name": name, "namespace": NAMESPACE},
+        "metadata": {"name": name, "namespace": namespace_of(name)},
         "spec": {
             "model": {
                 "source": {
@@ -109,11 +110,23 @@ def model(name: str, *, most: int, **scaling: Any) -> dict[str, Any]:
     }
 
 
+def namespace_of(name: str) -> str:
+    """Of a model of this name."""
+    return _namespace(zlib.crc32(name.encode()) % SPACES)
+
+
+def _namespace(number: int) -> str:
+    return f"bench-{number:02}"
+
+
 def _files(cluster: Cluster) -> None:
-    cluster.api.create(
-        f"/api/v1/namespaces/{NAMESPACE}/configmaps",
-        {"metadata": {"name": _MODEL_FILES}, "data": {"config.pbtxt": "max_batch_size: 8"}},
-    )
+    """The namespaces, and in each the model's files."""
+    for namespace in map(_namespace, range(SPACES)):
+        cluster.api.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
+        cluster.api.create(
+            f"/api/v1/namespaces/{namespace}/configmaps",
+            {"metadata": {"name": _MODEL_FILES}, "data": {"config.pbtxt": "max_batch_size: 8"}},
+        )
 
 
 def _node(cluster: Cluster, name: str) -> None:

@@ -73,7 +73,7 @@ async def _wakes(kube: Kube, balancers: int, rounds: int) -> list[Wake]:
     }
     await asyncio.to_thread(kube.apply, document)
     try:
-        async with Counts(str(kube.kubeconfig), kube.namespace) as counts:
+        async with Counts(str(kube.kubeconfig), lambda _: kube.namespace) as counts:
             await counts.until_served([name], limit_s=120)
             found = []
             for _ in range(rounds):

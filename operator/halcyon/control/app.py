@@ -228,6 +228,7 @@ def build(chosen: Settings, client: KubeClient, tracer: Tracer = OFF) -> Operato
         collector=Collector(hub, reviews.agent, monotonic=clock, registry=registry),
         metrics=MetricsApi(scaler, gate, monotonic=clock, ready=lambda: caches.synced, registry=registry),
         workers=Workers(queue, reconciler, registry),
+        events=recorder,
         elector=elector,
         duty=duty,
         memories=memories,

@@ -10,7 +10,7 @@ from typing import Any
 
 from halcyon.control import kinds, pods, quotas
 from halcyon.control.canary import CanaryVerdict
-from halcyon.control.client import Kube, Object
+from halcyon.control.client import FIELD_MANAGER, Kube, Object
 from halcyon.control.image_volumes import ImageVolumes
 from halcyon.control.informer import Informer, OnChange, drop_managed_fields
 from halcyon.control.kinds import CHILDREN, Key, Kind
@@ -127,6 +127,14 @@ class Caches:
         """Whether every cache has been filled."""
         return all(i.synced.is_set() for i in self.informers)
 
+    def size(self) -> int:
+        """Objects in all of them."""
+        return sum(map(len, self.informers))
+
+    def changes(self) -> int:
+        """How many objects came, changed or went so far."""
+        return sum(i.changes for i in self.informers)
+
     async def run(self) -> None:
         """Keep the caches filled until cancelled."""
         async with asyncio.TaskGroup() as group:
@@ -148,6 +156,13 @@ class Caches:
         status = (self.resources.get(key) or {}).get("status") or {}
         told = (status.get("scaling") or {}).get("desired")
         return told if isinstance(told, int) else None
+
+    def count_ahead(self, key: Key) -> int:
+        """The count, where the operator has written it and its status doesn't tell of it yet; 0 where there is none."""
+        resource, count = self.resources.get(key) or {}, self.replicas(key)
+        told = ((resource.get("status") or {}).get("scaling") or {}).get("current")
+        ours = (resource.get("metadata") or {}).get("replicasWriter") == FIELD_MANAGER
+        return count if ours and told != count else 0
 
     def wrote(self, owner: Key, kind: Kind, obj: Object) -> None:
         """A write of ours: no decision for `owner` before the cache has seen it."""

@@ -11,7 +11,7 @@ import contextlib
 import json
 import re
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Protocol
 from urllib.parse import urlencode
@@ -36,7 +36,9 @@ SILENCE_S = 100.0
 """A watch brings a bookmark about once a minute, a little later at times; without one for longer it is taken for dead."""
 CHUNK = 500
 MOST_AT_ONCE = 32
-"""Requests under way, but for watches and Leases: a connection costs 0.3 MiB, and twenty new models would open 170."""
+"""Requests under way, but for watches, Leases and counts: a connection costs 0.3 MiB, and twenty new models would open 170."""
+MOST_COUNTS_AT_ONCE = 16
+"""Writes of /scale under way. They have turns of their own: what follows from one count must not wait in front of the next."""
 
 LEASE_LATE_S = 0.5
 """A Lease that isn't answered after this long has no more applies put in front of it: they are what an API server works on
@@ -67,6 +69,12 @@ class Kube(Protocol):
         self, kind: Kind, namespace: str, name: str, body: Mapping[str, Any], *, subresource: str = ""
     ) -> Object:
         """JSON merge patch; with metadata.resourceVersion in it only where the object is still that one."""
+
+    async def scale(self, kind: Kind, obj: Object, *, before: int, after: int) -> Object:
+        """Write spec.replicas through /scale, where it is still `obj` and its count still `before`; the Scale as it is then.
+
+        Whatever else has changed meanwhile is no reason to refuse. Raises `Conflicted` where the count or the object is another.
+        """
 
     async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str | None = None) -> None:
         """Delete, of this uid only where one is given; no error where there is none."""
@@ -104,6 +112,7 @@ class KubeClient(Kube):
         self._api = api
         self._host = str(api.configuration.host).rstrip("/")
         self._turns = asyncio.Semaphore(MOST_AT_ONCE)
+        self._count_turns = asyncio.Semaphore(MOST_COUNTS_AT_ONCE)
         self._calm = asyncio.Event()
         self._calm.set()
         self.rights = Rights(time.monotonic)
@@ -174,6 +183,28 @@ class KubeClient(Kube):
         )
 
     @override
+    async def scale(self, kind: Kind, obj: Object, *, before: int, after: int) -> Object:
+        meta = obj["metadata"]
+        self.writes += 1
+        try:
+            return await self._json(
+                "PATCH",
+                kind.path(meta["namespace"], meta["name"], "scale"),
+                query={"fieldManager": FIELD_MANAGER},
+                body=[
+                    {"op": "test", "path": "/metadata/uid", "value": meta["uid"]},
+                    # A Scale doesn't show a count of 0, and null is what isn't there.
+                    {"op": "test", "path": "/spec/replicas", "value": before or None},
+                    {"op": "add", "path": "/spec/replicas", "value": after},
+                ],
+                content="application/json-patch+json",
+            )
+        except errors.Refused as error:
+            if error.status != 422:
+                raise
+            raise errors.Conflicted(409, f"{error}: its count is not {before} any more") from error
+
+    @override
     async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str | None = None) -> None:
         body: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
         if uid is not None:
@@ -235,14 +266,14 @@ class KubeClient(Kube):
         path: str,
         *,
         query: Mapping[str, str] | None = None,
-        body: Object | bytes | None = None,
+        body: Object | Sequence[Object] | bytes | None = None,
         content: str = _PLAIN,
         accept: str = _PLAIN,
     ) -> Object:
         # No work may make the lease wait.
-        async with self._lease_first() if "/leases" in path else self._turns:
-            if content is _APPLY:
-                await self._calm.wait()
+        if content is _APPLY:
+            await self._calm.wait()  # without a turn: who waits must not keep others from theirs
+        async with self._turn(path):
             if method != "GET" and "/leases" not in path:
                 self.fence()
             response = await self._send(method, path, query=query, body=body, content=content, accept=accept)
@@ -250,6 +281,11 @@ class KubeClient(Kube):
                 return dict(orjson.loads(await response.read()))
             except (aiohttp.ClientError, TimeoutError, orjson.JSONDecodeError) as error:
                 raise errors.Unreachable(f"{method} {path}: {error!r}") from error
+
+    def _turn(self, path: str) -> contextlib.AbstractAsyncContextManager[None]:
+        if "/leases" in path:
+            return self._lease_first()
+        return self._count_turns if path.endswith("/scale") else self._turns
 
     @contextlib.asynccontextmanager
     async def _lease_first(self) -> AsyncGenerator[None, None]:
@@ -266,7 +302,7 @@ class KubeClient(Kube):
         path: str,
         *,
         query: Mapping[str, str] | None = None,
-        body: Object | bytes | None = None,
+        body: Object | Sequence[Object] | bytes | None = None,
         content: str = _PLAIN,
         accept: str = _PLAIN,
         timeout: aiohttp.ClientTimeout | None = None,  # noqa: ASYNC109  # aiohttp's own
@@ -289,7 +325,7 @@ class KubeClient(Kube):
         path: str,
         *,
         query: Mapping[str, str] | None,
-        body: Object | bytes | None,
+        body: Object | Sequence[Object] | bytes | None,
         headers: dict[str, str],
         timeout: aiohttp.ClientTimeout | None,  # noqa: ASYNC109  # aiohttp's own
     ) -> aiohttp.ClientResponse:

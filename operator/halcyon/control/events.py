@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,6 +23,9 @@ log = logging.getLogger(__name__)
 QUIET_S = 600.0
 MESSAGE_LIMIT = 1024
 REMEMBERED = 10_000
+PENDING = 1000
+"""Events that wait to be written, 1.5 KiB each: twenty for each of fifty models."""
+WRITERS = 4
 
 
 @dataclass(frozen=True)
@@ -100,7 +106,7 @@ def _decisions(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Happ
 
 
 class Recorder:
-    """Writes events."""
+    """Writes events, beside the work that they tell of: where the API server is slow, a count must not wait for them."""
 
     def __init__(self, client: Kube, *, instance: str, clock: Callable[[], float]) -> None:
         """`instance` is this replica's name; `clock` is monotonic, in seconds."""
@@ -108,9 +114,12 @@ class Recorder:
         self._instance = instance
         self._clock = clock
         self._told: dict[tuple[Key, str, str], float] = {}
+        self._pending: deque[Object] = deque()
+        """The oldest first."""
+        self._news = asyncio.Event()
 
-    async def tell(self, resource: Object, happening: Happening) -> None:
-        """Write the event, unless the same was written lately. A failure is logged: no work waits for an event."""
+    def tell(self, resource: Object, happening: Happening) -> None:
+        """Have the event written soon, unless the same was told lately."""
         meta = resource["metadata"]
         key = Key(meta["namespace"], meta["name"])
         this = (key, happening.reason, happening.message)
@@ -140,7 +149,36 @@ class Recorder:
                 "uid": meta["uid"],
             },
         }
+        if len(self._pending) >= PENDING:
+            lost = self._pending.popleft()
+            log.warning("too many events to write", extra={"key": str(key), "lost": lost["reason"], "limit": PENDING})
+        self._pending.append(event)
+        self._news.set()
+
+    async def run(self) -> None:
+        """Write what is told, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for n in range(WRITERS):
+                group.create_task(self._write(), name=f"events-{n}")
+
+    async def flush(self, within_s: float) -> None:
+        """Write what is left, as far as that is done in time."""
+        with contextlib.suppress(TimeoutError, errors.LeaseLost):
+            async with asyncio.timeout(within_s):
+                while self._pending:
+                    await self._one(self._pending.popleft())
+
+    async def _write(self) -> None:
+        while True:
+            while self._pending:
+                await self._one(self._pending.popleft())
+            self._news.clear()
+            await self._news.wait()
+
+    async def _one(self, event: Object) -> None:
         try:
-            await self._client.create(EVENT, event, namespace=key.namespace)
+            await self._client.create(EVENT, event, namespace=event["metadata"]["namespace"])
         except (errors.ApiError, errors.Unreachable) as error:
-            log.warning("cannot write an event", extra={"key": str(key), "error": str(error)})
+            about = event["regarding"]
+            key = f"{about['namespace']}/{about['name']}"
+            log.warning("cannot write an event", extra={"key": key, "error": str(error)})

@@ -75,6 +75,10 @@ class Informer:
         """How often an object came, changed or went: who has asked since the last change has the same answers still."""
         self.synced = asyncio.Event()
 
+    def __len__(self) -> int:
+        """Objects that it holds."""
+        return len(self._objects)
+
     def get(self, key: Key) -> Object | None:
         """The object, or None where the cache has none. Not to be changed by the caller."""
         return self._objects.get(key)

@@ -25,6 +25,8 @@ from halcyon.control.caches import Caches
 from halcyon.control.client import KubeClient
 from halcyon.control.costs import Costs
 from halcyon.control.dashboard import Board
+from halcyon.control.events import Recorder
+from halcyon.control.heap import Heap
 from halcyon.control.identity import CHECK_EVERY_S, Identity
 from halcyon.control.kinds import Key
 from halcyon.control.lease import Elector
@@ -49,6 +51,8 @@ HEAR_WITHIN_S = 15.0
 """A new replica is ready after this long, whoever was not heard."""
 FLUSH_WITHIN_S = 0.6
 """Of the 2 s that a hand-over may take. What isn't written then is as it was ten minutes ago at most."""
+EVENTS_WITHIN_S = 0.3
+"""The same for events."""
 STUCK_S = 120.0
 """Work is waiting, and no reconcile has begun or ended for this long: the process is taken for stuck."""
 
@@ -75,6 +79,7 @@ class Operator:
     collector: Collector
     metrics: MetricsApi
     workers: Workers
+    events: Recorder
     elector: Elector
     duty: Duty
     memories: Memories
@@ -105,6 +110,7 @@ class Operator:
                 group.create_task(self._scrape(), name="scraping"),
                 group.create_task(self._show(), name="dashboard"),
                 group.create_task(self._count(), name="costs"),
+                group.create_task(Heap(self.caches.size, self.caches.changes).run(), name="heap"),
             ]
             election = group.create_task(self.elector.run(released), name="election")
             leader = group.create_task(self._lead(), name="leader")
@@ -118,6 +124,7 @@ class Operator:
             with contextlib.suppress(asyncio.CancelledError):
                 await leader
             if self.elector.leading.is_set():
+                await self.events.flush(EVENTS_WITHIN_S)
                 await self.memories.flush(within_s=FLUSH_WITHIN_S)
             released.set()
             await election
@@ -149,6 +156,7 @@ class Operator:
                 group.create_task(self._every(CHECK_EVERY_S, self._look), name="look")
                 group.create_task(self._resync(), name="resync")
                 group.create_task(self.memories.run(lambda: set(self.caches.resources.keys())), name="memories")
+                group.create_task(self.events.run(), name="events")
         finally:
             self.duty.on = False
 

@@ -1,7 +1,8 @@
 """The work queue: which key is next.
 
-A key is in it at most once, is worked on by one worker at a time, and comes again where it was added meanwhile. A user's
-change goes before a resync; a key that failed waits, longer each time.
+A key is in it at most once, is worked on by one worker at a time, and comes again where it was added meanwhile. A count that is
+to be raised goes before all that follows from the counts raised before it, a change before a resync; a key that failed waits,
+longer each time.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from halcyon.control.kinds import Key
 class Priority(IntEnum):
     """Smaller goes first."""
 
-    CHANGE = 0
-    RESYNC = 1
+    COUNT = 0
+    """A model's count has changed: its status is waited for (`scale_writer`)."""
+    CHANGE = 1
+    RESYNC = 2
 
 
 BACKOFF_FIRST_S = 0.2
@@ -42,7 +45,7 @@ class WorkQueue:
         self._queued: dict[Key, tuple[Priority, int]] = {}
         self._later: list[tuple[float, int, Key, Priority]] = []
         self._due: dict[Key, tuple[float, Priority]] = {}
-        self._working: set[Key] = set()
+        self._working: dict[Key, Priority] = {}
         self._again: dict[Key, Priority] = {}
         self._failures: dict[Key, int] = {}
         self._resting: dict[Key, float] = {}
@@ -92,6 +95,10 @@ class WorkQueue:
         heapq.heappush(self._later, (when, next(self._order), key, priority))
         self._wake.set()
 
+    def postpone(self, key: Key, delay_s: float) -> None:
+        """The key could not be worked on yet: it comes after a while, as urgent as it was."""
+        self.add_after(key, delay_s, self._working.get(key, Priority.RESYNC))
+
     def fail(self, key: Key, at_least_s: float = 0.0) -> float:
         """The key failed: it comes again after its backoff, which is returned in seconds."""
         count = self._failures[key] = self._failures.get(key, 0) + 1
@@ -108,7 +115,7 @@ class WorkQueue:
 
     def done(self, key: Key) -> None:
         """The worker has let go of the key."""
-        self._working.discard(key)
+        self._working.pop(key, None)
         if (priority := self._again.pop(key, None)) is not None:
             self.add(key, priority)
 
@@ -119,7 +126,7 @@ class WorkQueue:
             priority, order, key = heapq.heappop(self._ready)
             if self._queued.get(key) == (priority, order):
                 del self._queued[key]
-                self._working.add(key)
+                self._working[key] = priority
                 return key
         return None
 

@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 STATUS_EVERY_S = 10.0
 """Changes of values alone are written no more often than this."""
+COUNTS_EVERY_S = 1.0
+"""The same for how many pods there are, which come and go one by one, and for the generation, which a count of ours moves too."""
 REFUSED_AGAIN_S = 30.0
 REPLACE_EVERY_S = 30.0
 STRANGERS_AGAIN_S = 10.0
@@ -38,6 +40,8 @@ class Outcome:
 
     again_s: float | None = None
     """When to look again, unless something changes before; None: not."""
+    postponed: bool = False
+    """Nothing was done: it is as urgent as it was."""
 
 
 @dataclass
@@ -81,7 +85,7 @@ class Reconciler:
             ApiError, Unreachable: where a request failed that may succeed later; whatever was written stays.
         """
         if self.caches.is_behind(key):
-            return Outcome(BEHIND_AGAIN_S)
+            return Outcome(BEHIND_AGAIN_S, postponed=True)
         with self.tracer.span("reconcile", k8s__namespace__name=key.namespace, halcyon__model=key.name) as span:
             outcome = await self._reconcile(key)
             span.note(halcyon__again_s=-1.0 if outcome.again_s is None else outcome.again_s)
@@ -186,7 +190,7 @@ class Reconciler:
             return
         self._replaced_at[view.key] = self.clock()
         message = f"pod {name} answered with backend errors only; it was taken out and is being replaced"
-        await self.recorder.tell(view.resource, Happening("Warning", "BackendDied", message))
+        self.recorder.tell(view.resource, Happening("Warning", "BackendDied", message))
 
     async def _one(self, view: View, obj: Object) -> None:
         kind = kind_of(obj)
@@ -216,8 +220,8 @@ class Reconciler:
         if _settled(view.status) == _settled(wanted):
             return None
         since = self.clock() - self._status_at.get(view.key, -STATUS_EVERY_S)
-        if _weighty(view.status) == _weighty(wanted) and since < STATUS_EVERY_S:
-            return STATUS_EVERY_S - since
+        if since < (rest_s := _rest_s(view.status, wanted)):
+            return rest_s - since
         body = {
             "apiVersion": kinds.MODEL_DEPLOYMENT.api_version,
             "kind": kinds.MODEL_DEPLOYMENT.kind,
@@ -232,7 +236,7 @@ class Reconciler:
         self._status_at[view.key] = self.clock()
         self.caches.wrote(view.key, kinds.MODEL_DEPLOYMENT, after)
         for happening in happenings(view.status, wanted):
-            await self.recorder.tell(view.resource, happening)
+            self.recorder.tell(view.resource, happening)
         return None
 
 
@@ -258,16 +262,27 @@ def _settled(written: Any) -> Any:  # any JSON value
     return written
 
 
-_PARTS = {"conditions", "summary", "scaling", "model", "rollout", "replicas", "coldStart", "cost"}
+_PARTS = {"observedGeneration", "conditions", "summary", "scaling", "model", "rollout", "replicas", "coldStart", "cost"}
 """Of the status: those that have values in them which can wait."""
 _COUNTS = {"total", "ready", "updated", "unschedulable"}
 
 
+def _rest_s(before: Any, after: Any) -> float:  # any JSON values
+    """How long after the last write the next one is: not at all, where more differs than values and counts."""
+    if _weighty(before) != _weighty(after):
+        return 0.0
+    return COUNTS_EVERY_S if _counts(before) != _counts(after) else STATUS_EVERY_S
+
+
+def _counts(written: Any) -> Any:  # any JSON value
+    counts = {k: v for k, v in (written.get("replicas") or {}).items() if k in _COUNTS}
+    return counts | {"generation": written.get("observedGeneration")}
+
+
 def _weighty(written: Any) -> Any:  # any JSON value
-    """What is written at once: everything but values and sentences about them."""
+    """What is written at once: everything but values, sentences about them, and counts of pods."""
     return {
         **{k: v for k, v in written.items() if k not in _PARTS},
-        "replicas": {k: v for k, v in (written.get("replicas") or {}).items() if k in _COUNTS},
         "conditions": [(c["type"], c["status"], c["reason"]) for c in written.get("conditions") or ()],
         "scaling": {k: (written.get("scaling") or {}).get(k) for k in ("actuator", "desired")},
         "model": (written.get("model") or {}).get("versions"),

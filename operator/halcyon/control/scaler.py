@@ -26,6 +26,7 @@ from halcyon.control.deciding import Deciding
 from halcyon.control.decision_times import DecisionTimes
 from halcyon.control.kinds import Key
 from halcyon.control.plan import Actuator, Plan
+from halcyon.control.queue import Priority
 from halcyon.control.rivals import Rivals
 from halcyon.control.scale_writer import ScaleWriter
 from halcyon.control.scaled import Scaled, Shown
@@ -62,7 +63,7 @@ class Scaler:
     sensing: Sensing
     spec_of: Callable[[Key], Spec | None]
     """The spec in force."""
-    enqueue: Callable[[Key], None]
+    enqueue: Callable[[Key, Priority], None]
     leads: Callable[[], bool]
     """Whether this replica leads."""
     led: Callable[[], bool]
@@ -118,7 +119,8 @@ class Scaler:
         """What the metrics API serves for the policy Planner: the count to have now.
 
         The standby's own decisions may differ by one from the leader's, and an HPA that asks now the one, now the other would
-        turn the count around: it answers with what the leader has written into the status, while there is a leader.
+        turn the count around: while there is a leader, it answers with what that has written into the status, or with the
+        count that it has raised since.
         """
         key = Key(namespace, name)
         spec, now = self.spec_of(key), self.clock()
@@ -136,7 +138,9 @@ class Scaler:
             return Missing(model.verdict.unknown)
         if not self.leads() and self.led():
             told = self.caches.desired_told(key)
-            return Missing("the leader has decided nothing yet") if told is None else Value(float(told), now)
+            if told is None:
+                return Missing("the leader has decided nothing yet")
+            return Value(float(max(told, self.caches.count_ahead(key))), now)
         return Value(float(model.verdict.desired), now)
 
     def facts(self, key: Key) -> Signals | None:
@@ -344,7 +348,7 @@ class Scaler:
                 pass  # it was made before; how long that took is a metric
         if model.is_news(made, model.rival, now, SHOWN_EVERY_S):
             model.shown = Shown(now, made, model.rival)
-            self.enqueue(model.key)
+            self.enqueue(model.key, Priority.CHANGE if self._writer.wanted(model) is None else Priority.COUNT)
 
     def _changes_told(self, key: Key) -> list[Change]:
         status = (self.caches.resources.get(key) or {}).get("status") or {}
@@ -354,7 +358,7 @@ class Scaler:
         """From now on it is news which models nothing was heard of."""
         for model in self._models.values():
             if model.verdict is not None and model.verdict.unknown and self.leads():
-                self.enqueue(model.key)
+                self.enqueue(model.key, Priority.CHANGE)
 
     async def _show_batches(self) -> None:
         """Have the status of models written whose mean batch has moved."""
@@ -371,7 +375,7 @@ class Scaler:
             now = self.sensing.mean_batch(key)
             if verdict.has_moved(self._batches_shown.get(key), now):
                 self._batches_shown[key] = now
-                self.enqueue(key)
+                self.enqueue(key, Priority.CHANGE)
 
     def _follow(self) -> None:
         """A standby reconciles nothing, so it takes from the caches which models are scaled.

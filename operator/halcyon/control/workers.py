@@ -72,6 +72,9 @@ class Workers:
         self.queue.succeed(key)
         if outcome.again_s is None:
             self._results.labels("done").inc()
+        elif outcome.postponed:
+            self._results.labels("again").inc()
+            self.queue.postpone(key, outcome.again_s)
         else:
             self._results.labels("again").inc()
             self.queue.add_after(key, outcome.again_s)

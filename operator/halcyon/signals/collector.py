@@ -140,7 +140,7 @@ class Collector:
                 await stream.prepare(request)
             except ConnectionError:
                 _log.debug("an agent of %s/%s went away before its stream began", *model)
-                return stream
+                return web.Response(status=503)  # nobody reads it; a stream that never began can't be ended
             self._streams[model].add(stream)
             self.streams.inc()
             await self._read(stream, token, model)

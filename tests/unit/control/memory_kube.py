@@ -81,6 +81,14 @@ class MemoryKube(Kube):
         raise NotImplementedError
 
     @override
+    async def scale(self, kind: Kind, obj: Object, *, before: int, after: int) -> Object:
+        where = (kind, obj["metadata"]["namespace"], obj["metadata"]["name"])
+        there = self.objects[where]
+        if (there["metadata"]["uid"], there["spec"]["replicas"]) != (obj["metadata"]["uid"], before):
+            raise errors.Conflicted(409, f"{kind.plural} {where[2]} has not {before} replicas")
+        return self._put(where, _merge(there, {"spec": {"replicas": after}}))
+
+    @override
     async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str | None = None) -> None:
         self.objects.pop((kind, namespace, name), None)
 

@@ -24,6 +24,7 @@ from halcyon.control.client import Object
 from halcyon.control.deciding import Deciding
 from halcyon.control.kinds import Key, Kind
 from halcyon.control.plan import Acceptance, Actuator, Plan
+from halcyon.control.queue import Priority
 from halcyon.control.scaler import Scaler
 from halcyon.control.sensing import Sensing
 from halcyon.control.view import View
@@ -120,15 +121,12 @@ class _Kube(MemoryKube):
         """Writes to /scale, whatever became of them."""
 
     @override
-    async def patch(
-        self, kind: Kind, namespace: str, name: str, body: Mapping[str, Any], *, subresource: str = ""
-    ) -> Object:
-        assert (kind, subresource) == (kinds.MODEL_DEPLOYMENT, "scale")
+    async def scale(self, kind: Kind, obj: Object, *, before: int, after: int) -> Object:
         self.attempts += 1
         if self.errors:
             raise self.errors.pop(0)
-        made = await super().patch(kind, namespace, name, body, subresource=subresource)
-        self._world.wrote(Key(namespace, name), made)
+        made = await super().scale(kind, obj, before=before, after=after)
+        self._world.wrote(Key(obj["metadata"]["namespace"], obj["metadata"]["name"]), made)
         return made
 
 
@@ -146,6 +144,8 @@ class World:
         self.specs: dict[Key, Spec] = {}
         self.writes: list[Write] = []
         self.queued: list[tuple[float, Key]] = []
+        self.urgent: list[Key] = []
+        """Those of them whose count waits for it."""
         self.after_write: Callable[[Key], None] = lambda _: None
         self.watch_hangs = False
         """Whether our cache hears nothing of ModelDeployments."""
@@ -257,8 +257,10 @@ class World:
         """The counts that were written, in order."""
         return [write.replicas for write in self.writes if write.key == key]
 
-    def _enqueue(self, key: Key) -> None:
+    def _enqueue(self, key: Key, priority: Priority) -> None:
         self.queued.append((self.time(), key))
+        if priority is Priority.COUNT:
+            self.urgent.append(key)
         asyncio.get_running_loop().call_later(0.01, self._reconcile, key)
 
     def _reconcile(self, key: Key) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from halcyon.control.events import QUIET_S, Happening, Recorder, happenings
+from halcyon.control import errors
+from halcyon.control.events import PENDING, QUIET_S, Happening, Recorder, happenings
 from halcyon.control.kinds import EVENT
 from tests.unit.control.memory_kube import MemoryKube
 from tests.unit.control.objects import UID, resource
@@ -104,9 +105,10 @@ async def test_an_event_says_what_it_is_about_and_is_not_told_again_for_a_while(
     recorder = Recorder(kube, instance="x" * 200, clock=clock)
     happening = Happening("Warning", "LoadFailed", "y" * 2000)
 
-    await recorder.tell(resource(), happening)
+    recorder.tell(resource(), happening)
     clock.now += QUIET_S - 1
-    await recorder.tell(resource(), happening)
+    recorder.tell(resource(), happening)
+    await recorder.flush(5)
     (event,) = kube.objects.values()
     assert event["regarding"]["uid"] == UID
     assert (event["type"], event["reason"], len(event["note"])) == ("Warning", "LoadFailed", 1024)
@@ -114,8 +116,9 @@ async def test_an_event_says_what_it_is_about_and_is_not_told_again_for_a_while(
     assert event["metadata"]["namespace"] == "team"
 
     clock.now += 2
-    await recorder.tell(resource(), happening)
-    await recorder.tell(resource(), Happening("Warning", "LoadFailed", "another"))
+    recorder.tell(resource(), happening)
+    recorder.tell(resource(), Happening("Warning", "LoadFailed", "another"))
+    await recorder.flush(5)
     assert len(kube.objects) == 3
     assert {kind for kind, _, _ in kube.objects} == {EVENT}
 
@@ -124,7 +127,9 @@ async def test_an_event_about_the_longest_name_has_one_that_the_api_server_takes
     kube = MemoryKube()
     long = resource()
     long["metadata"]["name"] = "a" * 199 + "-" + "b" * 53
-    await Recorder(kube, instance="x", clock=Clock()).tell(long, Happening("Warning", "Invalid", "m"))
+    recorder = Recorder(kube, instance="x", clock=Clock())
+    recorder.tell(long, Happening("Warning", "Invalid", "m"))
+    await recorder.flush(5)
 
     (event,) = kube.objects.values()
     assert len(event["metadata"]["name"]) <= 253
@@ -135,10 +140,47 @@ async def test_an_event_about_the_longest_name_has_one_that_the_api_server_takes
 async def test_an_event_that_cannot_be_written_stops_nobody(caplog: pytest.LogCaptureFixture) -> None:
     recorder = Recorder(MemoryKube().seen_by(lambda _: "refuse"), instance="x", clock=Clock())
 
-    async with asyncio.timeout(5):
-        await recorder.tell(resource(), Happening("Normal", "Ready", "m"))
+    recorder.tell(resource(), Happening("Normal", "Ready", "m"))
+    await recorder.flush(5)
 
     assert "cannot write an event" in caplog.text
+
+
+async def test_what_is_told_is_written_beside_and_in_order() -> None:
+    kube = MemoryKube()
+    recorder = Recorder(kube, instance="x", clock=Clock())
+    writing = asyncio.create_task(recorder.run())
+    for part in ("ab", "cd"):
+        for message in part:
+            recorder.tell(resource(), Happening("Normal", "ScaledUp", message))
+        for _ in range(20):
+            await asyncio.sleep(0)
+    writing.cancel()
+
+    assert [event["note"] for event in kube.objects.values()] == list("abcd")
+
+
+async def test_of_too_many_events_the_oldest_goes_and_that_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    kube = MemoryKube()
+    recorder = Recorder(kube, instance="x", clock=Clock())
+    for number in range(PENDING + 1):
+        recorder.tell(resource(), Happening("Normal", "ScaledUp", str(number)))
+    await recorder.flush(5)
+
+    assert "too many events to write" in caplog.text
+    assert len(kube.objects) == PENDING
+    assert "0" not in {event["note"] for event in kube.objects.values()}
+
+
+async def test_a_flush_ends_in_time_and_where_another_leads() -> None:
+    def lost(_: str) -> str:
+        raise errors.LeaseLost("another leads")
+
+    for kube in (MemoryKube().seen_by(lambda _: "hang"), MemoryKube().seen_by(lost)):
+        recorder = Recorder(kube, instance="x", clock=Clock())
+        recorder.tell(resource(), Happening("Normal", "Ready", "m"))
+        async with asyncio.timeout(5):
+            await recorder.flush(0.01)
 
 
 def change(before: int, after: int, *, at: str = "10:00") -> dict[str, Any]:

@@ -96,6 +96,13 @@ class Machine(RuleBasedStateMachine):
             self.soon.discard(key)
 
     @precondition(lambda self: self.working)
+    @rule(data=st.data(), delay_s=st.floats(0, 20))
+    def postpone(self, data: st.DataObject, delay_s: float) -> None:
+        key = data.draw(st.sampled_from(sorted(self.working)))
+        self.queue.postpone(key, delay_s)
+        self.put_off(key, self.clock.now + delay_s)
+
+    @precondition(lambda self: self.working)
     @rule(data=st.data(), succeeds=st.booleans())
     def let_go(self, data: st.DataObject, succeeds: bool) -> None:
         key = data.draw(st.sampled_from(sorted(self.working)))
@@ -135,6 +142,29 @@ def test_a_key_is_in_it_once() -> None:
 
     assert len(work) == 1
     assert drain(work) == [A]
+
+
+def test_what_a_count_waits_for_goes_first() -> None:
+    work = queue()
+    work.add(A)
+    work.add(B)
+    work.add(C, Priority.COUNT)
+    work.add(B, Priority.COUNT)
+
+    assert drain(work) == [C, B, A]
+
+
+def test_what_could_not_be_done_yet_is_as_urgent_as_it_was() -> None:
+    clock = Clock()
+    work = queue(clock)
+    for key, priority in ((A, Priority.CHANGE), (B, Priority.COUNT), (C, Priority.RESYNC)):
+        work.add(key, priority)
+    while (key := work.take()) is not None:
+        work.postpone(key, 0.05)
+        work.done(key)
+    clock.now += 0.1
+
+    assert drain(work) == [B, A, C]
 
 
 def test_a_change_goes_before_a_resync_and_equals_go_in_order() -> None:

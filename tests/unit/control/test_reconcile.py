@@ -14,9 +14,10 @@ from halcyon.control.caches import Caches
 from halcyon.control.client import FIELD_MANAGER, Object
 from halcyon.control.events import Recorder
 from halcyon.control.kinds import Key, Kind
-from halcyon.control.reconcile import STATUS_EVERY_S, Reconciler
+from halcyon.control.reconcile import COUNTS_EVERY_S, STATUS_EVERY_S, Reconciler
+from halcyon.render import names
 from tests.unit.control.memory_kube import MemoryKube
-from tests.unit.control.objects import resource
+from tests.unit.control.objects import pod, resource
 from tests.unit.render.rendered import SITE
 
 DIGITS = Key("team", "digits")
@@ -95,3 +96,32 @@ async def test_a_reconcile_that_is_cancelled_writes_nothing_more() -> None:
         await working
 
     assert kube.statuses == []
+
+
+async def test_pods_that_come_one_by_one_are_told_of_once_a_second_and_what_is_news_at_once() -> None:
+    def refuse() -> None:
+        raise errors.Refused(403, "denied")
+
+    kube = Applying(refuse)
+    subject = reconciler(kube)
+    caches = subject.caches
+
+    async def reconciled(version: int) -> float | None:
+        """With the last status in the cache."""
+        seen = resource(status=kube.statuses[-1] if kube.statuses else None)
+        seen["metadata"]["resourceVersion"] = str(version)
+        caches.resources._store(DIGITS, seen)
+        return (await subject.reconcile(DIGITS)).again_s
+
+    def have(number: int) -> None:
+        made = pod(f"digits-a-{number}", ready=False)
+        made["metadata"]["labels"] |= {names.OWNER_LABEL: "digits", names.COMPONENT_LABEL: names.SERVER}
+        caches.pods._store(Key("team", made["metadata"]["name"]), made)
+
+    await reconciled(2)
+    await reconciled(3)
+    written = len(kube.statuses)
+    for number in range(3):
+        have(number)
+        assert await reconciled(4 + number) == COUNTS_EVERY_S
+    assert len(kube.statuses) == written

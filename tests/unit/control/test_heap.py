@@ -1,0 +1,85 @@
+"""The heap: what lives long is frozen, and what comes later too, once it is much or has waited."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from halcyon.control.heap import LEAST, OFTEN_S, SHARE, THAWED_EVERY, Heap
+
+
+@dataclass
+class World:
+    """What a heap is told."""
+
+    size: int
+    changes: int = 0
+    now: float = 0.0
+
+
+@asynccontextmanager
+async def running(world: World) -> AsyncGenerator[Heap]:
+    heap = Heap(lambda: world.size, lambda: world.changes, every_s=0.0, clock=lambda: world.now)
+    task = asyncio.create_task(heap.run())
+    try:
+        await looks()
+        yield heap
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        gc.unfreeze()
+
+
+async def looks() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_what_is_new_is_frozen_once_it_is_much() -> None:
+    before, usual = gc.get_freeze_count(), gc.get_threshold()
+    world = World(size=20 * LEAST)
+    async with running(world) as heap:
+        assert heap.settled == 1
+        assert gc.get_freeze_count() > before
+        assert gc.get_threshold()[:2] == usual[:2]
+        assert gc.get_threshold()[2] > 1000 * usual[2]
+
+        kept = [[number] for number in range(1000)]
+        frozen, world.changes = gc.get_freeze_count(), int(SHARE * world.size) - 1
+        await looks()
+        assert heap.settled == 1
+
+        world.changes += 1
+        await looks()
+        assert heap.settled == 2
+        assert gc.get_freeze_count() > frozen + 0.9 * len(kept)
+    assert gc.get_threshold() == usual
+
+
+async def test_a_small_heap_is_left_alone_until_a_thousand_changes_or_ten_minutes() -> None:
+    world = World(size=4, changes=0)
+    async with running(world) as heap:
+        world.changes, world.now = LEAST - 1, OFTEN_S - 1
+        await looks()
+        assert heap.settled == 1
+        world.now += 1
+        await looks()
+        assert heap.settled == 2
+
+
+async def test_cycles_among_what_was_frozen_are_found_in_the_end() -> None:
+    class Node:
+        other: Node
+
+    async with running(World(size=4)) as heap:
+        one, two = Node(), Node()
+        one.other, two.other = two, one
+        heap.settle()
+        del one, two
+        while heap.settled % THAWED_EVERY:
+            heap.settle()
+        gc.unfreeze()
+        assert not any(isinstance(found, Node) for found in gc.get_objects())
