@@ -78,13 +78,13 @@ def test_the_example_is_planned_from_quiet_through_silence_to_the_step(desk: Des
 
 
 def test_each_decision_is_a_sentence_and_a_table_of_its_terms(desk: Desk) -> None:
-    status, out, _ = desk.run(readings(*[30.0] * 20))
+    status, out, _ = desk.run(readings(*[20.0] * 20))
     assert status == 0
     blocks = out.strip().split("\n\n")
     assert len(blocks) == 20
     head, *rows = blocks[-1].splitlines()
     assert head.startswith("1970-01-01T00:16:59Z  ")
-    assert "replicas: 30 req/s" in head
+    assert "replicas: 20 req/s" in head
     assert "(2 before)" in head
     assert any(row.split()[0] == "rate" and " * " in row for row in rows)
 
