@@ -10,7 +10,7 @@ _STEP = 0.005
 """How much one forecast moves the margin at most. A step of the load is at most four surprises, so 2 %."""
 _FIRST = 0.05
 """Before anything is known: what ten surprises would have taught. Unlearnt in 100 calm forecasts.
-Twice of it costs 3 % more GPU time and keeps back hardly a violation (docs/decisions/0022)."""
+Twice of it costs 2 % more GPU time; what it keeps back, and where not, is in docs/decisions/0022."""
 _MOST = 0.5
 """More would be a second copy of the load's own peak."""
 _EVERY = 0.25
