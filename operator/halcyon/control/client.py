@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import re
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -23,7 +21,7 @@ from kubernetes.aio.client.api_client import ApiClient
 from kubernetes.aio.client.configuration import Configuration
 from typing_extensions import override
 
-from halcyon.control import errors
+from halcyon.control import errors, wire
 from halcyon.control.kinds import Kind
 from halcyon.control.rights import Rights
 from halcyon.control.tracing import OFF, Span
@@ -148,7 +146,7 @@ class KubeClient(Kube):
             "PATCH",
             kind.path(meta.get("namespace", ""), meta["name"], subresource),
             query={"fieldManager": manager, "force": "true" if force else "false"},
-            body=_as_yaml(obj),
+            body=wire.as_yaml(obj),
             content=_APPLY,
         )
 
@@ -202,7 +200,7 @@ class KubeClient(Kube):
         except errors.Refused as error:
             if error.status != 422:
                 raise
-            raise errors.Conflicted(409, f"{error}: its count is not {before} any more") from error
+            raise errors.Conflicted(409, f"{error}; its count may be another than {before} by now") from error
 
     @override
     async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str | None = None) -> None:
@@ -249,11 +247,11 @@ class KubeClient(Kube):
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=SILENCE_S),
         )
         try:
-            async with aclosing(_lines(response)) as lines:
+            async with aclosing(wire.lines(response)) as lines:
                 async for line in lines:
                     event = orjson.loads(line)
                     if event["type"] == "ERROR":
-                        raise _error(f"watch {kind.plural}", event["object"].get("code", 500), event["object"])
+                        raise wire.error(f"watch {kind.plural}", event["object"].get("code", 500), event["object"])
                     yield event["type"], event["object"]
         except (aiohttp.ClientError, TimeoutError, orjson.JSONDecodeError) as error:
             raise errors.Unreachable(f"watch {kind.plural}: {error!r}") from error
@@ -271,16 +269,19 @@ class KubeClient(Kube):
         accept: str = _PLAIN,
     ) -> Object:
         # No work may make the lease wait.
-        if content is _APPLY:
-            await self._calm.wait()  # without a turn: who waits must not keep others from theirs
-        async with self._turn(path):
-            if method != "GET" and "/leases" not in path:
-                self.fence()
-            response = await self._send(method, path, query=query, body=body, content=content, accept=accept)
-            try:
-                return dict(orjson.loads(await response.read()))
-            except (aiohttp.ClientError, TimeoutError, orjson.JSONDecodeError) as error:
-                raise errors.Unreachable(f"{method} {path}: {error!r}") from error
+        while True:
+            if content is _APPLY:
+                await self._calm.wait()  # without a turn: who waits must not keep others from theirs
+            async with self._turn(path):
+                if content is _APPLY and not self._calm.is_set():
+                    continue  # the lease is late since
+                if method != "GET" and "/leases" not in path:
+                    self.fence()
+                response = await self._send(method, path, query=query, body=body, content=content, accept=accept)
+                try:
+                    return dict(orjson.loads(await response.read()))
+                except (aiohttp.ClientError, TimeoutError, orjson.JSONDecodeError) as error:
+                    raise errors.Unreachable(f"{method} {path}: {error!r}") from error
 
     def _turn(self, path: str) -> contextlib.AbstractAsyncContextManager[None]:
         if "/leases" in path:
@@ -350,53 +351,10 @@ class KubeClient(Kube):
             detail = await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise errors.Unreachable(f"{method} {path}: {error!r}") from error
-        said = _status(detail)
+        said = wire.status(detail)
         if response.status == 403:
             self.rights.refused(method, path, str(said.get("message") or ""), watching=watching)
-        raise _error(f"{method} {path}", response.status, said, response.headers.get("Retry-After"))
-
-
-_NOT_PLAIN_IN_YAML = re.compile("[\\x7f-\\uffff]")
-
-
-def _as_yaml(obj: Object) -> bytes:
-    """An object as JSON that is also YAML, which an apply body is read as.
-
-    JSON in ASCII writes a character above U+FFFF as two escapes, and YAML has none for half a character; YAML, in turn, wants
-    some characters below escaped. So those above stand as they are, and the others are escaped.
-    """
-    text = json.dumps(obj, ensure_ascii=False)
-    return _NOT_PLAIN_IN_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode()
-
-
-async def _lines(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
-    """Lines of any length: an object may be larger than the stream's buffer."""
-    rest = bytearray()
-    async for chunk in response.content.iter_any():
-        rest += chunk
-        while (end := rest.find(b"\n")) >= 0:
-            line = bytes(rest[:end])
-            del rest[: end + 1]
-            if line:
-                yield line
-
-
-def _status(detail: bytes) -> Object:
-    try:
-        parsed = json.loads(detail)
-    except ValueError:
-        return {"message": detail[:200].decode(errors="replace")}
-    return parsed if isinstance(parsed, dict) else {"message": str(parsed)}
-
-
-def _error(doing: str, status: int, detail: Object, retry_after: str | None = None) -> errors.ApiError:
-    wait = (detail.get("details") or {}).get("retryAfterSeconds") or retry_after
-    return errors.of_status(
-        status,
-        f"{doing}: {detail.get('message') or detail.get('reason') or status}",
-        reason=str(detail.get("reason") or ""),
-        retry_after_s=float(wait) if wait and str(wait).isdigit() else None,
-    )
+        raise wire.error(f"{method} {path}", response.status, said, response.headers.get("Retry-After"))
 
 
 async def pause(delay_s: float, stop: asyncio.Event) -> bool:

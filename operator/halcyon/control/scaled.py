@@ -63,3 +63,11 @@ class Scaled:
         ):
             return True
         return now - told.at >= every_s and verdict.is_news(before, made)
+
+    def may_be_decided(self, now: float, spacing_s: float) -> bool:
+        """Whether what its agents say may be looked at now. At zero somebody waits for it, and agents say little."""
+        return now - self.tried >= spacing_s or (self.verdict is not None and self.verdict.current == 0)
+
+    def asked(self, made: Verdict) -> int | None:
+        """The count that a verdict asks for; where an HPA decides, the one that it has written."""
+        return made.current if made.desired is None and self.actuator is Actuator.HPA else made.desired

@@ -256,7 +256,7 @@ class Scaler:
     async def _round(self) -> None:
         """Everybody who is due, oldest decision first."""
         began = self.clock()
-        due = [m for m in self._models.values() if m.due <= began or (m.heard and _may(m, began))]
+        due = [m for m in self._models.values() if m.due <= began or (m.heard and m.may_be_decided(began, SPACING_S))]
         for model in sorted(due, key=lambda model: model.decided):
             model.heard = False
             model.tried = self.clock()
@@ -326,8 +326,8 @@ class Scaler:
         elif made.desired is None and model.shown.verdict.desired is not None:
             before = None  # from now on it is the HPA's: what it hasn't followed yet was no change of its own
         else:
-            before = _asked(model, model.shown.verdict)
-        asked = _asked(model, made)
+            before = model.asked(model.shown.verdict)
+        asked = model.asked(made)
         before = made.current if before is None else before
         # Where the count is only held, nothing was decided.
         if asked is not None and asked != before and not (made.unknown and made.desired is not None):
@@ -392,13 +392,3 @@ class Scaler:
             spec = self.spec_of(key)
             if spec is not None and spec.scaling is not None:
                 yield key, spec
-
-
-def _may(model: Scaled, now: float) -> bool:
-    """Whether what its agents say may be looked at now. At zero somebody waits for it, and agents say little."""
-    return now - model.tried >= SPACING_S or (model.verdict is not None and model.verdict.current == 0)
-
-
-def _asked(model: Scaled, made: Verdict) -> int | None:
-    """The count that is asked for; where an HPA decides, the one that it has written."""
-    return made.current if made.desired is None and model.actuator is Actuator.HPA else made.desired

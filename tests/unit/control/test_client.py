@@ -13,20 +13,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halcyon.control import errors, kinds
-from halcyon.control.client import LEASE_LATE_S, KubeClient, _as_yaml
+from halcyon.control.client import LEASE_LATE_S, MOST_AT_ONCE, KubeClient
 from halcyon.control.errors import Busy, Conflicted, Gone, NotFound, Refused, of_status
+from halcyon.control.wire import as_yaml
 from tests.unit.control.virtual_time import VirtualTime, run
 
 
 @given(st.dictionaries(st.text(max_size=8), st.text(max_size=20), max_size=4))
-def test_an_apply_body_is_the_same_object_as_json_and_as_yaml(obj: dict[str, str]) -> None:
-    body = _as_yaml({"spec": obj}).decode()
+def test_an_apply_body_is_the_same_object_as_json_andas_yaml(obj: dict[str, str]) -> None:
+    body = as_yaml({"spec": obj}).decode()
     assert json.loads(body) == {"spec": obj}
     assert yaml.safe_load(body) == {"spec": obj}
 
 
 def test_an_emoji_stands_as_it_is_and_a_delete_character_is_escaped() -> None:
-    assert _as_yaml({"a": "\U0001f600\x7fé"}) == '{"a": "\U0001f600\\u007f\\u00e9"}'.encode()
+    assert as_yaml({"a": "\U0001f600\x7fé"}) == '{"a": "\U0001f600\\u007f\\u00e9"}'.encode()
 
 
 @pytest.mark.parametrize(
@@ -51,7 +52,7 @@ class Server:
 
     def __init__(self) -> None:
         self.asked: list[str] = []
-        self.lease = asyncio.Event()
+        self.lease, self.slow = asyncio.Event(), asyncio.Event()
         self.rest_client = self
         self.configuration = SimpleNamespace(host="https://server")
 
@@ -62,6 +63,8 @@ class Server:
         self.asked.append(f"{method} {url.rpartition('/')[2].partition('?')[0]}")
         if "/leases" in url:
             await self.lease.wait()
+        if url.endswith("/slow"):
+            await self.slow.wait()
         return SimpleNamespace(response=SimpleNamespace(status=200, read=_nothing))
 
 
@@ -87,6 +90,27 @@ def test_a_lease_that_is_late_has_no_more_applies_put_in_front_of_it() -> None:
         return server.asked
 
     assert run(scenario) == ["PATCH lease", "PATCH early", "GET read", "PATCH late"]
+
+
+def test_an_apply_that_waits_for_a_turn_while_the_lease_becomes_late_waits_for_the_lease() -> None:
+    async def scenario(_: VirtualTime) -> list[str]:
+        server = Server()
+        client = KubeClient(cast("Any", server))
+        async with asyncio.TaskGroup() as group:
+            for _ in range(MOST_AT_ONCE):
+                group.create_task(client.get(kinds.POD, "ns", "slow"))
+            await asyncio.sleep(0.1)
+            held_back = group.create_task(client.apply(kinds.POD, {"metadata": {"name": "late", "namespace": "ns"}}))
+            group.create_task(client.patch(kinds.LEASE, "ns", "lease", {}))
+            await asyncio.sleep(2 * LEASE_LATE_S)
+            server.slow.set()
+            await client.get(kinds.POD, "ns", "read")
+            await asyncio.sleep(1)
+            assert not held_back.done()
+            server.lease.set()
+        return server.asked[MOST_AT_ONCE:]
+
+    assert run(scenario) == ["PATCH lease", "GET read", "PATCH late"]
 
 
 def test_who_is_fenced_reads_and_renews_and_writes_nothing() -> None:

@@ -9,7 +9,7 @@ from typing import cast
 from prometheus_client import CollectorRegistry
 
 from halcyon.control.kinds import Key
-from halcyon.control.queue import WorkQueue
+from halcyon.control.queue import Priority, WorkQueue
 from halcyon.control.reconcile import Outcome, Reconciler
 from halcyon.control.workers import Workers
 
@@ -40,3 +40,32 @@ async def test_work_that_has_just_begun_after_an_idle_hour_is_no_standstill() ->
     assert len(queue) == 1
     assert time.monotonic() - workers.moved < IDLE_S / 2
     running.cancel()
+
+
+class Behind:
+    """Can't work on the first key at once; notes who was worked on."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self.postponed = False
+
+    async def reconcile(self, key: Key) -> Outcome:
+        if not self.postponed:
+            self.postponed = True
+            return Outcome(0.0, postponed=True)
+        self.done.append(key.name)
+        return Outcome()
+
+
+async def test_what_could_not_be_done_yet_keeps_its_place_before_what_is_less_urgent() -> None:
+    queue, behind = WorkQueue(time.monotonic), Behind()
+    workers = Workers(queue, cast("Reconciler", behind), CollectorRegistry())
+    queue.add(Key("team", "count"), Priority.COUNT)
+    for name in "abc":
+        queue.add(Key("team", name))
+    running = asyncio.create_task(workers.run(1))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    running.cancel()
+
+    assert behind.done == ["count", "a", "b", "c"]
