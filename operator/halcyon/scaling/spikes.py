@@ -52,6 +52,10 @@ people with a habit do; exponential intervals do in one pair of 20. A twentieth 
 first, and lost spikes with 30 s of jitter."""
 MARGIN_S = 8.0
 """Least margin on both sides of a due time: detection takes a few seconds, and jobs start a few seconds apart."""
+ROW = 3
+ALIKE = 1.25
+"""So many spikes that differ by no more than this in length and height are a row: what comes after the end of one is foreseen, and
+nothing is kept for it. Bursts that only come at like intervals are not (in a production trace lengths differ twofold)."""
 FIRST_MARGIN = 0.02
 FIRST_MARGIN_MOST_S = 60.0
 """Margin of a bet on one interval, as a share of it: how far it jitters is not known yet."""
@@ -207,6 +211,31 @@ def expected(memory: SpikeMemory, at: float, lead_s: float) -> Expected | None:
     when = f"next in {bet.due - at:.0f} s" if bet.due > at else "due now"
     source = f"a spike of about {bet.height:.3g} req/s every {bet.period_s:,.0f} s, seen {bet.seen} times, {when}"
     return Expected(bet.height, begin, end, source)
+
+
+def ended(before: SpikeMemory, after: SpikeMemory) -> bool:
+    """Whether a spike of a known row has just ended: `after` knows one more than `before`, and the next one."""
+    return _is_row(after) and after.spikes[-1:] != before.spikes[-1:]
+
+
+def since_end(memory: SpikeMemory, at: float) -> float | None:
+    """Seconds since the last spike of a known row ended; None during one, where no row is known, and long after."""
+    if memory.onset is not None or not _is_row(memory):
+        return None
+    last = memory.spikes[-1]
+    seconds = at - last.onset - last.length_s
+    return seconds if 0 < seconds < FALL_S else None
+
+
+def _is_row(memory: SpikeMemory) -> bool:
+    """Whether the last spikes were alike, and the next one is due: then the end of one is an end, not a pause."""
+    if memory.bet is None or memory.bet.seen < ROW:
+        return False
+    last = memory.spikes[-ROW:]
+    return all(
+        max(values) <= ALIKE * min(values)
+        for values in ([spike.length_s for spike in last], [spike.height for spike in last])
+    )
 
 
 def _begun(memory: SpikeMemory, at: float, rate: float, count: float, seconds: float) -> SpikeMemory:

@@ -95,8 +95,6 @@ class Case:
     actuation_delay_s: float = 0.0
     score_from_s: float = 0.0
     """What happens before is not scored (learning, history)."""
-    idle_after_s: float | None = None
-    """Where `low` is 0: seconds without a request after which policies that can may go to zero."""
     drift: Drift | None = None
     start_faults: StartFaults = field(default_factory=StartFaults)
     signal_faults: SignalFaults = field(default_factory=SignalFaults)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
+from halcyon.api.defaults import IDLE_AFTER_S
 from halcyon.scaling.planner.planner import plan
 from halcyon.scaling.planner.reading import Objectives, PodReading, Reading
 from halcyon.scaling.planner.result import Plan, PlannerMemory
@@ -35,7 +36,7 @@ class HalcyonPolicy:
             instances=service.instances,
             latency_s=case.slo_s,
             queue_limit=case.queue_limit,
-            idle_after_s=case.idle_after_s,
+            idle_after_s=IDLE_AFTER_S if case.low == 0 else None,
             start_s=case.start_s,
             batch_prior={size: service.seconds(size) for size in sizes},
         )

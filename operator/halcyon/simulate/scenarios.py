@@ -198,9 +198,8 @@ def _replay(draw: Draw, name: str, *, trace: str) -> Case:
 
 
 def _on_and_off(draw: Draw, name: str, *, off_s: float, cycles: int) -> Case:
-    """Two minutes with requests, then none; the count may be 0 after a minute without a request."""
-    case = draw.made(name, Profile.steps(*((120.0, 20.0), (off_s, 0.0)) * cycles))
-    return replace(case, low=0, idle_after_s=60.0)
+    """Two minutes with requests, then none; the count may be 0, for whom that is so after the time that is its own default."""
+    return replace(draw.made(name, Profile.steps(*((120.0, 20.0), (off_s, 0.0)) * cycles)), low=0)
 
 
 _STAIRS = Profile.steps((600, 20), (600, 100), (600, 40), (600, 160), (600, 60), (600, 200), (1200, 20))

@@ -110,10 +110,10 @@ def test_pods_for_the_backlog_stay_until_the_others_can_do_the_rest_in_time() ->
     driven.run([20.0] * 300)
     left = []
     for _ in range(150):
-        before, waiting = driven.plans[-1].count, driven.waiting
+        before = driven.plans[-1].count
         (count,) = driven.run([200.0])
         if before == 100 > count:
-            left.append((waiting, count))
+            left.append((driven.waiting, count))
     assert len(left) == 1
     waiting, count = left[0]
     assert waiting <= count * (driven.peak_rps * driven.objectives.latency_s / 2 + driven.objectives.max_batch)
@@ -273,6 +273,30 @@ def test_a_spike_that_repeats_is_expected_from_the_third_on() -> None:
     driven.run(cycle[:569])
     assert sum(pod.phase == "ready" for pod in driven.pods) >= 30
     assert "every" in driven.plans[-1].say()
+
+
+def test_after_a_spike_of_a_known_row_its_pods_are_let_go_at_once() -> None:
+    driven = Driven(replace(OBJECTIVES, latency_s=2.4))
+    cycle = [20.0] * 570 + [300.0] * 60 + [20.0] * 570
+    driven.run(cycle * 4)
+    counts = driven.run(cycle)
+    assert min(counts[571:630]) >= 30
+    # 10 s tell that it has ended; after the first spikes the minute of the rate and a hold of a minute came on top.
+    assert max(counts[650:]) <= 6
+
+
+def test_after_a_burst_of_no_known_row_they_stay_a_while() -> None:
+    driven = Driven(replace(OBJECTIVES, latency_s=2.4))
+    driven.run([20.0] * 570 + [300.0] * 120)
+    assert min(driven.run([20.0] * 60)) >= 30
+
+
+def test_a_burst_that_ends_while_no_pod_serves_is_believed_to_have_ended() -> None:
+    driven = Driven(replace(OBJECTIVES, low=0, idle_after_s=60.0, start_s=300.0), replicas=0)
+    driven.run([0.0] * 60 + [20.0] * 60)
+    driven.run([0.0] * 120)
+    assert all(limit.name != "unknown" for planned in driven.plans[-119:] for limit in planned.limits)
+    assert driven.plans[-1].memory.arrivals.rate() == 0.0
 
 
 def test_memory_begins_empty() -> None:

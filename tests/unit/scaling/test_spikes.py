@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 import pytest
 
-from halcyon.scaling.spikes import Expected, SpikeMemory, expected
+from halcyon.scaling.spikes import Expected, SpikeMemory, ended, expected, since_end
 
 LEAD_S = 180.0
 RNG = Callable[[int], np.random.Generator]
@@ -90,6 +90,39 @@ def test_during_an_expected_spike_the_rest_of_it_is_expected() -> None:
     found = expected(run.memory, 3030, 10)
     assert found is not None
     assert (found.begin, found.end) == pytest.approx((3000, 3060), abs=4)
+
+
+def ends(lengths_s: Iterable[float]) -> list[float]:
+    """When spikes of 400 req/s every 1,200 s ended as one of a row, as far as said."""
+    lengths, memory, found = list(lengths_s), SpikeMemory(at=0.0), []
+    for second in range(2, 1200 * (len(lengths) + 1), 2):
+        number, into = divmod(second - 600, 1200)
+        rate = 400.0 if 0 <= number < len(lengths) and 0 < into <= lengths[number] else 20.0
+        before, memory = memory, memory.observed(float(second), rate)
+        if ended(before, memory):
+            found.append(float(second))
+            assert since_end(memory, second + 1.0) is not None
+    assert since_end(memory, second + 3600.0) is None
+    return found
+
+
+def test_from_the_third_of_a_row_on_its_end_is_an_end() -> None:
+    assert ends([60.0] * 5) == pytest.approx([600 + 1200 * k + 60 + 10 for k in (2, 3, 4)], abs=3)
+
+
+def test_the_end_of_a_spike_of_another_length_proves_nothing() -> None:
+    assert ends([60.0, 60.0, 120.0, 60.0, 60.0]) == []
+
+
+def test_during_a_spike_none_has_ended() -> None:
+    memory = SpikeMemory(at=0.0)
+    for second in range(2, 1200 * 3 + 600, 2):
+        memory = memory.observed(float(second), 400.0 if 0 < (second - 600) % 1200 <= 60 else 20.0)
+    assert memory.bet is not None
+    for second in range(4202, 4240, 2):
+        memory = memory.observed(float(second), 400.0)
+    assert memory.onset is not None
+    assert since_end(memory, 4240.0) is None
 
 
 def test_a_wrong_bet_stops_betting_until_two_intervals_agree() -> None:

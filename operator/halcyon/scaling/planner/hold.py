@@ -1,7 +1,7 @@
 """How long capacity is kept after it was needed: the ski-rental rule, and patience that grows with regret.
 
 Keeping a pod through a gap costs its time; releasing it and starting one again costs a start. Whoever keeps it for as long
-as a start takes pays at most twice what foresight would. Each time a release was followed by a new rise within twice the hold,
+as a start takes pays at most twice what foresight would. Each time a release was followed by a new rise within `REGRET` holds,
 the hold doubles, so that in an hour at most log2(MOST_S / SHORTEST_S) + 3600 / MOST_S + 1 releases can be followed by one.
 Where the next rise is foreseen there is nothing to be patient for: a pod is kept only if the gap is shorter than its start.
 """
@@ -59,6 +59,14 @@ class Hold:
             patience, eased = max(patience / 2, self.shortest_s), now
         return held, Hold(needs, patience, self.shortest_s, lowered, eased, held)
 
+    def at_least(self, now: float, count: int) -> Hold:
+        """The memory in which just `count` was needed."""
+        return replace(self, needs=((now, count),), held=count)
+
+    def released(self) -> Hold:
+        """The memory in which nothing is needed any more: the next count is the next need."""
+        return replace(self, needs=())
+
     def blind(self, now: float) -> Hold:
         """The memory where nothing can be known now: what was held last is needed."""
-        return self if self.held is None else replace(self, needs=((now, self.held),))
+        return self if self.held is None else self.at_least(now, self.held)

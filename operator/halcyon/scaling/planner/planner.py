@@ -16,8 +16,9 @@ from halcyon.scaling.planner.damping import WINDOW_S
 from halcyon.scaling.planner.queueing import Replica, ServiceLine
 from halcyon.scaling.planner.reading import Objectives, Reading
 from halcyon.scaling.planner.result import LimitName, Plan, PlanLimit, PlannerMemory, PlanTerm
-from halcyon.scaling.planner.terms import Situation, backlog, foreseen, gpu_veto, needs, unless_noise
+from halcyon.scaling.planner.terms import Situation, backlog, foreseen, gpu_veto, needs, rate_now, unless_noise
 from halcyon.scaling.planner.trust import doubt
+from halcyon.scaling.spikes import ended
 
 _START_SHARE = 0.75
 """Quantile of the start times that is planned with: the usual slow one, not the one in twenty that hangs."""
@@ -56,7 +57,7 @@ def plan(now: float, objectives: Objectives, reading: Reading, memory: PlannerMe
     if replica is None:
         why = "no batch was seen yet, so capacity is not known"
         return _unlearnt(now, objectives, reading, memory, why=why)
-    rate = memory.arrivals.rate()
+    rate = rate_now(now, memory)
     if rate is None:
         why = "the arrival rate is known from the second reading on"
         return _unlearnt(now, objectives, reading, memory, why=why)
@@ -130,7 +131,7 @@ def _held(
     winner = max(*terms, *back, key=lambda term: term.replicas) if len(terms) + len(back) > 1 else terms[0]
     if (idle := _idle(at.now, at.objectives, at.reading, at.memory)) is not None:
         held = max((term.replicas for term in back), default=0)
-        hold = replace(at.memory.hold, needs=((at.now, held),), held=held)
+        hold = at.memory.hold.at_least(at.now, held)
         return held, winner, at.memory.having(hold=hold), (PlanLimit("idle", held, idle),)
     known = at.memory.spikes.bet is not None
     need = max(unless_noise(at, winner.replicas), 1)
@@ -240,9 +241,11 @@ def _watched(now: float, objectives: Objectives, reading: Reading, memory: Plann
         at, seconds, requests = since
         history = history.with_sample(at, requests=requests, seconds=seconds)
         spikes = spikes.observed(at, requests / seconds)
+        if ended(memory.spikes, spikes):
+            hold = hold.released()
     if hold.held is None:
         # The first look: what runs is what somebody found right, until there is a reason.
-        hold = replace(hold, needs=((now, reading.replicas),), held=reading.replicas)
+        hold = hold.at_least(now, reading.replicas)
     still = memory.still.with_reading(reading)
     return memory.having(arrivals=arrivals, history=history, spikes=spikes, hold=hold, still=still)
 

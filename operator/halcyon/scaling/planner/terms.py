@@ -13,7 +13,7 @@ from halcyon.scaling.planner.queueing import Replica, rate_within, replicas_with
 from halcyon.scaling.planner.reading import Objectives, PodReading, Reading
 from halcyon.scaling.planner.result import PlanLimit, PlannerMemory, PlanTerm
 from halcyon.scaling.season import forecast
-from halcyon.scaling.spikes import expected
+from halcyon.scaling.spikes import expected, since_end
 
 _OVERDUE = 0.25
 """A pod later than its start time is expected in this share of it, from now on."""
@@ -62,6 +62,17 @@ class Situation:
     def with_margin(self, rate: float) -> float:
         """A rate with what the load has been seen to outrun it by."""
         return rate * (1 + self.memory.margin.value)
+
+
+def rate_now(now: float, memory: PlannerMemory) -> float | None:
+    """The arrival rate now, requests per second; None where it isn't known yet.
+
+    The mean of a minute forgets a spike a minute late. Where the spike was one of a row that is known, what came since its
+    end counts at once.
+    """
+    rate = memory.arrivals.rate()
+    quiet_s = since_end(memory.spikes, now)
+    return rate if rate is None or quiet_s is None else min(rate, memory.arrivals.mean(quiet_s))
 
 
 def sized(rate: float, objectives: Objectives, replica: Replica, *, dispersion: float, most: int) -> int:
@@ -173,9 +184,10 @@ def backlog(at: Situation, held: int) -> PlanTerm | None:
     # Pods without a node are kept (a node autoscaler may be at work for them) and nothing is expected of them.
     stuck = sum(pod.phase == "unschedulable" for pod in pods) if asked.keep and not asked.new else 0
     total = asked.keep + asked.new + stuck
-    return PlanTerm(
-        "backlog", total, f"{waiting:.0f} waiting to drain in {objectives.drain_s:g} s needs {total} ({asked.new} new)"
-    )
+    wish = f"to drain in {objectives.drain_s:g} s needs"
+    if asked.new < asked.quickest:
+        wish = f"would drain in {objectives.drain_s:g} s with {asked.quickest - asked.new} more, whose start costs more than it saves:"
+    return PlanTerm("backlog", total, f"{waiting:.0f} waiting {wish} {total} ({asked.new} new)")
 
 
 def _joins(now: float, pod: PodReading, start_s: float) -> float:

@@ -57,6 +57,14 @@ def doubt(
         return f"`arrived` grew by {grown:.3g} at once, above all reason (limit {limit:.3g})"
     span = reading.at - still.since
     moved = (reading.arrived, reading.waiting, reading.inflight) != (still.arrived, still.waiting, still.inflight)
-    if not moved and reading.inflight and rate is not None and rate * span >= _UNLIKELY * max(dispersion, 1.0):
+    # Where no pod serves, who waits stands still, and a burst that has ended is no fault of the meter.
+    serving = any(pod.phase == "ready" for pod in reading.pods)
+    if (
+        not moved
+        and serving
+        and reading.inflight
+        and rate is not None
+        and rate * span >= _UNLIKELY * max(dispersion, 1.0)
+    ):
         return f"no signal has moved for {span:.0f} s, with {reading.inflight:.0f} requests in the system: it is frozen"
     return None

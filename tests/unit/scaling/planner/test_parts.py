@@ -2,6 +2,7 @@
 
 import random
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -38,7 +39,7 @@ def test_a_step_is_proven_within_seconds_and_never_overrated() -> None:
 def test_what_is_hardly_proven_moves_the_rate_little() -> None:
     calm = seen([100.0] * 120)
     mean, at_bound, beyond = ((seen([more] * 4, calm).rate() or 0) for more in (114.0, 118.0, 136.0))
-    assert mean == pytest.approx(100 + 4 * 14 / 60)  # 3 standard errors of 456 in 4 s are 16 a second
+    assert mean == pytest.approx(100 + 4 * 14 / 60)  # 3.5 standard errors of 456 in 4 s are 19 a second
     assert at_bound < 103
     assert beyond == pytest.approx(136, rel=0.1)
 
@@ -75,6 +76,36 @@ def test_noise_is_no_trend() -> None:
     assert alarms <= 30
 
 
+@pytest.mark.parametrize(("before", "after"), [(0, 20), (50, 100), (20, 200)])
+def test_a_noisy_step_is_no_trend(before: int, after: int) -> None:
+    foreseen = []
+    for seed in range(30):
+        arrivals = seen([float(before)] * 300)
+        for count in np.random.Generator(np.random.PCG64(seed)).poisson(after, 60).tolist():
+            arrivals = seen([float(count)], arrivals)
+            foreseen.append((arrivals.rising(60.0) or 0.0) > (arrivals.rate() or 0.0) + 0.05 * after)
+    assert sum(foreseen) < 0.08 * len(foreseen)
+
+
+def test_a_noisy_ramp_is_a_trend() -> None:
+    foreseen = []
+    for seed in range(20):
+        drawn = np.random.Generator(np.random.PCG64(seed))
+        arrivals = seen([float(count) for count in drawn.poisson([50.0] * 300 + [50 + 0.5 * s for s in range(30)])])
+        for count in drawn.poisson([65 + 0.5 * second for second in range(90)]).tolist():
+            arrivals = seen([float(count)], arrivals)
+            foreseen.append((arrivals.rising(60.0) or 0.0) > (arrivals.rate() or 0.0) + 5)
+    assert sum(foreseen) > 0.8 * len(foreseen)
+
+
+@given(st.integers(0, 2**16), st.floats(0.0, 300.0), st.floats(0.0, 300.0))
+def test_more_in_the_last_second_never_is_a_reason_against_a_trend(seed: int, last: float, more: float) -> None:
+    drawn = random.Random(seed)
+    arrivals = seen([drawn.uniform(0, second) for second in range(1, 120)])
+    less, much = (seen([now], arrivals).rising(60.0) or 0.0 for now in (last, last + more))
+    assert less <= much + 1e-9
+
+
 def test_a_process_that_starts_anew_goes_on_counting() -> None:
     arrivals = (
         Arrivals().with_sample(0, 1000, block_s=2.0).with_sample(1, 1010, block_s=2.0).with_sample(2, 5, block_s=2.0)
@@ -101,19 +132,59 @@ def test_the_dispersion_tells_bursts_from_poisson() -> None:
 
 
 def drained(
-    *, backlog: float, rate: float, arriving: list[float], most: float = 1e9, later: float | None = None
+    *,
+    backlog: float,
+    rate: float,
+    arriving: list[float],
+    most: float = 1e9,
+    later: float | None = None,
+    ready: int = 3,
+    start_s: float = 60.0,
 ) -> Drain:
     later_rate = rate if later is None else later
     return drain(
         backlog=backlog, rate=rate, later_rate=later_rate, arriving_s=arriving, most=most,
-        peak_rps=10.0, ready=3, start_s=60.0, drain_s=10.0,
+        peak_rps=10.0, ready=ready, start_s=start_s, drain_s=10.0,
     )  # fmt: skip
 
 
 def test_pods_are_added_for_what_would_still_wait_when_they_come() -> None:
+    asked = drained(backlog=170.0, rate=200.0, arriving=[], start_s=20.0)
+    # 170 + 170 x 30 s wait then; one pod works off 100 of them in 10 s.
+    assert asked == Drain(keep=3, new=53, quickest=53, left=170 + 170 * 30)
+
+
+def test_no_more_pods_are_added_than_late_answers_are_worth() -> None:
     asked = drained(backlog=170.0, rate=200.0, arriving=[])
-    # 170 + 170 x 70 s wait then; one pod works off 100 of them in 10 s.
-    assert asked == Drain(keep=3, new=121, left=170 + 170 * 70)
+    # 10,370 wait in a minute. By n pods beyond the 20 that serve the rate: n x 60 s of GPU time, and 200 x 10,370 / (10 n) late
+    # answers, each worth 20 / 10 s of it. Least at n = 83.15.
+    assert (asked.new, asked.quickest) == (101, 121)
+
+    def costs(more: float) -> float:
+        return more * 60 + 200 * 10_370 / (10 * more) * 2.0
+
+    assert min(range(1, 200), key=costs) == 83
+
+
+def test_a_start_that_takes_longer_is_worth_fewer_pods() -> None:
+    shares = [
+        asked.new / asked.quickest
+        for asked in (drained(backlog=0.0, rate=200.0, arriving=[], start_s=start) for start in (60.0, 180.0, 600.0))
+    ]
+    assert shares == sorted(shares, reverse=True)
+    assert shares[0] > 0.8
+    assert shares[2] < 0.15
+
+
+def test_nothing_new_is_started_for_a_burst_that_is_over_unless_nothing_else_serves() -> None:
+    assert drained(backlog=2000.0, rate=0.0, arriving=[]).new == 0
+    assert drained(backlog=2000.0, rate=0.0, arriving=[], ready=0).new == 1
+    assert drained(backlog=0.0, rate=0.0, arriving=[], ready=0).new == 0
+
+
+def test_a_start_that_takes_no_time_is_worth_all_the_pods() -> None:
+    asked = drained(backlog=170.0, rate=200.0, arriving=[], start_s=0.0)
+    assert asked.new == asked.quickest == 19
 
 
 def test_what_is_under_way_is_counted_and_not_ordered_again() -> None:
@@ -144,6 +215,11 @@ def test_a_need_is_held_as_long_as_a_start_takes() -> None:
         count, hold = hold.with_need(float(second), 5 if second == 0 else 2, 120.0)
         held.append(count)
     assert held.count(5) == 120
+
+
+def test_nothing_is_kept_of_what_was_released() -> None:
+    _, hold = Hold().with_need(0.0, 9, 60.0)
+    assert hold.released().with_need(1.0, 2, 60.0)[0] == 2
 
 
 def test_regret_doubles_the_patience_and_calm_halves_it() -> None:
