@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-_WINDOWS_S = (2.0, 4.0, 8.0, 15.0, 30.0)
-"""Shorter windows that may prove a higher rate: from two samples on, each twice the one before."""
+_WINDOWS_S = (0.9, 2.0, 4.0, 8.0, 15.0, 30.0)
+"""Shorter windows that may prove a higher rate: from one look of an agent to the next (a second, less its jitter) on, each about twice
+the one before."""
 _LONG_S = 60.0
 """Span of the plain mean: the rate under constant load. The usual window of autoscalers (KPA, Cortex)."""
 _SIGMAS = 3.5
-"""How sure a shorter window must be before it overrides the long one: once in 4,300 looks by chance, and by little then. There are five
+"""How sure a shorter window must be before it overrides the long one: once in 4,300 looks by chance, and by little then. There are six
 windows and a look every second or two, so that three standard errors (once in 740) added a replica every few minutes by chance
 alone."""
 _LIKELY = 1.65

@@ -249,6 +249,15 @@ def test_holds_do_not_run_out_in_the_dark() -> None:
     assert hold.with_need(301.0, 2, 60.0)[0] == 9
 
 
+def test_a_step_is_one_surprise() -> None:
+    margin = Margin()
+    before = margin.value
+    for second in range(0, 200, 5):
+        rate = 100.0 if second < 100 else 300.0
+        margin = margin.with_forecast(float(second), rate, rate, 60.0)
+    assert before - 0.001 < margin.value < before + 0.005
+
+
 def test_the_margin_learns_how_far_the_load_outruns_its_forecasts() -> None:
     calm, wild = Margin(), Margin()
     for step in range(20000):
