@@ -81,11 +81,12 @@ class RunningLoad:
         return self._process.poll() is not None
 
     def stop(self) -> Report:
-        """Send no more, wait for what is under way, and return the report.
+        """Send no more, wait for what is under way, and return the report. A load that has yet to begin begins first.
 
         Raises:
             LoadFailedError: there is none.
         """
+        self.began_s()
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGTERM)
         return self._report(self.load.timeout_s + _GRACE_S)

@@ -58,11 +58,13 @@ def story(kube: Kube, served: Callable[..., str]) -> Story:
         return (kube.model(NAME) or {}).get("status", {}).get("scaling") or {}
 
     def load(rate_rps: float) -> Load:
-        return Load(address=address, model=NAME, rate_rps=rate_rps, duration_s=120, clients=2000, channels=2)
+        return Load(address=address, model=NAME, rate_rps=rate_rps, duration_s=600, clients=2000, channels=2)
 
     with RunningLoad(load(CALM_RPS)) as running:
-        # The status tells of values every 10 s at most.
+        # The status tells of values every 10 s at most. Where the machine is slow, the first requests wait and bring more
+        # replicas, until it is known what one can do: the step is to find one, so these are waited out.
         wait_for(lambda: is_calm(scaling()), what="capacity and rate are known", limit_s=60)
+        wait_for(lambda: models.ready_servers(kube, NAME) == 1, what="one serves", limit_s=400)
         calm = scaling()
         running.stop()
     with RunningLoad(load(STEP_RPS)) as running:

@@ -162,6 +162,32 @@ def test_the_front_has_the_cheapest_and_the_best() -> None:
     assert [point.policy for point in report.front(points)] == ["a", "b"]
 
 
+def test_only_what_another_beats_by_far_in_both_is_given_up() -> None:
+    points = [_point("a", (4.0, 1.0)), _point("b", (5.0, 1.2)), _point("c", (3.9, 9.0)), _point("d", (6.0, 1.4))]
+    assert [point.policy for point in report.contenders(points, 0.3)] == ["a", "b", "c"]
+    assert [point.policy for point in report.contenders(points, 0.1)] == ["a", "c"]
+
+
+def test_what_is_lent_runs_on_one_seed_and_its_best_on_all(tmp_path: Path) -> None:
+    efforts = {"S7": Effort(0, 2)}
+    table = Table(
+        Store(tmp_path),
+        jobs=1,
+        names=("hpa",),
+        seeds=lambda cell: efforts.get(cell.family, Effort(1, 2)),
+        borrowed={"S7-3m": ("S6-aibrix",)},
+    )
+    borrower = replace(_CELL, scenario="S7-3m")
+    found = table.run((_CELL, borrower))
+    tried = {point.policy: len(point.outcomes) for point in found[borrower]}
+    lent = {point.policy for point in found[_CELL] if len(point.outcomes) == 2}
+    assert set(tried) == lent | {"hpa"}
+    assert tried["hpa"] == 2
+    assert {policy for policy, seeds in tried.items() if seeds == 2} >= {
+        point.policy for point in report.front([Point(p.policy, p.outcomes[:1]) for p in found[borrower]])
+    }
+
+
 def test_outcomes_of_several_models_add_up() -> None:
     large = replace(_OUTCOME, requests=3000, violations_pct=1.0, gpu_seconds=1000.0, gpu_ratio_clairvoyant=1.0)
     both = report.together([_OUTCOME, large], scenario="S11")

@@ -58,7 +58,9 @@ ROTATE = 11
 """Where in `State.ready` the search for the least loaded pod begins."""
 CHANGES = 12
 """How often a pod became ready, was drained or was gone."""
-_TALLIES = 13
+LEAST = 13
+"""No ready pod holds fewer requests."""
+_TALLIES = 14
 
 # Places of `State.clock`; BUSY_S is complete up to the time BUSY_AT.
 BUSY_S, BUSY_AT, QUEUE_S, WAITING_SINCE = 0, 1, 2, 3
@@ -105,6 +107,8 @@ class State(NamedTuple):
     """Slots of all pods that aren't GONE."""
     ready: Ints
     """Slots of the READY ones."""
+    loads: Ints
+    """(requests held): how many READY ones hold so many. It spares a look at each pod for each request."""
 
 
 class Engine:
@@ -137,6 +141,7 @@ class Engine:
         state = self.state
         if state.pods[PHASE, slot] == READY:
             state.tally[READY_PODS] = _without(state.ready, state.tally[READY_PODS], slot)
+            state.loads[state.pods[HELD, slot]] -= 1
             state.pods[PHASE, slot] = DRAINING
         if state.pods[HELD, slot] == 0:
             _release(now, slot, state.tally, state.pods, state.due, state.released, state.live)
@@ -184,6 +189,7 @@ def engine(case: Case, *, samples: Floats, prefix: int, past: int) -> Engine:
             samples=samples,
             past=np.zeros((past, 2, service.max_batch + 1)),
             batches=np.zeros((2, service.max_batch + 1)),
+            loads=np.zeros(int(law[SLOTS]) + 1, np.int64),
             **_slots(4 * case.high + 64, law),
         )
     )
@@ -227,38 +233,40 @@ def _release(now: float, pod: int, tally: Ints, pods: Ints, due: Floats, release
 
 
 @jit
-def _least_loaded(slots: int, tally: Ints, pods: Ints, ready: Ints) -> int:
+def _least_loaded(slots: int, tally: Ints, pods: Ints, ready: Ints, loads: Ints) -> int:
     """The ready pod with the fewest requests, another one each time among equals; -1 where all hold `slots`."""
+    least = tally[LEAST]
+    while least < slots and loads[least] == 0:
+        least += 1
+    tally[LEAST] = least
+    if least >= slots:
+        return -1
     count = tally[READY_PODS]
-    found, least = -1, slots
     place = tally[ROTATE]
     if place >= count:
         place = 0
-    for _ in range(count):
-        load = pods[HELD, ready[place]]
-        if load < least:
-            found, least = place, load
-            if load == 0:
-                break
+    while pods[HELD, ready[place]] != least:
         place += 1
         if place == count:
             place = 0
-    if found < 0:
-        return -1
-    tally[ROTATE] = found + 1
-    return int(ready[found])
+    tally[ROTATE] = place + 1
+    return int(ready[place])
 
 
 @jit
-def _send(now: float, request: int, pod: int, tally: Ints, pods: Ints, ring: Ints, ring_at: Floats) -> None:
-    """A request goes into a pod's own queue."""
+def _send(
+    now: float, request: int, pod: int, tally: Ints, pods: Ints, ring: Ints, ring_at: Floats, loads: Ints
+) -> None:
+    """A request goes into the own queue of a ready pod."""
     place = pods[FRONT, pod] + pods[PENDING, pod]
     if place >= ring.shape[1]:
         place -= ring.shape[1]
     ring[pod, place] = request
     ring_at[pod, place] = now
     pods[PENDING, pod] += 1
+    loads[pods[HELD, pod]] -= 1
     pods[HELD, pod] += 1
+    loads[pods[HELD, pod]] += 1
     tally[IN_QUEUES] += 1
     tally[IN_PODS] += 1
 
@@ -328,7 +336,9 @@ def _compute(
 
 
 @jit
-def _answer(now: float, pod: int, clock: Floats, tally: Ints, batches: Floats, pods: Ints, work: Floats) -> None:
+def _answer(
+    now: float, pod: int, clock: Floats, tally: Ints, batches: Floats, pods: Ints, work: Floats, loads: Ints
+) -> None:
     """Ends the batches of a pod whose time has come."""
     for instance in range(work.shape[1]):
         end = work[pod, instance, 0]
@@ -337,14 +347,19 @@ def _answer(now: float, pod: int, clock: Floats, tally: Ints, batches: Floats, p
             batches[0, size] += 1
             batches[1, size] += end - work[pod, instance, 1]
             work[pod, instance, 0] = np.inf
-            pods[HELD, pod] -= size
+            held = pods[HELD, pod]
+            pods[HELD, pod] = held - size
+            if pods[PHASE, pod] == READY:
+                loads[held] -= 1
+                loads[held - size] += 1
+                tally[LEAST] = min(tally[LEAST], held - size)
             tally[IN_PODS] -= size
             tally[ANSWERED] += size
             _count_busy(now, -1, clock, tally)
 
 
 @jit
-def _open(now: float, tally: Ints, pods: Ints, due: Floats, live: Ints, ready: Ints) -> None:
+def _open(now: float, tally: Ints, pods: Ints, due: Floats, live: Ints, ready: Ints, loads: Ints) -> None:
     """The pods that become ready now are ready."""
     for place in range(tally[LIVE]):
         pod = live[place]
@@ -353,6 +368,8 @@ def _open(now: float, tally: Ints, pods: Ints, due: Floats, live: Ints, ready: I
             due[pod] = np.inf
             ready[tally[READY_PODS]] = pod
             tally[READY_PODS] += 1
+            loads[0] += 1
+            tally[LEAST] = 0
             tally[CHANGES] += 1
 
 
@@ -431,19 +448,30 @@ def _keep(
 
 @jit
 def _fill(
-    now: float, slots: int, tally: Ints, latency: Latencies, pods: Ints, ring: Ints, ring_at: Floats, ready: Ints
+    now: float,
+    slots: int,
+    tally: Ints,
+    latency: Latencies,
+    pods: Ints,
+    ring: Ints,
+    ring_at: Floats,
+    ready: Ints,
+    loads: Ints,
 ) -> None:
     """The balancer sends what waits to the places that came free."""
     while tally[WAITING] > 0:
-        pod = _least_loaded(slots, tally, pods, ready)
+        pod = _least_loaded(slots, tally, pods, ready, loads)
         if pod < 0:
             return
-        head = tally[HEAD]
-        while np.isnan(latency[head]):
-            head += 1
-        tally[HEAD] = head + 1
-        tally[WAITING] -= 1
-        _send(now, head, pod, tally, pods, ring, ring_at)
+        # Where all others are full, this one gets what waits until it is full too.
+        more = slots - pods[HELD, pod] if loads[slots] == tally[READY_PODS] - 1 else 1
+        for _ in range(min(more, tally[WAITING])):
+            head = tally[HEAD]
+            while np.isnan(latency[head]):
+                head += 1
+            tally[HEAD] = head + 1
+            tally[WAITING] -= 1
+            _send(now, head, pod, tally, pods, ring, ring_at, loads)
 
 
 @jit
@@ -458,10 +486,10 @@ def _soonest(tally: Ints, due: Floats, live: Ints) -> int:
 
 
 @jit
-def _sooner(changed: int, soonest: int, tally: Ints, due: Floats, live: Ints) -> int:
-    """The pod with the next event after that of `changed` moved."""
+def _sooner(changed: int, before: float, soonest: int, tally: Ints, due: Floats, live: Ints) -> int:
+    """The pod with the next event after that of `changed` moved from `before`."""
     # A batch that is full before the delay is over ends later than the delay would have.
-    if changed == soonest:
+    if changed == soonest and due[changed] > before:
         return _soonest(tally, due, live)
     return changed if due[changed] < due[soonest] else soonest
 
@@ -469,7 +497,7 @@ def _sooner(changed: int, soonest: int, tally: Ints, due: Floats, live: Ints) ->
 @jit
 def _advance(until: float, state: State) -> None:
     arrivals, latency, law, clock, tally, samples, past, batches = state[:8]
-    pods, due, released, ring, ring_at, work, live, ready = state[8:]
+    pods, due, released, ring, ring_at, work, live, ready, loads = state[8:]
     slots, prefix = int(law[SLOTS]), int(law[PREFIX])
     soonest = _soonest(tally, due, live)
     while True:
@@ -483,21 +511,22 @@ def _advance(until: float, state: State) -> None:
             request = tally[NEXT]
             tally[NEXT] = request + 1
             # While requests wait all pods are full.
-            pod = _least_loaded(slots, tally, pods, ready) if tally[WAITING] == 0 else -1
+            pod = _least_loaded(slots, tally, pods, ready, loads) if tally[WAITING] == 0 else -1
             if pod >= 0:
-                _send(now, request, pod, tally, pods, ring, ring_at)
+                before = due[pod]
+                _send(now, request, pod, tally, pods, ring, ring_at, loads)
                 _compute(now, pod, law, clock, tally, arrivals, latency, pods, due, ring, ring_at, work)
-                soonest = _sooner(pod, soonest, tally, due, live)
+                soonest = _sooner(pod, before, soonest, tally, due, live)
             else:
                 _keep(now, request, law, clock, tally, latency, samples)
             continue
         opened = tally[READY_PODS]
         if pods[PHASE, soonest] == STARTING:
-            _open(now, tally, pods, due, live, ready)
+            _open(now, tally, pods, due, live, ready, loads)
         else:
-            _answer(now, soonest, clock, tally, batches, pods, work)
+            _answer(now, soonest, clock, tally, batches, pods, work, loads)
         # All that became ready now are there before the queue is shared, and it is shared before an instance takes a batch.
-        _fill(now, slots, tally, latency, pods, ring, ring_at, ready)
+        _fill(now, slots, tally, latency, pods, ring, ring_at, ready, loads)
         _compute(now, soonest, law, clock, tally, arrivals, latency, pods, due, ring, ring_at, work)
         for place in range(opened, tally[READY_PODS]):
             _compute(now, ready[place], law, clock, tally, arrivals, latency, pods, due, ring, ring_at, work)

@@ -137,6 +137,16 @@ def front(points: Iterable[Point]) -> tuple[Point, ...]:
     return tuple(kept)
 
 
+def contenders(points: Sequence[Point], slack: float) -> list[Point]:
+    """Points that no other beats in both figures by more than `slack` (a share), by their means: more seeds may bring them ahead."""
+
+    def hopeless(point: Point) -> bool:
+        most, gpu = point.violations_pct / (1 + slack), point.gpu_ratio / (1 + slack)
+        return any(other.violations_pct < most and other.gpu_ratio < gpu for other in points)
+
+    return [point for point in points if not hopeless(point)]
+
+
 def nearest(point: Point, others: Iterable[Point]) -> Point:
     """Of `others`, the one that comes nearest to being better than `point`: the least excess in the worse of its two figures."""
 

@@ -1,7 +1,7 @@
 """The table of `make bench-scaling`: scenarios x laws x start delays x policies x seeds, resumable run by run.
 
-In a first pass every peer's grid of knobs runs on a few seeds; in a second one Halcyon, the peers' defaults and the points on the
-peers' front on all seeds. Not here: how outcomes are kept (`store`), what the page says (`page`).
+In a first pass every peer's grid of knobs runs on one seed; in a second one, on a few, the points that may be on the peers' front;
+in a third one, on all, Halcyon, the peers' defaults and that front. Not here: how outcomes are kept (`store`), what the page says (`page`).
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ _USUAL = Effort(3, 10)
 _USUAL_SECOND = Effort(1, 10)
 """For the second law, which has 7.7 times the requests."""
 _BORROWED: Mapping[str, tuple[str, ...]] = {"S5": ("S2", "S4"), "S11": ("S1", "S2")}
-"""Where no grid is run: the scenarios of the same law and start delay whose fronts are compared instead."""
+"""Where no grid is run: the scenarios of the same law and start delay whose fronts are run on one seed instead."""
+_SLACK = 0.3
+"""A point that another beats by more than this share in both figures on the first seed is out of the race: all run on the same load."""
 _SINGLE = ("S1", "S2", "S3", "S3r", "S4", "S5", "S6", "S7", "S8", "S11", "S12")
 _TOO_LONG = frozenset({"S4", "S5"})
 """Left out of the second law: 22 and 93 million requests a run (S4 is in the full table)."""
@@ -125,32 +127,43 @@ class Table:
     """The runs of some cells, done or found."""
 
     def __init__(
-        self, store: Store, *, jobs: int, names: Sequence[str], seeds: Callable[[Cell], Effort] | None = None
+        self,
+        store: Store,
+        *,
+        jobs: int,
+        names: Sequence[str],
+        seeds: Callable[[Cell], Effort] | None = None,
+        borrowed: Mapping[str, tuple[str, ...]] = _BORROWED,
     ) -> None:
-        """`seeds` tells the effort for a cell; left out, `effort`."""
+        """`seeds` tells the effort for a cell; left out, `effort`. `borrowed`: where the points of a scenario without a grid come from."""
         self._store = store
         self._effort = seeds or effort
         self._jobs = jobs
         self._names = tuple(names)
+        self._borrowed = borrowed
         self.wrong: dict[str, int] = {}
         """Wrong scalings in S9 by policy, over all its cases."""
 
     def run(self, wanted: Sequence[Cell]) -> dict[Cell, list[Point]]:
         """The points of each cell, with the compared ones on all seeds."""
         grids = {cell: tuple(self._grid(cell)) for cell in wanted}
+        self._try("grids, first seed", grids)
+        ahead = {cell: self._ahead(cell, points) for cell, points in grids.items()}
         self._do(
             "grids",
             [
                 (cell, point, seed)
                 for cell in wanted
                 for seed in _seeds(self._effort(cell).grid)
-                for point in grids[cell]
+                for point in ahead[cell]
             ],
         )
-        fronts = {cell: self._front(cell, grids[cell]) for cell in wanted}
-        for cell in wanted:
-            lenders = (replace(cell, scenario=name) for name in _BORROWED.get(cell.scenario, ()))
-            fronts[cell] += [point for lender in lenders for point in fronts.get(lender, ())]
+        fronts = {cell: self._front(cell, ahead[cell]) for cell in wanted}
+        lent = {cell: tuple(self._lent(cell, fronts)) for cell in wanted}
+        self._try("fronts of others, first seed", lent)
+        for cell, points in lent.items():
+            if points:
+                fronts[cell], grids[cell] = self._ahead(cell, points), points
         own = [parsed(name) for name in self._names]
         compared = {cell: tuple(dict.fromkeys((*own, *fronts[cell]))) for cell in wanted}
         self._do(
@@ -171,6 +184,21 @@ class Table:
                     )
         return {cell: self._points(cell, (*compared[cell], *grids[cell])) for cell in wanted}
 
+    def _try(self, title: str, points: Mapping[Cell, Sequence[Named]]) -> None:
+        self._do(title, [(cell, point, 1) for cell, listed in points.items() for point in listed])
+
+    def _ahead(self, cell: Cell, listed: Sequence[Named]) -> list[Named]:
+        """Those that more seeds may bring to the front, by the first one."""
+        known = {str(point): point for point in listed}
+        return [known[point.policy] for point in report.contenders(self._of_peers(cell, listed, 1), _SLACK)]
+
+    def _lent(self, cell: Cell, fronts: Mapping[Cell, Sequence[Named]]) -> Iterator[Named]:
+        """The fronts of others, where it has no grid, and the defaults that they compete with."""
+        lenders = [replace(cell, scenario=name) for name in self._borrowed.get(cell.scenario, ())]
+        if lenders:
+            yield from dict.fromkeys(Named(name) for name in self._names if name not in OWN)
+        yield from dict.fromkeys(point for lender in lenders for point in fronts.get(lender, ()))
+
     def _grid(self, cell: Cell) -> Iterator[Named]:
         """The peers' knobs to try, their defaults among them."""
         if self._effort(cell).grid == 0:
@@ -180,13 +208,15 @@ class Table:
             if name not in OWN:
                 yield from dict.fromkeys((Named(name), *(Named.of(name, params) for params in peers.sweep(name, case))))
 
-    def _front(self, cell: Cell, grid: Sequence[Named]) -> list[Named]:
-        found = {str(point): self._found(cell, point, self._effort(cell).grid) for point in grid}
-        points = [Point(name, tuple(result.outcome for result in results)) for name, results in found.items()]
-        known = {str(point): point for point in grid}
+    def _front(self, cell: Cell, listed: Sequence[Named]) -> list[Named]:
+        known = {str(point): point for point in listed}
+        best = report.front(self._of_peers(cell, listed, self._effort(cell).grid))
+        return [known[point.policy] for point in best if ":" in point.policy]
+
+    def _of_peers(self, cell: Cell, listed: Sequence[Named], seeds: int) -> list[Point]:
         # Without the baselines: a point that only they hide is still the best that a peer can do.
-        of_peers = [point for point in points if known[point.policy].name not in page.BASELINES]
-        return [known[point.policy] for point in report.front(of_peers) if ":" in point.policy]
+        found = {str(one): self._found(cell, one, seeds) for one in listed if one.name not in page.BASELINES}
+        return [Point(name, tuple(result.outcome for result in results)) for name, results in found.items()]
 
     def _found(self, cell: Cell, point: Named, seeds: int) -> list[Result]:
         results = (self._store.find(cell, point, seed) for seed in _seeds(seeds))

@@ -54,7 +54,7 @@ def check(text: str) -> str:
     """What `haproxy -c` says of a configuration for socket /tmp/h.sock; empty where it is valid and gives no warning."""
     tree = root()
     for name, lua in LUA.items():
-        (tree / "tmp" / name).write_text(lua)
+        _put(tree / "tmp" / name, lua)
     with tempfile.NamedTemporaryFile("w", suffix=".cfg", dir=tree / "tmp") as file:
         file.write(text)
         file.flush()
@@ -64,6 +64,13 @@ def check(text: str) -> str:
     if done.returncode and not said:
         said = [f"rc {done.returncode}: {done.stderr}"]
     return "\n".join(said)
+
+
+def _put(path: Path, text: str) -> None:
+    """As one step: another process's HAProxy may be reading it."""
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as part:
+        part.write(text)
+    Path(part.name).rename(path)
 
 
 class Haproxy:
