@@ -1,7 +1,7 @@
 """Many agents in one process: each with the real agent's client, its own token, its own connection and its own phase.
 
-What they say comes from `stand_in`; when they say it is the client's own rule (on change at most once a second, else every
-5 s). Tokens are asked of the API server as the kubelet would, for the ServiceAccount of each model's balancer.
+What they say comes from `stand_in`; when they say it is the client's own rule (on change once a second, else every 5 s), and
+that of the agent's looks (a second one where the load surges). Tokens are asked of the API server as the kubelet would, for the ServiceAccount of each model's balancer.
 """
 
 import asyncio
@@ -19,7 +19,8 @@ from e2e.bench.errors import BenchError
 from e2e.bench.plane import Plane
 from e2e.bench.stand_in import StandIn
 from halcyon.api.plan import Collector
-from halcyon.api.record import AUDIENCE
+from halcyon.api.record import AUDIENCE, Record
+from halcyon.balancer.surge import CONFIRM_S, Surge
 from halcyon.balancer.uplink import Uplink
 from halcyon.control import kinds
 from halcyon.render import names
@@ -103,11 +104,21 @@ class Agents:
         if agent is None:
             raise BenchError(f"{name} has no balancer pod that is ready, so nobody can speak for it")
         clock = asyncio.get_running_loop().time
+        surge = Surge()
+
+        def look() -> Record:
+            return model.record(time.time(), self._counts.ready_servers(name), agent)
+
         due_s = clock() + self._draw.uniform(0.0, self._spread_s)
         while True:
             await asyncio.sleep(due_s - clock())
-            uplink.offer(model.record(time.time(), self._counts.ready_servers(name), agent))
+            seen = look()
+            uplink.offer(seen)
             due_s = max(due_s + LOOK_EVERY_S, clock())
+            requests = seen.balancer.requests if seen.balancer else 0
+            if surge.look(requests, process=agent, now=clock()):
+                await asyncio.sleep(CONFIRM_S)
+                uplink.offer(look(), urgent=True)
 
     def _credentials(self, name: str) -> tuple[Collector, Path]:
         """Where the model's agents are to send to, as their plan says, and the file with their token."""

@@ -14,6 +14,7 @@ from e2e.demo.models import GRPC_PORT
 from e2e.demo.watch import Change, Watch
 from e2e.load.process import RunningLoad
 from e2e.load.settings import Load, Report
+from e2e.scenarios.calm import scaling, wait_until_calm
 from halcyon.cli.main import main
 
 pytestmark = pytest.mark.more
@@ -68,23 +69,19 @@ def story(kube: Kube, served: Callable[..., str]) -> Story:
         return Load(address=address, model=NAME, rate_rps=rate_rps, duration_s=duration_s, clients=2000, channels=8)
 
     with Watch(kube, NAME) as watch:
-        with RunningLoad(load(CALM_RPS, 60)) as calm:
-            # The status tells of values every 10 s at most.
-            wait_for(
-                lambda: "per replica needs 1" in scaling(kube).get("why", ""), what="capacity is known", limit_s=40
-            )
-            before = scaling(kube)
+        with RunningLoad(load(CALM_RPS, 600)) as calm:
+            before = wait_until_calm(kube, NAME, CALM_RPS)
             calm.stop()
         with RunningLoad(load(STEP_RPS, 35)) as running:
             began_s = running.began_s()
             wait_for(lambda: watch.first_change(since_s=began_s, up=True) is not None, what="it is raised", limit_s=30)
             wait_for(lambda: models.ready_servers(kube, NAME) > 2, what="three are ready", limit_s=30)
             wait_for(
-                lambda: scaling(kube).get("current") == scaling(kube).get("desired"),
+                lambda: scaling(kube, NAME).get("current") == scaling(kube, NAME).get("desired"),
                 what="the status follows",
                 limit_s=20,
             )
-            scaled, explained = scaling(kube), explain(kube)
+            scaled, explained = scaling(kube, NAME), explain(kube)
             report = running.wait()
         change = watch.first_change(since_s=began_s, up=True)
         assert change is not None
@@ -99,10 +96,6 @@ def story(kube: Kube, served: Callable[..., str]) -> Story:
     return Story(
         before, change, change.look.at_s - began_s, scaled, explained, report, idle_s, up.look.at_s - knocked_s, woken
     )
-
-
-def scaling(kube: Kube) -> dict[str, Any]:
-    return ((kube.model(NAME) or {}).get("status") or {}).get("scaling") or {}
 
 
 def count(kube: Kube) -> int:

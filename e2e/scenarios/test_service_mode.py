@@ -14,6 +14,7 @@ from e2e.demo.kube import Kube, wait_for
 from e2e.demo.models import GRPC_PORT
 from e2e.load.process import RunningLoad
 from e2e.load.settings import Load, Report
+from e2e.scenarios.calm import wait_until_calm
 
 pytestmark = pytest.mark.more
 
@@ -54,18 +55,11 @@ def story(kube: Kube, served: Callable[..., str]) -> Story:
     served(document())
     address = kube.must_address(NAME, GRPC_PORT)
 
-    def scaling() -> dict[str, Any]:
-        return (kube.model(NAME) or {}).get("status", {}).get("scaling") or {}
-
     def load(rate_rps: float) -> Load:
         return Load(address=address, model=NAME, rate_rps=rate_rps, duration_s=600, clients=2000, channels=2)
 
     with RunningLoad(load(CALM_RPS)) as running:
-        # The status tells of values every 10 s at most. Where the machine is slow, the first requests wait and bring more
-        # replicas, until it is known what one can do: the step is to find one, so these are waited out.
-        wait_for(lambda: is_calm(scaling()), what="capacity and rate are known", limit_s=60)
-        wait_for(lambda: models.ready_servers(kube, NAME) == 1, what="one serves", limit_s=400)
-        calm = scaling()
+        calm = wait_until_calm(kube, NAME, CALM_RPS)
         running.stop()
     with RunningLoad(load(STEP_RPS)) as running:
         wait_for(lambda: models.ready_servers(kube, NAME) == 3, what="three are ready", limit_s=60)
@@ -78,13 +72,6 @@ def story(kube: Kube, served: Callable[..., str]) -> Story:
         wait_for(lambda: evicted not in names(kube), what=f"{evicted} is gone", limit_s=60)
         after = running.stop()
     return Story(calm, step, evicted, after)
-
-
-def is_calm(scaling: dict[str, Any]) -> bool:
-    told = {signal["name"]: float(signal.get("value", "0")) for signal in scaling.get("signals", ())}
-    return (
-        "per replica needs 1" in scaling.get("why", "") and CALM_RPS / 2 < told.get("requestRate", 0.0) < 2 * CALM_RPS
-    )
 
 
 def names(kube: Kube) -> set[str]:

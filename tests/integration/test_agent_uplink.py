@@ -91,6 +91,22 @@ async def test_what_is_urgent_does_not_wait(both: tuple[Uplink, list[StandIn], P
     await until(lambda: len(first.records) == 2, 0.15)
 
 
+async def test_what_was_not_sent_yet_goes_before_what_is_urgent_and_the_pace_goes_on(
+    both: tuple[Uplink, list[StandIn], Path],
+) -> None:
+    uplink, [first, _], _ = both
+    uplink.offer(RECORD)
+    await until(lambda: len(first.records) == 1)
+    uplink.offer(with_requests(1))
+    uplink.offer(with_requests(2), urgent=True)
+    await until(lambda: len(first.records) == 3, 0.15)
+    assert [record for _, record in first.records] == [RECORD, with_requests(1), with_requests(2)]
+    uplink.offer(with_requests(3))
+    await until(lambda: len(first.records) == 4)
+    # 0.2 s after the last that was in turn, not after the urgent one.
+    assert first.records[3][0] - first.records[0][0] < 0.2 + 0.1
+
+
 async def test_a_replica_that_is_away_disturbs_nobody_and_hears_the_newest_when_it_is_back(
     both: tuple[Uplink, list[StandIn], Path],
 ) -> None:

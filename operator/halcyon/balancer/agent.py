@@ -24,6 +24,7 @@ from halcyon.balancer.pacing import Pacing
 from halcyon.balancer.pilot import Pilot
 from halcyon.balancer.runtime_socket import HaproxyError, RuntimeSocket
 from halcyon.balancer.settings import files, listen
+from halcyon.balancer.surge import CONFIRM_S, Surge
 from halcyon.balancer.triton import TritonClient
 from halcyon.balancer.uplink import Uplink
 
@@ -74,6 +75,7 @@ class Agent:
         self._replan = asyncio.Event()
         self._uplink: Uplink | None = None
         self._pacing = Pacing(self._pilot.variables)
+        self._surge = Surge()
         self._came = 0
         self._told_at = float("-inf")
         self._plan_errors = 0
@@ -362,7 +364,16 @@ class Agent:
             await self._pacing.look(self._pilot.reading, servers=self._pilot.in_use, now=clock())
             self._offer(urgent=False)
             next_s = max(next_s + (SUSPECT_LOOK_S if verdict.suspects else LOOK_S), clock())
+            if self._surges(clock()):
+                await asyncio.sleep(CONFIRM_S)
+                await self._pilot.turn(self._endpoints, out=self._maintenance)
+                self._offer(urgent=True)
             await asyncio.sleep(next_s - clock())
+
+    def _surges(self, now: float) -> bool:
+        """Whether more came than before, by what isn't chance: HAProxy is read again soon, which confirms it."""
+        reading = self._pilot.reading
+        return reading is not None and self._surge.look(reading.requests, process=reading.process, now=now)
 
     def _offer(self, *, urgent: bool) -> None:
         # Before the endpoints are known a record would say that there are no pods.

@@ -2,7 +2,7 @@
 
 nothing new            at least every 5 s
 something new          at most once a second
-urgent                 at once
+urgent                 at once, and with it what has not been sent yet
 replica away           tries again after 0.2 to 2 s; the others do not notice
 a text comes back      a notice about a pod, which is handed on
 """
@@ -40,7 +40,8 @@ _HEARTBEAT_S = 10.0
 class Pace:
     """How often a connection sends, in seconds."""
 
-    least_s: float = 1.0
+    least_s: float = 0.9
+    """Less than the second between two looks: one that was late would delay all after it."""
     most_s: float = 5.0
     first_pause_s: float = 0.2
     longest_pause_s: float = 2.0
@@ -51,13 +52,24 @@ class _Mailbox:
 
     def __init__(self) -> None:
         self.record: Record | None = None
+        self.is_sent = False
         self.urgent = False
+        self.ahead: Record | None = None
+        """The one before an urgent one, where it has not been sent: growth is what lies between two."""
         self.changed = asyncio.Event()
 
     def put(self, record: Record, *, urgent: bool) -> None:
-        self.record = record
+        if urgent and not self.is_sent:
+            self.ahead = self.record
+        self.record, self.is_sent = record, False
         self.urgent = self.urgent or urgent
         self.changed.set()
+
+    def take(self) -> list[Record]:
+        """What is to be sent now, oldest first."""
+        taken = [record for record in (self.ahead, self.record) if record is not None]
+        self.ahead, self.urgent, self.is_sent = None, False, True
+        return taken
 
 
 class Uplink:
@@ -188,9 +200,10 @@ class Uplink:
                 is_new = record is not None and (sent is None or without_times(record) != without_times(sent))
                 due_s = 0.0 if box.urgent else (self._pace.least_s if is_new else self._pace.most_s) - waited
                 if record is not None and due_s <= 0:
-                    box.urgent = False
-                    await ws.send_str(record.to_json())
-                    sent, sent_at = record, clock()
+                    # What was urgent came out of turn: the next look's record is due when it would have been.
+                    sent_at = sent_at if box.urgent else clock()
+                    for sent in box.take():
+                        await ws.send_str(sent.to_json())
                     continue
                 box.changed.clear()
                 try:

@@ -127,7 +127,7 @@ def build(chosen: Settings, client: KubeClient, tracer: Tracer = OFF) -> Operato
     duty = Duty()
     hub = HearingHub(
         on_change=lambda namespace, name: queue.add(Key(namespace, name)),
-        on_record=lambda namespace, name: scaler.heard(Key(namespace, name)),
+        on_record=lambda namespace, name, confirms: scaler.heard(Key(namespace, name), confirms=confirms),
     )
     accepted = Accepted(caches)
     prometheus = None if chosen.prometheus is None else PrometheusSource(chosen.prometheus, registry=registry)

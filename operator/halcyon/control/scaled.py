@@ -33,6 +33,8 @@ class Scaled:
     """What writes its count; NONE until a reconcile has told it."""
     heard: bool = False
     """Whether an agent has spoken since the last decision."""
+    confirmed: bool = False
+    """Whether what it said confirms what it had seen right before: growth that counts now."""
     tried: float = -math.inf
     """When it was decided for last, or was to be and couldn't."""
     decided: float = -math.inf
@@ -65,8 +67,12 @@ class Scaled:
         return now - told.at >= every_s and verdict.is_news(before, made)
 
     def may_be_decided(self, now: float, spacing_s: float) -> bool:
-        """Whether what its agents say may be looked at now. At zero somebody waits for it, and agents say little."""
-        return now - self.tried >= spacing_s or (self.verdict is not None and self.verdict.current == 0)
+        """Whether what its agents say may be looked at now.
+
+        Sooner where one confirms growth, and at zero: somebody waits for it, and agents say little then.
+        """
+        is_empty = self.verdict is not None and self.verdict.current == 0
+        return self.confirmed or is_empty or now - self.tried >= spacing_s
 
     def asked(self, made: Verdict) -> int | None:
         """The count that a verdict asks for; where an HPA decides, the one that it has written."""

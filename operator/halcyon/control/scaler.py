@@ -1,6 +1,6 @@
 """The one decision loop, for all models: who is due, what is served and shown, and whose count is to be written.
 
-A model is decided on when its agents have said something new, at most once a second; and without that, when the last
+A model is decided on when its agents have said something new, at most once a second unless it confirms growth; and without that, when the last
 decision wanted to look again. The standby decides too, in the shadow, and writes nothing: its memory is warm when it leads.
 
 Not here: how it is decided (`deciding`), what is known (`sensing`), how /scale is written (`scale_writer`), what becomes of it in
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 TICK_S = 0.1
 SPACING_S = 0.9
-"""Least time between two decisions for one model: agents speak once a second at most."""
+"""Least time between two decisions for one model: agents speak once a second, and out of turn where a load surges."""
 REST_S = 4.5
 """The longest time between two, so that none is older than 5 s; agents speak about as often."""
 SLICE_S = 0.02
@@ -183,10 +183,11 @@ class Scaler:
 
     # What others tell
 
-    def heard(self, key: Key) -> None:
-        """One of its agents has spoken."""
+    def heard(self, key: Key, *, confirms: bool = False) -> None:
+        """One of its agents has spoken; `confirms`: right after it had spoken before."""
         if (model := self._models.get(key)) is not None:
             model.heard = True
+            model.confirmed |= confirms
 
     def planned(self, key: Key, plan: Plan) -> None:
         """Told by each reconcile: what writes this model's count."""
@@ -258,7 +259,7 @@ class Scaler:
         began = self.clock()
         due = [m for m in self._models.values() if m.due <= began or (m.heard and m.may_be_decided(began, SPACING_S))]
         for model in sorted(due, key=lambda model: model.decided):
-            model.heard = False
+            model.heard = model.confirmed = False
             model.tried = self.clock()
             try:
                 self._decide(model)

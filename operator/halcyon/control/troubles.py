@@ -10,7 +10,7 @@ from collections.abc import Callable
 from halcyon.api.record import Record
 from halcyon.control.kinds import Key
 from halcyon.scaling.observations import FRESH_S
-from halcyon.signals.hub import Hub, OnChange
+from halcyon.signals.hub import Hub, OnRecord
 
 MOST_CHARACTERS = 400
 _MOST_AGENTS = 32
@@ -19,7 +19,7 @@ _MOST_AGENTS = 32
 class HearingHub(Hub):
     """A hub that keeps what it is told of troubles."""
 
-    def __init__(self, on_change: Callable[[str, str], None], on_record: OnChange) -> None:
+    def __init__(self, on_change: Callable[[str, str], None], on_record: OnRecord) -> None:
         """As the hub; `on_change` is called for each trouble that comes, goes, or is another, too."""
         super().__init__(on_change=on_change, on_record=on_record)
         self._changed = on_change

@@ -65,13 +65,15 @@ _ROWS, _EXECUTIONS = (3 + POD_COUNTERS.index(name) for name in ("rows", "executi
 
 OnChange = Callable[[str, str], None]
 """Called with namespace and name when the controller should look at a model."""
+OnRecord = Callable[[str, str, bool], None]
+"""Called with namespace and name of a model for every record of it, and whether it confirms the one before."""
 
 
 class Hub:
     """Keeps what the agents say. Memory is bounded per model; a model that is not spoken for is forgotten."""
 
-    def __init__(self, on_change: OnChange | None = None, on_record: OnChange | None = None) -> None:
-        """`on_record` is called with namespace and name of a model for every record of it."""
+    def __init__(self, on_change: OnChange | None = None, on_record: OnRecord | None = None) -> None:
+        """Nobody has spoken yet."""
         self._models: dict[tuple[str, str], Model] = {}
         self._on_change = on_change
         self._on_record = on_record
@@ -87,17 +89,22 @@ class Hub:
         key = (record.namespace, record.name)
         model = self._models.setdefault(key, Model())
         agent = model.agents.get(record.agent)
+        confirms = agent is not None and agent.may_confirm(now)
         if agent is None:
             _make_room(model, now)
             agent = model.agents[record.agent] = Agent(heard=now, at=-math.inf)
         elif agent.at - FRESH_S < record.at <= agent.at:
             return False
         agent.heard, agent.at = max(now, agent.heard), record.at
-        agent.pods = {sys.intern(pod.name): _view(pod, record) for pod in record.pods}
+        if confirms:
+            agent.confirmed = now
+        before, agent.pods = agent.pods, {sys.intern(pod.name): _view(pod, record) for pod in record.pods}
         if record.balancer is not None:
             _add_balancer(agent, record.balancer, now)
         for sample in record.pods:
-            if sample.state != "unreachable":
+            # One that is told twice must not confirm itself.
+            told = before.get(sample.name)
+            if sample.state != "unreachable" and (told is None or sample.at != told.at):
                 _add_pod(model, record.agent, sample, now - _age(sample, record))
             if sample.batches is not None:
                 _add_batches(model.pods.setdefault(sample.name, Pod()), sample.batches, record, now)
@@ -105,7 +112,7 @@ class Hub:
         model.said = None
         self._tell(key, model, now)
         if self._on_record is not None:
-            self._on_record(*key)
+            self._on_record(*key, confirms)
         return True
 
     def observe(
@@ -210,7 +217,7 @@ def _age(sample: PodSample, record: Record) -> float:
 def _view(sample: PodSample, record: Record) -> View:
     # Interned, since every record brings the same few texts again.
     versions = tuple(sys.intern(version) for version in sample.versions)
-    return View(sys.intern(sample.state), _age(sample, record), sample.load_error, versions)  # type: ignore[arg-type]  # intern forgets the Literal
+    return View(sys.intern(sample.state), sample.at, _age(sample, record), sample.load_error, versions)  # type: ignore[arg-type]  # intern forgets the Literal
 
 
 def _make_room(model: Model, now: float) -> None:

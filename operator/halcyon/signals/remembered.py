@@ -21,12 +21,18 @@ POD_KEEP_S = 20.0
 _STATE_ORDER: tuple[PodState, ...] = ("maintenance", "draining", "ready", "starting", "unreachable")
 POD_COUNTERS = ("succeeded", "failed", "rows", "executions", "queue_us", "compute_us")
 BALANCER_COUNTERS = ("requests", "refused", "errors")
+CONFIRMS_S = 0.5
+"""A record that comes sooner after the agent's last one is no usual look: it confirms what that one had seen,"""
+CONFIRMS_EVERY_S = 0.7
+"""once in so long. An agent that says more than it should is heard no sooner for it."""
 
 
 class View(NamedTuple):
     """What one agent said of one pod last, less its numbers."""
 
     state: PodState
+    at: float
+    """When its numbers were read, by the agent's clock."""
     age: float
     """Seconds between the sample and its sending."""
     load_error: str | None
@@ -50,6 +56,12 @@ class Agent:
     last: BalancerSample | None = None
     knocked: float = -math.inf
     """When a request was last seen refused, confirmed or not."""
+    confirmed: float = -math.inf
+    """When a record of it last came so soon that it confirmed the one before."""
+
+    def may_confirm(self, now: float) -> bool:
+        """Whether a record that comes now confirms the one before."""
+        return now - self.heard < CONFIRMS_S and now - self.confirmed >= CONFIRMS_EVERY_S
 
 
 @dataclass(slots=True)

@@ -151,7 +151,7 @@ class World:
         """Whether our cache hears nothing of ModelDeployments."""
         self.kube = _Kube(self)
         self.caches = Caches(self.kube, enqueue=lambda _: None)
-        self.hub = Hub(on_record=lambda namespace, name: self.scaler.heard(Key(namespace, name)))
+        self.hub = Hub(on_record=lambda ns, name, confirms: self.scaler.heard(Key(ns, name), confirms=confirms))
         self.sensing = Sensing(self.caches, self.hub, time, lambda: self.wall_ahead_s + time())
         self.scaler = self.another_scaler()
         self._requests: dict[Key, int] = {}

@@ -12,6 +12,7 @@ from halcyon.control.plan import Actuator
 from halcyon.control.scale_writer import PUBLISHED_WITHIN_S
 from halcyon.control.scaler import REST_S, SLICE_S, SPACING_S, TICK_S
 from halcyon.scaling.observations import FRESH_S
+from halcyon.signals.remembered import CONFIRMS_EVERY_S
 from tests.unit.control.scaling_world import DIGITS, Running, World, holds, live, plan_of, served
 from tests.unit.control.virtual_time import VirtualTime, run
 
@@ -55,7 +56,7 @@ def test_a_model_whose_decision_fails_is_tried_no_more_often_than_others() -> No
                 await asyncio.sleep(0.05)
         times = [at for at, _ in dictated.asked]
         assert len(times) >= 4
-        assert min(later - sooner for sooner, later in pairwise(times)) >= SPACING_S
+        assert min(later - sooner for sooner, later in pairwise(times)) >= CONFIRMS_EVERY_S - TICK_S
 
     live(scenario)
 
@@ -150,7 +151,7 @@ def test_nothing_is_kept_of_a_model_that_was_deleted_although_its_last_balancer_
     live(scenario, leads=leads)
 
 
-def test_a_model_is_decided_for_at_most_once_a_second_however_often_its_agents_speak() -> None:
+def test_a_model_is_decided_for_no_more_often_than_agents_may_confirm_however_often_they_speak() -> None:
     async def scenario(world: World) -> None:
         dictated = world.dictate()
         world.model()
@@ -159,8 +160,44 @@ def test_a_model_is_decided_for_at_most_once_a_second_however_often_its_agents_s
                 world.speak()
                 await asyncio.sleep(1 / 30)
         times = [at for at, _ in dictated.asked]
-        assert 18 <= len(times) <= 23
+        assert 18 <= len(times) <= 20 / CONFIRMS_EVERY_S + 1
+        assert min(later - sooner for sooner, later in pairwise(times)) >= CONFIRMS_EVERY_S - TICK_S
+
+    live(scenario)
+
+
+def test_a_model_whose_agents_speak_out_of_turn_but_confirm_nothing_is_decided_for_once_a_second() -> None:
+    async def scenario(world: World) -> None:
+        dictated = world.dictate()
+        world.model()
+        async with Running(world.scaler):
+            for _ in range(20):
+                world.speak()
+                await asyncio.sleep(0.6)
+                world.speak()
+                await asyncio.sleep(0.6)
+        times = [at for at, _ in dictated.asked]
         assert min(later - sooner for sooner, later in pairwise(times)) >= SPACING_S
+
+    live(scenario)
+
+
+def test_a_record_that_confirms_another_is_decided_on_at_once() -> None:
+    async def scenario(world: World) -> None:
+        dictated = world.dictate()
+        world.model()
+        async with Running(world.scaler):
+            for _ in range(3):
+                world.speak()
+                await asyncio.sleep(1.0)
+            world.speak()
+            await asyncio.sleep(0.2)
+            world.speak()
+            spoke = world.time()
+            await asyncio.sleep(2 * TICK_S)
+            late = [at for at, _ in dictated.asked if at >= spoke]
+            assert late
+            assert late[0] - spoke <= TICK_S + 0.01
 
     live(scenario)
 

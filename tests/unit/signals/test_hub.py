@@ -343,7 +343,7 @@ def test_the_order_in_which_agents_are_heard_does_not_matter(
 
 def test_whoever_wants_to_know_hears_of_every_record_that_was_taken_in() -> None:
     heard: list[tuple[str, str]] = []
-    hub = Hub(on_record=lambda namespace, name: heard.append((namespace, name)))
+    hub = Hub(on_record=lambda namespace, name, _: heard.append((namespace, name)))
     hub.receive(record(5), 5.0)
     hub.receive(record(6, name="other"), 6.0)
     hub.receive(record(7), 7.0)
@@ -355,7 +355,35 @@ def test_whoever_wants_to_know_hears_of_every_record_that_was_taken_in() -> None
 
 def test_a_record_is_in_the_picture_when_it_is_told_of() -> None:
     queued: list[float] = []
-    hub = Hub(on_record=lambda _namespace, _name: queued.append(seen(hub, 1.0).balancers[0].points[-1].queued))
+    hub = Hub(on_record=lambda *_: queued.append(seen(hub, 1.0).balancers[0].points[-1].queued))
     hub.receive(record(1, balancer=haproxy(7)), 1.0)
 
     assert queued == [7]
+
+
+def test_a_record_right_after_another_of_the_same_agent_confirms_it_and_that_not_without_end() -> None:
+    confirmed: list[bool] = []
+    hub = Hub(on_record=lambda _namespace, _name, confirms: confirmed.append(confirms))
+    for at in (0.0, 1.0, 1.2, 2.0, 2.3, 2.4, 2.5):
+        hub.receive(record(at), at)
+    hub.receive(record(2.6, agent="m-balancer-1"), 2.6)
+    assert confirmed == [False, False, True, False, True, False, False, False]
+
+
+def test_growth_counts_with_the_record_that_confirms_it_as_of_the_one_before() -> None:
+    hub = Hub()
+    for at, requests in ((0.0, 30), (1.0, 60), (2.0, 210), (2.2, 250)):
+        hub.receive(record(at, balancer=haproxy(requests=requests)), at)
+    points = seen(hub, 2.2).balancers[0].points
+    assert [(point.at, point.requests) for point in points][-2:] == [(2.0, 30.0), (2.2, 180.0)]
+
+
+def test_a_pods_sample_that_is_told_twice_does_not_confirm_itself() -> None:
+    hub = Hub()
+    hub.receive(record(0, triton(at=0.0, succeeded=10)), 0.0)
+    hub.receive(record(1, triton(at=1.0, succeeded=900)), 1.0)
+    hub.receive(record(1.2, triton(at=1.0, succeeded=900)), 1.2)
+    assert seen(hub, 1.2).pods[0].points[-1].succeeded == 0
+    hub.receive(record(2, triton(at=2.0, succeeded=20)), 2.0)
+    hub.receive(record(3, triton(at=3.0, succeeded=30)), 3.0)
+    assert seen(hub, 3.0).pods[0].points[-1].succeeded == 10
