@@ -109,7 +109,7 @@ async def _run(models: int, for_s: float) -> Row:
     client = _Stored(_objects(keys))
     caches = Caches(cast("Kube", client), enqueue=lambda _: None)
     scaler: Scaler
-    hub = Hub(on_record=lambda namespace, name: scaler.heard(Key(namespace, name)))
+    hub = Hub(on_record=lambda ns, name, confirms: scaler.heard(Key(ns, name), confirms=confirms))
     scaler = Scaler(
         client=cast("Kube", client),
         caches=caches,

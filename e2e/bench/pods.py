@@ -19,7 +19,7 @@ STAND_INS = ("a GPU's time is slept: S(b) = 80 + 6 b ms, batch 8, on CPU pods th
 _FOLDER = Path(__file__).parent / "model"
 _IMAGE = "localhost/tritonserver-cpu:24.10"
 _FILES = "sleeps"
-_CPU, _MEMORY, _SHARED = "20m", "384Mi", "64Mi"
+_CPU, _MEMORY, _SHARED = "100m", "384Mi", "64Mi"
 
 
 @contextmanager

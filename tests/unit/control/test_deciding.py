@@ -277,7 +277,7 @@ def test_what_was_ruled_before_is_not_taken_up_after_the_planner_had_its_turn() 
     model = Model(policy="Rules")
     model.hear(20, DIRECT, queued=40)
     model.world.specs[DIGITS] = spec()
-    model.hear(3, arrived=20)
+    assert model.hear(12, arrived=20).policy == "Planner"
     model.world.specs[DIGITS] = spec(policy="Rules")
     made = model.hear(1, DIRECT, arrived=20)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -11,6 +12,12 @@ _KEPT_BATCHES = 2000.0
 """Weight of what was seen, in batches; older ones fade as new ones come, so that a drift is followed and idleness is not."""
 _PRIOR_SPREAD = 25.0
 """How much spread of batch sizes (weight x rows squared) counts as much as the slope known before."""
+_FEWEST = 20.0
+"""Batches until a line is drawn, where their sizes tell no slope (`_LEAST_SPREAD`): the first ones are few, small, and run on a pod
+that is cold. A line through two of them has promised an eighth of what a replica could do, and the replica that was started for it
+stayed for three minutes. Where there is load, 20 take seconds; a warm-up of the smallest and the largest batch tells it before."""
+_LEAST_SPREAD = 4.0
+"""Spread of batch sizes that tells a slope: one batch of 1 row and one of 4 have 4.5. Sizes next to each other tell noise."""
 _OUTLIER = 5.0
 """A single batch that took so many times what the line says is left out: the first execution of a model is one."""
 _OLD_REVISION = 20.0
@@ -43,7 +50,8 @@ class Capacity:
         """With seconds by batch size from a warm-up, where nothing is known yet."""
         if self.line is not None or not prior:
             return self
-        return self._with_more([(rows, 10, 10 * seconds) for rows, seconds in prior.items()], self.seen)
+        each = max(math.ceil(_FEWEST / len(prior)), 10)
+        return self._with_more([(rows, each, each * seconds) for rows, seconds in prior.items()], self.seen)
 
     def of_revision(self, revision: str) -> Capacity:
         """With what was seen of another revision counting for little."""
@@ -97,7 +105,9 @@ class Capacity:
             rows2 = rows2 * keep + weight * size * size
             seconds = seconds * keep + weight * mean
             rows_seconds = rows_seconds * keep + weight * size * mean
-        line = _fitted(total, rows, rows2, seconds, rows_seconds, self.line)
+        line = self.line
+        if line is not None or total >= _FEWEST or rows2 - rows * rows / total >= _LEAST_SPREAD:
+            line = _fitted(total, rows, rows2, seconds, rows_seconds, line)
         return replace(
             self,
             weight=total,

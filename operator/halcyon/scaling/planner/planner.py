@@ -55,7 +55,7 @@ def plan(now: float, objectives: Objectives, reading: Reading, memory: PlannerMe
         return _kept(now, kept, current, memory, why=f"{reason}; the last good count stays", limit="unknown")
     memory = _watched(now, objectives, reading, memory)
     if replica is None:
-        why = "no batch was seen yet, so capacity is not known"
+        why = "too few batches were seen, so capacity is not known"
         return _unlearnt(now, objectives, reading, memory, why=why)
     rate = rate_now(now, memory)
     if rate is None:

@@ -45,6 +45,21 @@ def test_with_one_size_alone_it_is_exact_there_and_cautious_elsewhere() -> None:
     assert 0.4 < line.seconds(8) < 0.8
 
 
+def test_the_first_few_batches_of_a_cold_pod_are_no_line() -> None:
+    # As they were read in the first second of a load, each of them of a true 80 + 6 b ms: 500 ms would have been thought of 8 rows.
+    few = Capacity().with_batches({1: (2, 0.212)})
+    assert few.line is None
+    more = few.with_batches({1: (8, 0.750), 2: (20, 1.900), 3: (4, 0.395)})
+    assert more.line is not None
+    assert more.line.seconds(8) < 0.25
+
+
+def test_a_warm_up_as_triton_runs_it_is_a_line_at_once() -> None:
+    line = Capacity().with_batches({1: (1, 0.088), 16: (1, 0.208)}).line
+    assert line is not None
+    assert line.seconds(8) == pytest.approx(0.144, rel=0.1)
+
+
 def test_the_first_execution_is_an_outlier_once_the_line_is_known() -> None:
     known = Capacity().with_prior({1: 0.1, 8: 0.1})
     assert known.with_batches({1: (1, 30.0)}).line == known.line
