@@ -139,6 +139,12 @@ def told(space: Space, reason: str) -> list[str]:
     return [e["note"] for e in space.events() if e["reason"] == reason]
 
 
+def wait_told_once(space: Space, reason: str) -> None:
+    """Events are written beside the status that they tell of, so one may be there a moment after it."""
+    until(lambda: told(space, reason), bool, what=f"an event tells of {reason}")
+    assert len(told(space, reason)) == 1
+
+
 def test_auto_replaces_where_there_is_no_room_to_surge_and_says_so(space: Space, pool: Pool) -> None:
     start(space, pool.model(1, surgeWait="2s"))
     assert rollout(space)["strategy"] == "Surge"
@@ -152,7 +158,7 @@ def test_auto_replaces_where_there_is_no_room_to_surge_and_says_so(space: Space,
     assert min(seen) == 1
     assert applied(space) == second
     assert rollout(space)["history"][0] == {**rollout(space)["history"][0], "revision": second, "result": "Served"}
-    assert len(told(space, "ReplacingPods")) == 1
+    wait_told_once(space, "ReplacingPods")
     assert rollout(space)["strategy"] == "Surge"
 
 
@@ -178,7 +184,7 @@ def test_surge_never_goes_below_says_that_it_is_blocked_and_goes_on_by_itself(sp
         assert "needs 1 more nvidia.com/gpu" in message
         assert "strategy: Replace" in message
         assert space.condition("Ready")[0] == "True"
-        assert len(told(space, "RolloutBlocked")) == 1
+        wait_told_once(space, "RolloutBlocked")
         pool.resize(3)
         space.wait_settled(limit_s=30)
     assert min(seen) == 2
@@ -330,8 +336,7 @@ def test_past_the_deadline_the_last_good_one_comes_back_though_the_operator_was_
         until(lambda: len(servers(space)), lambda n: n == 2, what="the failed pod is gone")
     assert "line 3: expected a number" in message
     assert min(seen) == 2
-    events = told(space, "RolledBack")
-    assert len(events) == 1
+    wait_told_once(space, "RolledBack")
 
 
 def test_a_spec_that_names_no_rollout_is_auto(space: Space) -> None:
