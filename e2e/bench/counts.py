@@ -32,6 +32,8 @@ class Counts:
         self.namespace_of = namespace_of
         self.replicas: dict[str, list[Change]] = defaultdict(list)
         """Each model's spec.replicas: the first seen, then each change."""
+        self.decided: dict[str, list[Change]] = defaultdict(list)
+        """What each model's status says was decided (`scaling.desired`), as soon as it says so."""
         self.servers: dict[str, list[Change]] = defaultdict(list)
         """How many server pods each model has, those that start or end included."""
         self._kubeconfig = kubeconfig
@@ -166,11 +168,17 @@ class Counts:
     def _model_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
         if after is None:
             self.replicas.pop(key.name, None)
+            self.decided.pop(key.name, None)
         else:
+            now = time.monotonic()
             count = int((after.get("spec") or {}).get("replicas", 1))
             known = self.replicas[key.name]
             if before is None or not known or known[-1][1] != count:
-                known.append((time.monotonic(), count))
+                known.append((now, count))
+            desired = ((after.get("status") or {}).get("scaling") or {}).get("desired")
+            decided = self.decided[key.name]
+            if desired is not None and (not decided or decided[-1][1] != desired):
+                decided.append((now, int(desired)))
         self._tell()
 
     def _pod_changed(self, key: Key, before: Object | None, after: Object | None) -> None:

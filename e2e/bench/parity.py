@@ -1,7 +1,8 @@
 """Part `parity`: the same load on two models, one scaled through an HPA and one directly: the same counts within one sync?
 
 Up, the wanted count grows from 1 to 40 in steps of 1; down, it falls back the same way. On the way down the count of the one
-is the HPA's alone, so that is where its tolerance would show.
+is the HPA's alone, so that is where its tolerance would show. Each model has a planner of its own, and each has its own moments: so
+each count is also compared with what its own model's planner decided, which tells how an actuator acts from what it is told.
 """
 
 import asyncio
@@ -88,14 +89,23 @@ async def _run(there: Plane, most: int) -> Row:
         end_s = time.monotonic()
         ends = {name: counts.count(name) for name in names}
         changes = [counts.replicas[name] for name in names]
+        decided = [counts.decided[name] for name in names]
         actuators = [counts.actuator(name) for name in names]
     window_s = HPA_SYNC_S + SLACK_S
     up = agreement(*changes, begin_s=began_s, end_s=top_s, window_s=window_s)
     down = agreement(*changes, begin_s=top_s, end_s=end_s, window_s=window_s)
+    obeyed = [
+        agreement(count, wish, begin_s=began_s, end_s=end_s, window_s=window_s)
+        for count, wish in zip(changes, decided, strict=True)
+    ]
     passed_up = [len({count for at, count in listed if began_s <= at <= top_s}) for listed in changes]
     passed_down = [len({count for at, count in listed if at > top_s}) for listed in changes]
     say(
-        f"parity: {up[1]} of {up[0]} samples agree on the way up, {down[1]} of {down[0]} on the way down; at the end {ends}"
+        f"parity: {up[1]} of {up[0]} samples agree on the way up, {down[1]} of {down[0]} on the way down; at the end {ends}; "
+        + " and ".join(
+            f"{agreed} of {samples} are what was decided ({name})"
+            for name, (samples, agreed) in zip(names, obeyed, strict=True)
+        )
     )
     return Row(
         part="parity",
@@ -107,6 +117,8 @@ async def _run(there: Plane, most: int) -> Row:
         figures={
             "same_count_up_pct": round(100 * up[1] / up[0], 2),
             "same_count_down_pct": round(100 * down[1] / down[0], 2),
+            "as_decided_hpa_pct": round(100 * obeyed[0][1] / obeyed[0][0], 2),
+            "as_decided_direct_pct": round(100 * obeyed[1][1] / obeyed[1][0], 2),
             "window_s": window_s,
             "largest_hpa": max(count for _, count in changes[0]),
             "largest_direct": max(count for _, count in changes[1]),

@@ -27,7 +27,8 @@ _FINE_S = _LONG_S + 10.0
 _COARSE_S = 900.0
 """Coarse samples are kept so long: four times the start time of the slowest usual pod, for its trend."""
 _COARSE_STEP_S = 5.0
-"""Distance of coarse samples: an agent is silent for no longer."""
+"""Coarse samples are the first ones after whole multiples of this: an agent is silent for no longer. On a grid of the clock's, not so
+long after the one before, or models with the same load would see its trends up to so long apart."""
 _DISPERSION_SPAN_S = 300.0
 """Time constant of the dispersion: long enough to be a property of the traffic, not of the moment."""
 _MOST_DISPERSION = 200.0
@@ -96,7 +97,7 @@ class Arrivals:
         total = self.counts[-1] + increase
         first = bisect_right(self.times, at - _FINE_S)
         coarse_times, coarse_counts = self.coarse_times, self.coarse_counts
-        if at - coarse_times[-1] >= _COARSE_STEP_S:
+        if at // _COARSE_STEP_S > coarse_times[-1] // _COARSE_STEP_S:
             keep = bisect_right(coarse_times, at - _COARSE_S)
             coarse_times, coarse_counts = (*coarse_times[keep:], at), (*coarse_counts[keep:], total)
         opened, spread, before = self._blocks(at, total, block_s)
