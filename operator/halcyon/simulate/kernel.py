@@ -29,6 +29,7 @@ from halcyon.simulate.jit import jit
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Latencies = NDArray[np.float32]
+Marks = NDArray[np.uint64]
 
 STARTING, READY, DRAINING, GONE = 0, 1, 2, 3
 
@@ -71,6 +72,12 @@ T0, A, DELAY, SLO, DRIFT_BEGIN, DRIFT_END, DRIFT_FACTOR, HORIZON, PEAK = 0, 1, 2
 MAX_BATCH, INSTANCES, SLOTS, QUEUE_LIMIT, REFUSE_LATE, PREFIX = 9, 10, 11, 12, 13, 14
 _LAWS = 15
 
+_NONE, _ONE, _ALL = np.uint64(0), np.uint64(1), np.uint64(2**64 - 1)
+_DE_BRUIJN, _TOP = np.uint64(0x03F79D71B4CB0A89), np.uint64(58)
+"""Each six bits in a row of the first are others, so its product with a single bit tells in its top six which bit it is."""
+_BIT = np.zeros(64, np.int64)
+_BIT[[((1 << bit) * int(_DE_BRUIJN) & int(_ALL)) >> int(_TOP) for bit in range(64)]] = np.arange(64)
+
 SIGNALS = 8
 _MEASURED_S = 2
 """Seconds over which the balancer measures how fast requests are answered, at least."""
@@ -109,6 +116,10 @@ class State(NamedTuple):
     """Slots of the READY ones."""
     loads: Ints
     """(requests held): how many READY ones hold so many. It spares a look at each pod for each request."""
+    place: Ints
+    """By slot: the place in `ready` of a READY pod."""
+    marks: Marks
+    """(requests held, word): a bit for each place of `ready`, 64 to a word, set where that pod holds so many."""
 
 
 class Engine:
@@ -143,6 +154,7 @@ class Engine:
             state.tally[READY_PODS] = _without(state.ready, state.tally[READY_PODS], slot)
             state.loads[state.pods[HELD, slot]] -= 1
             state.pods[PHASE, slot] = DRAINING
+            _mark(state.tally, state.pods, state.ready, state.place, state.marks)
         if state.pods[HELD, slot] == 0:
             _release(now, slot, state.tally, state.pods, state.due, state.released, state.live)
         state.tally[CHANGES] += 1
@@ -154,6 +166,8 @@ class Engine:
         self.state.pods[:, :before] = old.pods
         for name in ("due", "released", "ring", "ring_at", "work", "live", "ready"):
             getattr(self.state, name)[:before] = getattr(old, name)
+        state = self.state
+        _mark(state.tally, state.pods, state.ready, state.place, state.marks)
 
 
 def engine(case: Case, *, samples: Floats, prefix: int, past: int) -> Engine:
@@ -208,6 +222,8 @@ def _slots(number: int, law: Floats) -> dict[str, NDArray[Any]]:
         "work": np.full((number, instances, 3), np.inf),
         "live": np.zeros(number, np.int64),
         "ready": np.zeros(number, np.int64),
+        "place": np.zeros(number, np.int64),
+        "marks": np.zeros((places + 1, number // 64 + 1), np.uint64),
     }
 
 
@@ -233,7 +249,36 @@ def _release(now: float, pod: int, tally: Ints, pods: Ints, due: Floats, release
 
 
 @jit
-def _least_loaded(slots: int, tally: Ints, pods: Ints, ready: Ints, loads: Ints) -> int:
+def _flip(held: int, place: int, marks: Marks) -> None:
+    """The pod at a place of `ready` comes to hold so many requests, or ceases to."""
+    marks[held, place >> 6] ^= _ONE << np.uint64(place & 63)
+
+
+@jit
+def _mark(tally: Ints, pods: Ints, ready: Ints, places: Ints, marks: Marks) -> None:
+    """Sets `places` and `marks` anew, after pods have moved in `ready`."""
+    marks[:] = _NONE
+    for place in range(tally[READY_PODS]):
+        places[ready[place]] = place
+        _flip(pods[HELD, ready[place]], place, marks)
+
+
+@jit
+def _marked(held: int, place: int, count: int, marks: Marks) -> int:
+    """The first of `count` places, from `place` on and around, where a pod holds so many requests; there has to be one."""
+    word = place >> 6
+    bits = marks[held, word] & (_ALL << np.uint64(place & 63))
+    while bits == _NONE:
+        word += 1
+        if word << 6 >= count:
+            word = 0
+        bits = marks[held, word]
+    lowest = bits & (~bits + _ONE)
+    return int((word << 6) + _BIT[(lowest * _DE_BRUIJN) >> _TOP])
+
+
+@jit
+def _least_loaded(slots: int, tally: Ints, ready: Ints, loads: Ints, marks: Marks) -> int:
     """The ready pod with the fewest requests, another one each time among equals; -1 where all hold `slots`."""
     least = tally[LEAST]
     while least < slots and loads[least] == 0:
@@ -242,20 +287,34 @@ def _least_loaded(slots: int, tally: Ints, pods: Ints, ready: Ints, loads: Ints)
     if least >= slots:
         return -1
     count = tally[READY_PODS]
-    place = tally[ROTATE]
-    if place >= count:
-        place = 0
-    while pods[HELD, ready[place]] != least:
-        place += 1
-        if place == count:
-            place = 0
+    place = _marked(least, tally[ROTATE] if tally[ROTATE] < count else 0, count, marks)
     tally[ROTATE] = place + 1
     return int(ready[place])
 
 
 @jit
+def _held(pod: int, more: int, pods: Ints, loads: Ints, places: Ints, marks: Marks) -> None:
+    """A ready pod holds so many requests more; fewer, where it is negative."""
+    before = pods[HELD, pod]
+    pods[HELD, pod] = before + more
+    loads[before] -= 1
+    loads[before + more] += 1
+    _flip(before, places[pod], marks)
+    _flip(before + more, places[pod], marks)
+
+
+@jit
 def _send(
-    now: float, request: int, pod: int, tally: Ints, pods: Ints, ring: Ints, ring_at: Floats, loads: Ints
+    now: float,
+    request: int,
+    pod: int,
+    tally: Ints,
+    pods: Ints,
+    ring: Ints,
+    ring_at: Floats,
+    loads: Ints,
+    places: Ints,
+    marks: Marks,
 ) -> None:
     """A request goes into the own queue of a ready pod."""
     place = pods[FRONT, pod] + pods[PENDING, pod]
@@ -264,9 +323,7 @@ def _send(
     ring[pod, place] = request
     ring_at[pod, place] = now
     pods[PENDING, pod] += 1
-    loads[pods[HELD, pod]] -= 1
-    pods[HELD, pod] += 1
-    loads[pods[HELD, pod]] += 1
+    _held(pod, 1, pods, loads, places, marks)
     tally[IN_QUEUES] += 1
     tally[IN_PODS] += 1
 
@@ -337,7 +394,16 @@ def _compute(
 
 @jit
 def _answer(
-    now: float, pod: int, clock: Floats, tally: Ints, batches: Floats, pods: Ints, work: Floats, loads: Ints
+    now: float,
+    pod: int,
+    clock: Floats,
+    tally: Ints,
+    batches: Floats,
+    pods: Ints,
+    work: Floats,
+    loads: Ints,
+    places: Ints,
+    marks: Marks,
 ) -> None:
     """Ends the batches of a pod whose time has come."""
     for instance in range(work.shape[1]):
@@ -347,19 +413,28 @@ def _answer(
             batches[0, size] += 1
             batches[1, size] += end - work[pod, instance, 1]
             work[pod, instance, 0] = np.inf
-            held = pods[HELD, pod]
-            pods[HELD, pod] = held - size
             if pods[PHASE, pod] == READY:
-                loads[held] -= 1
-                loads[held - size] += 1
-                tally[LEAST] = min(tally[LEAST], held - size)
+                _held(pod, -size, pods, loads, places, marks)
+                tally[LEAST] = min(tally[LEAST], pods[HELD, pod])
+            else:
+                pods[HELD, pod] -= size
             tally[IN_PODS] -= size
             tally[ANSWERED] += size
             _count_busy(now, -1, clock, tally)
 
 
 @jit
-def _open(now: float, tally: Ints, pods: Ints, due: Floats, live: Ints, ready: Ints, loads: Ints) -> None:
+def _open(
+    now: float,
+    tally: Ints,
+    pods: Ints,
+    due: Floats,
+    live: Ints,
+    ready: Ints,
+    loads: Ints,
+    places: Ints,
+    marks: Marks,
+) -> None:
     """The pods that become ready now are ready."""
     for place in range(tally[LIVE]):
         pod = live[place]
@@ -367,6 +442,8 @@ def _open(now: float, tally: Ints, pods: Ints, due: Floats, live: Ints, ready: I
             pods[PHASE, pod] = READY
             due[pod] = np.inf
             ready[tally[READY_PODS]] = pod
+            places[pod] = tally[READY_PODS]
+            _flip(0, places[pod], marks)
             tally[READY_PODS] += 1
             loads[0] += 1
             tally[LEAST] = 0
@@ -457,10 +534,12 @@ def _fill(
     ring_at: Floats,
     ready: Ints,
     loads: Ints,
+    places: Ints,
+    marks: Marks,
 ) -> None:
     """The balancer sends what waits to the places that came free."""
     while tally[WAITING] > 0:
-        pod = _least_loaded(slots, tally, pods, ready, loads)
+        pod = _least_loaded(slots, tally, ready, loads, marks)
         if pod < 0:
             return
         # Where all others are full, this one gets what waits until it is full too.
@@ -471,7 +550,7 @@ def _fill(
                 head += 1
             tally[HEAD] = head + 1
             tally[WAITING] -= 1
-            _send(now, head, pod, tally, pods, ring, ring_at, loads)
+            _send(now, head, pod, tally, pods, ring, ring_at, loads, places, marks)
 
 
 @jit
@@ -497,7 +576,7 @@ def _sooner(changed: int, before: float, soonest: int, tally: Ints, due: Floats,
 @jit
 def _advance(until: float, state: State) -> None:
     arrivals, latency, law, clock, tally, samples, past, batches = state[:8]
-    pods, due, released, ring, ring_at, work, live, ready, loads = state[8:]
+    pods, due, released, ring, ring_at, work, live, ready, loads, places, marks = state[8:]
     slots, prefix = int(law[SLOTS]), int(law[PREFIX])
     soonest = _soonest(tally, due, live)
     while True:
@@ -511,10 +590,10 @@ def _advance(until: float, state: State) -> None:
             request = tally[NEXT]
             tally[NEXT] = request + 1
             # While requests wait all pods are full.
-            pod = _least_loaded(slots, tally, pods, ready, loads) if tally[WAITING] == 0 else -1
+            pod = _least_loaded(slots, tally, ready, loads, marks) if tally[WAITING] == 0 else -1
             if pod >= 0:
                 before = due[pod]
-                _send(now, request, pod, tally, pods, ring, ring_at, loads)
+                _send(now, request, pod, tally, pods, ring, ring_at, loads, places, marks)
                 _compute(now, pod, law, clock, tally, arrivals, latency, pods, due, ring, ring_at, work)
                 soonest = _sooner(pod, before, soonest, tally, due, live)
             else:
@@ -522,11 +601,11 @@ def _advance(until: float, state: State) -> None:
             continue
         opened = tally[READY_PODS]
         if pods[PHASE, soonest] == STARTING:
-            _open(now, tally, pods, due, live, ready, loads)
+            _open(now, tally, pods, due, live, ready, loads, places, marks)
         else:
-            _answer(now, soonest, clock, tally, batches, pods, work, loads)
+            _answer(now, soonest, clock, tally, batches, pods, work, loads, places, marks)
         # All that became ready now are there before the queue is shared, and it is shared before an instance takes a batch.
-        _fill(now, slots, tally, latency, pods, ring, ring_at, ready, loads)
+        _fill(now, slots, tally, latency, pods, ring, ring_at, ready, loads, places, marks)
         _compute(now, soonest, law, clock, tally, arrivals, latency, pods, due, ring, ring_at, work)
         for place in range(opened, tally[READY_PODS]):
             _compute(now, ready[place], law, clock, tally, arrivals, latency, pods, due, ring, ring_at, work)
