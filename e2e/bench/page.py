@@ -60,6 +60,8 @@ _SAME = (
     ("HPA sync, s", "hpa_sync_s"),
     ("same on the way up, %", "same_count_up_pct"),
     ("same on the way down, %", "same_count_down_pct"),
+    ("as decided, HPA, %", "as_decided_hpa_pct"),
+    ("as decided, Direct, %", "as_decided_direct_pct"),
     ("counts passed up, HPA", "counts_passed_up_hpa"),
     ("Direct", "counts_passed_up_direct"),
     ("counts passed down, HPA", "counts_passed_down_hpa"),

@@ -22,6 +22,22 @@ def seen(rates: list[float], arrivals: Arrivals | None = None, at: float = 0.0) 
     return arrivals
 
 
+@pytest.mark.parametrize("began_s", [1.0, 2.0, 3.0, 4.0])
+def test_the_same_rise_is_seen_at_the_same_moments_whenever_the_first_look_was(began_s: float) -> None:
+    early, late = Arrivals(), Arrivals()
+    told, when = [], []
+    for second in range(300):
+        counter = 50.0 * second + 0.25 * max(second - 100, 0) ** 2
+        early = early.with_sample(second, counter, block_s=2.0)
+        if second >= began_s:
+            late = late.with_sample(second, counter, block_s=2.0)
+        told.append((early.rising(20.0), late.rising(20.0)))
+        when += [second] if early.rising(20.0) is not None else []
+    assert len(when) > 150
+    assert [one is None for one, _ in told[100:]] == [other is None for _, other in told[100:]]
+    assert [one or 0.0 for one, _ in told[100:]] == pytest.approx([other or 0.0 for _, other in told[100:]])
+
+
 def test_a_steady_rate_is_its_mean() -> None:
     assert seen([50.0] * 100).rate() == pytest.approx(50.0)
 
