@@ -162,6 +162,14 @@ def test_the_front_has_the_cheapest_and_the_best() -> None:
     assert [point.policy for point in report.front(points)] == ["a", "b"]
 
 
+def test_a_setting_is_judged_over_all_cells_on_the_seed_that_all_have() -> None:
+    everywhere = {
+        Cell("S1", "L1", 60.0): [_point("hpa:target=2", (4.0, 1.0), (90.0, 9.0)), _point("kpa", (1.0, 1.0))],
+        Cell("S2", "L1", 60.0): [_point("hpa:target=2", (8.0, 4.0)), Point("kpa", ())],
+    }
+    assert report.overall(everywhere) == [report.Overall("hpa:target=2", 6.0, pytest.approx(2.0))]
+
+
 def test_only_what_another_beats_by_far_in_both_is_given_up() -> None:
     points = [_point("a", (4.0, 1.0)), _point("b", (5.0, 1.2)), _point("c", (3.9, 9.0)), _point("d", (6.0, 1.4))]
     assert [point.policy for point in report.contenders(points, 0.3)] == ["a", "b", "c"]

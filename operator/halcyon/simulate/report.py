@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from halcyon.simulate.case import Outcome
 
@@ -102,6 +102,20 @@ class Point:
         return {field: self.mean(field) for field in MEANS}
 
 
+@dataclass(frozen=True)
+class Overall:
+    """One policy with one setting of its knobs, over several cells."""
+
+    policy: str
+    violations_pct: float
+    """Mean over the cells."""
+    gpu_ratio: float
+    """Geometric mean over the cells: a cell where nearly nothing is needed would decide any other."""
+
+
+Figures = TypeVar("Figures", Point, Overall)
+
+
 def interval(differences: Sequence[float]) -> tuple[float, float]:
     """95 % interval of the mean of paired differences, by Student's t; of one alone it is without bounds."""
     number = len(differences)
@@ -126,15 +140,33 @@ def beats(one: Point, other: Point) -> bool:
     )
 
 
-def front(points: Iterable[Point]) -> tuple[Point, ...]:
+def front(points: Iterable[Figures]) -> tuple[Figures, ...]:
     """Points of which none has both fewer violations and less GPU time (by their means), from the cheapest on."""
     best = math.inf
-    kept = []
+    kept: list[Figures] = []
     for point in sorted(points, key=lambda p: (p.gpu_ratio, p.violations_pct, p.policy)):
         if point.violations_pct < best:
             kept.append(point)
             best = point.violations_pct
     return tuple(kept)
+
+
+def overall(points: Mapping[Cell, Sequence[Point]]) -> list[Overall]:
+    """Each policy and setting that ran in all of these cells, on the first seed (all that most of a grid's points have)."""
+    found: dict[str, list[Outcome]] = {}
+    for listed in points.values():
+        for point in listed:
+            if point.outcomes:
+                found.setdefault(point.policy, []).append(point.outcomes[0])
+    return [
+        Overall(
+            policy,
+            sum(outcome.violations_pct for outcome in outcomes) / len(outcomes),
+            math.exp(sum(math.log(outcome.gpu_ratio_clairvoyant) for outcome in outcomes) / len(outcomes)),
+        )
+        for policy, outcomes in found.items()
+        if len(outcomes) == len(points) and all(outcome.gpu_ratio_clairvoyant > 0 for outcome in outcomes)
+    ]
 
 
 def contenders(points: Sequence[Point], slack: float) -> list[Point]:
