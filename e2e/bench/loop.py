@@ -21,6 +21,7 @@ from e2e.cluster.progress import say
 from halcyon.api.conditions import Reason
 from halcyon.api.parse import parse
 from halcyon.api.spec import Spec
+from halcyon.balancer.uplink import Pace
 from halcyon.control import kinds
 from halcyon.control.caches import Caches
 from halcyon.control.client import Kube
@@ -174,7 +175,7 @@ async def _run(models: int, for_s: float) -> Row:
 
 
 class _Feed:
-    """Records of one agent per model: once a second of busy ones, every 5 s of idle ones, evenly spread."""
+    """Records of one agent per model: once a second of busy ones, at the uplink's pace of idle ones, evenly spread."""
 
     def __init__(self, hub: Hub, keys: list[Key]) -> None:
         self.building_s = 0.0
@@ -190,7 +191,7 @@ class _Feed:
         now = time.monotonic()
         self._turns = [
             _Turns(models[:busy], every_s=1.0, began_s=now),
-            _Turns(models[busy:], every_s=5.0, began_s=now),
+            _Turns(models[busy:], every_s=Pace().most_s, began_s=now),
         ]
 
     async def run(self) -> None:

@@ -71,8 +71,8 @@ _SAME = (
 )
 _COLUMNS = {"one": _SPEED, "fleet": _SPEED, "loop": _SPEED, "step": _LOSS, "peers": _LOSS, "parity": _SAME}
 _NOTES = {
-    "loop": "Decision age: how long ago a model's last decision was made, over all models and moments. An idle model is "
-    "looked at every 5 s, so 5 s is what a loop without any delay would show at the p99.",
+    "loop": "Decision age: how long ago a model's last decision was made, over all models and moments. An idle model's "
+    "agent speaks every 4.5 s, so 4.5 s is what a loop without any delay would show at the p99.",
     "step": "35 to 210 req/s, open-loop gRPC, objective 500 ms, deadline 10 s. Violations: late, refused or failed, of all "
     "requests of the run. Pod-seconds from creation until a pod is gone, over those of a schedule that knows the load and "
     "starts pods ahead of it.",
