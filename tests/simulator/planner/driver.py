@@ -80,6 +80,7 @@ class Driven:
         return pod
 
 
-def changes(counts: list[int]) -> int:
-    """How often the count differs from the one before."""
-    return sum(a != b for a, b in pairwise(counts))
+def turns(counts: list[int]) -> int:
+    """How often the count changes its direction."""
+    moves = [after - before for before, after in pairwise(counts) if before != after]
+    return sum(one * other < 0 for one, other in pairwise(moves))

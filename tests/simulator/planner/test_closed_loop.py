@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-import statistics
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -16,7 +14,7 @@ from halcyon.scaling.planner.planner import plan
 from halcyon.scaling.planner.reading import Objectives, PodReading, Reading, Window
 from halcyon.scaling.planner.result import Plan, PlannerMemory
 from halcyon.scaling.planner.shifted import shifted
-from tests.simulator.planner.driver import EPOCH, OBJECTIVES, Driven, Told, changes
+from tests.simulator.planner.driver import EPOCH, OBJECTIVES, Driven, Told, turns
 
 RATES = st.lists(st.floats(0, 500), min_size=1, max_size=30)
 
@@ -53,14 +51,12 @@ def test_with_the_memory_fixed_more_load_or_backlog_never_means_fewer(
 
 @pytest.mark.parametrize("rate", [3.0, 15.0, 60.0, 200.0])
 @pytest.mark.parametrize("seed", range(2))
-def test_at_constant_load_with_a_fifth_of_noise_the_count_hardly_moves(rate: float, seed: int) -> None:
+def test_at_constant_load_with_a_fifth_of_noise_the_count_never_turns_around(rate: float, seed: int) -> None:
     driven = Driven(replicas=max(round(rate / 8), 1))
     driven.run(noisy(rate, 3600, seed))  # the first margin has to be unlearnt
     counts = driven.run(noisy(rate, 3600, seed + 100))
-    usual = statistics.median(counts)
-    assert all(abs(count - usual) <= 1 + 0.05 * usual for count in counts)
-    # Where the load lies between two counts it takes one or the other now and then; more of them, more often.
-    assert changes(counts) <= 4 + usual / 2
+    assert turns(counts) == 0
+    assert max(counts) - min(counts) <= 1 + 0.05 * max(counts)
 
 
 @given(st.integers(0, 2**32))
@@ -71,10 +67,8 @@ def test_a_load_that_jumps_about_turns_the_count_around_only_so_often(seed: int)
     while len(rates) < 3600:
         rates += [drawn.choice([5.0, 30.0, 80.0])] * drawn.randint(5, 120)
     counts = Driven().run(rates[:3600])
-    moves = [b - a for a, b in pairwise(counts) if a != b]
-    turns = sum(a * b < 0 for a, b in pairwise(moves))
     # log2(1800 / 60) doublings, two more an hour at full patience, each a fall and a rise; the backlog's own moves on top.
-    assert turns <= 2 * (math.log2(30) + 3) + 24
+    assert turns(counts) <= 2 * (math.log2(30) + 3) + 24
 
 
 @given(RATES)

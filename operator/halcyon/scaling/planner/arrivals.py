@@ -15,7 +15,11 @@ _WINDOWS_S = (0.9, 2.0, 4.0, 8.0, 15.0, 30.0)
 """Shorter windows that may prove a higher rate: from one look of an agent to the next (a second, less its jitter) on, each about twice
 the one before."""
 _LONG_S = 60.0
-"""Span of the plain mean: the rate under constant load. The usual window of autoscalers (KPA, Cortex)."""
+"""The shortest window that may lower the rate. The usual one of autoscalers (KPA, Cortex)."""
+_CALM_S = (900.0, 480.0, 240.0, 120.0)
+"""Longer windows, whose mean is the rate of a load that stands still. The longest is as long as samples are kept."""
+_AGREE_SIGMAS = 2.0
+"""Standard errors of a window's mean (95 %) within which it agrees with longer ones. 1.5 to 3 give the same table of scenarios."""
 _SIGMAS = 3.5
 """How sure a shorter window must be before it overrides the long one: once in 4,300 looks by chance, and by little then. There are six
 windows and a look every second or two, so that three standard errors (once in 740) added a replica every few minutes by chance
@@ -68,13 +72,17 @@ class Arrivals:
     """Begin of the open block."""
     block_count: float = 0.0
     before: float | None = None
-    """Arrivals in the block before; None where there was none."""
+    """Arrivals in the block before; None where there was none, or where its length isn't known."""
     last_at: float | None = None
     """When the last request arrived, as far as known."""
     since: float | None = None
     """When the counter was read first."""
+    before_s: float = 0.0
+    """Length of the block before in seconds; 0 where there was none."""
     _rate: float | None = field(default=math.nan, init=False, repr=False, compare=False)
     """As `rate` has found it; NaN before it was asked for. It is asked for three times by a decision."""
+    _begins: tuple[tuple[float, float], ...] | None = field(default=None, init=False, repr=False, compare=False)
+    """As `_since_long` has found them; they change with a coarse sample only."""
     _ends: tuple[float, tuple[tuple[float, float, float], ...]] | None = field(
         default=None, init=False, repr=False, compare=False
     )
@@ -100,7 +108,7 @@ class Arrivals:
         if at // _COARSE_STEP_S > coarse_times[-1] // _COARSE_STEP_S:
             keep = bisect_right(coarse_times, at - _COARSE_S)
             coarse_times, coarse_counts = (*coarse_times[keep:], at), (*coarse_counts[keep:], total)
-        opened, spread, before = self._blocks(at, total, block_s)
+        block_at, block_count, spread, before, before_s = self._blocks(at, total, block_s)
         made = Arrivals(
             (*self.times[first:], at),
             (*self.counts[first:], total),
@@ -108,12 +116,15 @@ class Arrivals:
             coarse_counts,
             counter,
             spread,
-            *opened,
+            block_at,
+            block_count,
             before,
             at if increase > 0 else self.last_at,
             self.times[0] if self.since is None else self.since,
+            before_s,
         )
         if coarse_times is self.coarse_times:
+            object.__setattr__(made, "_begins", self._begins)
             object.__setattr__(made, "_ends", self._ends)
         return made
 
@@ -133,33 +144,40 @@ class Arrivals:
             self.before,
             at,
             self.since,
+            self.before_s,
         )
         object.__setattr__(made, "_rate", self._rate)
+        object.__setattr__(made, "_begins", self._begins)
         object.__setattr__(made, "_ends", self._ends)
         return made
 
-    def _blocks(self, at: float, total: float, block_s: float) -> tuple[tuple[float, float], float, float | None]:
-        """((begin, count) of the open block, dispersion, arrivals in the block before)."""
+    def _blocks(self, at: float, total: float, block_s: float) -> tuple[float, float, float, float | None, float]:
+        """(begin of the open block, counter then, dispersion, arrivals in the block before, its length)."""
         begin = self.block_at if self.block_at is not None else at
         length = at - begin
         if length < block_s:
-            return (begin, self.block_count), self.dispersion, self.before
-        # Blocks that came late are longer; their counts are compared as of one length.
-        count = (total - self.block_count) * block_s / length
-        dispersion = self.dispersion
-        if self.before is not None and count + self.before > 0:
-            # Differences of neighbours, so that neither a trend nor a step within the span counts as noise for long.
-            seen = min((count - self.before) ** 2 / (count + self.before), 4 * dispersion + 12)
-            weight = 1 - math.exp(-length / _DISPERSION_SPAN_S)
-            dispersion = min(dispersion + weight * (seen - dispersion), _MOST_DISPERSION)
-        return (at, total), dispersion, count
+            return begin, self.block_count, self.dispersion, self.before, self.before_s
+        count, dispersion = total - self.block_count, self.dispersion
+        if self.before is not None and self.before_s > 0 and count + self.before > 0:
+            # Differences of neighbours, so that neither a trend nor a step within the span counts as noise for long. Blocks end
+            # with a sample, so their lengths differ: of two rates of Poisson arrivals this has the mean 1.
+            seen = (count * self.before_s - self.before * length) ** 2
+            seen /= self.before_s * length * (count + self.before)
+            weight = 1 - math.exp(-min(length, self.before_s) / _DISPERSION_SPAN_S)
+            dispersion += weight * (min(seen, 4 * dispersion + 12) - dispersion)
+            dispersion = min(dispersion, _MOST_DISPERSION)
+        return at, total, dispersion, count, length
 
     def rate(self) -> float | None:
-        """Requests per second now: the mean of the last minute, or what a shorter window proves to be more.
+        """Requests per second now: the calm mean, or what a shorter window proves to be more.
 
-        The window with the highest lower bound tells it: as much beyond that bound as the bound is beyond the mean of the
-        minute, and at most its own mean (firm shrinkage, Gao and Bruce, 1997). So a step is known as it is within seconds, and
-        noise moves little. It falls with the long window only. Monotone in the last count. None with fewer than two samples.
+        The calm mean is that of as long a time as nothing later contradicts: from a quarter of an hour down to a minute, each
+        window that is shorter moves it into its own confidence interval. So under constant load it stands still, where the mean of a
+        minute would wander, and a load that falls takes it along within that minute.
+
+        Of the windows within that minute the one with the highest lower bound tells more: as much beyond that bound as the bound is
+        beyond the calm mean, and at most its own mean (firm shrinkage, Gao and Bruce, 1997). So a step is known as it is within
+        seconds, and noise moves little. Monotone in the last count. None with fewer than two samples.
         """
         known = self._rate
         if known is not None and math.isnan(known):
@@ -172,10 +190,10 @@ class Arrivals:
         if len(times) < 2:
             return None
         now, total = times[-1], counts[-1]
-        mean = proven = rate = self._mean(now, total, _LONG_S)
         if total <= counts[0]:
-            return mean  # nothing has come, so no window proves anything
+            return self._mean(now, total, _LONG_S)  # nothing has come, so no window proves anything
         spread = max(self.dispersion, 1.0)
+        mean = proven = rate = self._calm(now, total, spread)
         high = len(times)
         for window in reversed(_WINDOWS_S):
             index = max(bisect_right(times, now - window, 0, high) - 1, 0)
@@ -186,6 +204,24 @@ class Arrivals:
             if bound > proven:
                 proven, rate = bound, min(count / span, 2 * bound - mean)
         return rate
+
+    def _calm(self, now: float, total: float, spread: float) -> float:
+        """The mean of as long a time as nothing later contradicts, requests per second; of a minute that isn't empty."""
+        (at, count), *later = (*self._since_long(), self._begin(now - _LONG_S))
+        rate = (total - count) / max(now - at, 1.0)
+        for at, count in later:
+            seen, span = total - count, max(now - at, 1.0)
+            error = _AGREE_SIGMAS * math.sqrt(spread * seen)
+            rate = min(max(rate, (seen - error) / span), (seen + error) / span)
+        return rate
+
+    def _since_long(self) -> tuple[tuple[float, float], ...]:
+        """(time, counter) at the beginnings of the windows `_CALM_S`, or of what is kept."""
+        if self._begins is None:
+            times, counts = self.coarse_times, self.coarse_counts
+            found = (max(bisect_right(times, times[-1] - window) - 1, 0) for window in _CALM_S)
+            object.__setattr__(self, "_begins", tuple((times[index], counts[index]) for index in found))
+        return self._begins or ()
 
     def error(self) -> float:
         """Standard error of the rate of a minute, requests per second."""
@@ -211,8 +247,13 @@ class Arrivals:
 
     def _since(self, now: float, total: float, window_s: float) -> tuple[float, float]:
         """(seconds, arrivals) since the newest sample that is at least `window_s` old, or the oldest one."""
-        index = max(bisect_right(self.times, now - window_s) - 1, 0)
-        return now - self.times[index], total - self.counts[index]
+        at, count = self._begin(now - window_s)
+        return now - at, total - count
+
+    def _begin(self, when: float) -> tuple[float, float]:
+        """(time, counter) of the newest fine sample that isn't after `when`, or of the oldest one."""
+        index = max(bisect_right(self.times, when) - 1, 0)
+        return self.times[index], self.counts[index]
 
     def rising(self, horizon_s: float) -> float | None:
         """The rate `horizon_s` from now if a steady rise goes on; None where there is none.

@@ -46,8 +46,8 @@ def _unsound_arrivals(part: Arrivals) -> str | None:
             return "times or counts that don't ascend"
     if bool(part.times) != bool(part.coarse_times):
         return "samples of one kind only"
-    if part.dispersion < 0 or (part.before or 0.0) < 0:
-        return f"dispersion is {part.dispersion:g}, the block before {part.before}; neither can be below 0"
+    if min(part.dispersion, part.before or 0.0, part.before_s) < 0:
+        return f"dispersion is {part.dispersion:g}, the block before {part.before} in {part.before_s:g} s; none can be below 0"
     return None
 
 

@@ -22,7 +22,8 @@ _FULL = 0.95
 _HALF_BUSY = 0.5
 """Where batches of one would keep the GPUs busier than this, a full GPU is no surprise."""
 _BAND_SIGMAS = 3.0
-"""Standard errors of the rate between the way up and the way down."""
+"""Standard errors of a minute's rate between the way up and the way down. With 2, twelve hours of constant load with noise turned the count
+around once in three hours in place of once in twelve, for 0.3 % less GPU time."""
 _AHEAD_S = 5.0
 """How much sooner than a start takes pods are asked for, where the time is known: what a decision and a slow start cost."""
 

@@ -1,6 +1,7 @@
 """Arrivals, backlog, hold and margin: each by itself."""
 
 import random
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -55,9 +56,54 @@ def test_a_step_is_proven_within_seconds_and_never_overrated() -> None:
 def test_what_is_hardly_proven_moves_the_rate_little() -> None:
     calm = seen([100.0] * 120)
     mean, at_bound, beyond = ((seen([more] * 4, calm).rate() or 0) for more in (114.0, 118.0, 136.0))
-    assert mean == pytest.approx(100 + 4 * 14 / 60)  # 3.5 standard errors of 456 in 4 s are 19 a second
+    assert mean == pytest.approx(100 + 4 * 14 / 124)  # 3.5 standard errors of 456 in 4 s are 19 a second
     assert at_bound < 103
     assert beyond == pytest.approx(136, rel=0.1)
+
+
+def test_where_nothing_changes_the_rate_is_the_mean_of_a_quarter_of_an_hour() -> None:
+    drawn = np.random.Generator(np.random.PCG64(3)).poisson(100, 1800).astype(float).tolist()
+    arrivals, told, minutes = seen(drawn[:900]), [], []
+    for count in drawn[900:]:
+        arrivals = seen([count], arrivals)
+        told.append(arrivals.rate() or 0.0)
+        minutes.append(arrivals.mean(60.0))
+    assert arrivals.rate() == pytest.approx(sum(drawn[-900:]) / 900, rel=0.005)
+    assert float(np.ptp(told)) < float(np.ptp(minutes)) / 3
+
+
+@pytest.mark.parametrize(("before", "after"), [(100.0, 20.0), (100.0, 92.0)])
+def test_a_load_that_has_fallen_takes_the_rate_along_within_a_minute(before: float, after: float) -> None:
+    arrivals = seen([before] * 900)
+    told = [(arrivals := seen([after], arrivals)).rate() or 0.0 for _ in range(62)]
+    assert all(later <= earlier for earlier, later in pairwise(told))
+    assert after <= told[-1] <= after + 2 * arrivals.error() + 1e-9
+
+
+def test_what_was_hours_ago_does_not_hide_that_the_load_has_grown() -> None:
+    arrivals = seen([40.0] * 840 + [50.0] * 62)
+    assert arrivals.rate() == pytest.approx(50.0 - 2 * arrivals.error(), rel=0.01)
+
+
+@pytest.mark.parametrize("every_s", [(1.0,), (2.0,), (5.0,), (1.0, 2.0), (1.0, 1.0, 5.0), (1.0, 30.0)])
+@pytest.mark.parametrize("noise", [1.0, 4.0])
+def test_the_dispersion_is_that_of_the_load_however_long_its_blocks_are(
+    every_s: tuple[float, ...], noise: float
+) -> None:
+    drawn, arrivals, at, total, told = np.random.Generator(np.random.PCG64(5)), Arrivals(), 0.0, 0.0, []
+    for turn in range(6000):
+        arrivals = arrivals.with_sample(at, total, block_s=2.4)
+        told.append(arrivals.dispersion)
+        at += every_s[turn % len(every_s)]
+        # Requests that come in groups of `noise`: their number has `noise` times the variance of single ones.
+        total += noise * float(drawn.poisson(60.0 / noise * every_s[turn % len(every_s)]))
+    assert float(np.mean(told[1000:])) == pytest.approx(noise, rel=0.12)
+
+
+def test_a_silence_is_one_look_and_not_as_many_as_it_has_seconds() -> None:
+    arrivals = seen([float(count) for count in np.random.Generator(np.random.PCG64(7)).poisson(60, 300)])
+    at, total = arrivals.times[-1] + 300.0, arrivals.counts[-1] + 300 * 60 * 1.05
+    assert arrivals.with_sample(at, total, block_s=2.0).dispersion < arrivals.dispersion + 0.5
 
 
 @given(st.integers(0, 2**16), st.floats(1.0, 300.0), st.floats(0.0, 300.0))
