@@ -43,6 +43,8 @@ def bounded(made: Plan, aims: Objectives, planned: Callable[[Objectives], Plan])
         limits.append(PlanLimit("min", low, _who(aims, "min", low)))
     elif len(limits) < len(made.limits):
         limits += [replace(one, why=_who(aims, one.name, one.replicas)) for one in made.limits if one not in limits]
+    else:
+        return made
     return replace(made, limits=tuple(limits))
 
 

@@ -119,6 +119,8 @@ def of_plan(plan: Plan, *, at: float, signals: tuple[Signal, ...]) -> Verdict:
 
 
 def _asking(signal: Signal, proposal: int | None) -> Signal:
+    if proposal == signal.proposal:
+        return signal
     return Signal(signal.name, signal.value, signal.target, proposal, signal.at, signal.source, signal.missing)
 
 

@@ -35,6 +35,14 @@ class Margin:
     due: tuple[tuple[float, float], ...] = ()
     """(time, rate that was foreseen for it), ascending."""
 
+    def is_due(self, now: float, lead_s: float) -> bool:
+        """Whether `with_forecast` has anything to judge, or to remember."""
+        return not self.due or self.due[0][0] <= now or self._is_new(now, lead_s)
+
+    def _is_new(self, now: float, lead_s: float) -> bool:
+        lead = min(lead_s, _LONGEST_S)
+        return not self.due or now + lead - self.due[-1][0] >= max(lead * _EVERY, _EVERY_S)
+
     def with_forecast(self, now: float, rate: float, foreseen: float, lead_s: float) -> Margin:
         """With the forecast for now + lead_s remembered, and those that are due judged by `rate`, that of now."""
         value, due = self.value, self.due
@@ -47,9 +55,8 @@ class Margin:
                     first = len(due)
                     break
             first += 1
-        lead = min(lead_s, _LONGEST_S)
-        if not due or now + lead - due[-1][0] >= max(lead * _EVERY, _EVERY_S):
-            due = (*due[first:], (now + lead, foreseen))
+        if self._is_new(now, lead_s):
+            due = (*due[first:], (now + min(lead_s, _LONGEST_S), foreseen))
         elif first:
             due = due[first:]
         else:

@@ -74,7 +74,9 @@ def _rising(now: float, memory: PlannerMemory, rate: float, start_s: float) -> t
     rising = arrivals.rising(lead_s)
     damping = memory.damping.with_forecast(now, arrivals.mean(WINDOW_S), rate, rising, lead_s)
     rising = damping.of(rate, rising)
-    margin = memory.margin.with_forecast(now, arrivals.proven(_JUDGED_S), max(rate, rising or 0.0), start_s)
+    margin = memory.margin
+    if margin.is_due(now, start_s):
+        margin = margin.with_forecast(now, arrivals.proven(_JUDGED_S), max(rate, rising or 0.0), start_s)
     if margin is not memory.margin or damping is not memory.damping:
         memory = memory.having(margin=margin, damping=damping)
     return rising, memory
@@ -199,6 +201,8 @@ def _kept(now: float, count: int, current: int, memory: PlannerMemory, *, why: s
 
 def bounds(objectives: Objectives) -> tuple[int, int]:
     """The limits in force; where schedules contradict each other, the highest count allowed wins."""
+    if not objectives.windows:
+        return min(objectives.low, objectives.high), objectives.high
     low = max([objectives.low, *(w.low for w in objectives.windows if w.low is not None)])
     high = min([objectives.high, *(w.high for w in objectives.windows if w.high is not None)])
     return min(low, high), high
