@@ -82,6 +82,22 @@ def test_rows_and_the_page_have_what_was_run(tmp_path: Path) -> None:
     assert "## Where Halcyon is not on the front" in (tmp_path / "docs" / "scaling.md").read_text()
 
 
+def test_the_page_compares_the_planner_alone_and_as_it_is_installed(tmp_path: Path) -> None:
+    figures = [(5.0, 1.5), (5.2, 1.5), (4.8, 1.5)]
+    points = {
+        _CELL: [
+            _point("halcyon", *((late + 1, gpu + 0.1) for late, gpu in figures)),
+            _point("halcyon+balancer", *((late - 1, gpu - 0.1) for late, gpu in figures)),
+            _point("kpa", *figures),
+        ]
+    }
+    page.write(points, {}, tmp_path / "scaling.md")
+    text = (tmp_path / "scaling.md").read_text()
+    assert "- The planner alone: 0 win, 0 on the front, 0 level, 1 behind, of 1 rows." in text
+    assert "- As installed: 1 win, 0 on the front, 0 level, 0 behind, of 1 rows." in text
+    assert "| behind | 4.00 % at 1.40 | **win** |" in text
+
+
 def test_the_table_covers_every_scenario_with_a_load() -> None:
     usual, full = cells(full=False), cells(full=True)
     assert set(usual) < set(full)

@@ -54,9 +54,9 @@ knobs, and all of them see the same signals.
   interval of what is less excluding 0. The nearest peer is the point, of all peers and all knobs, that comes closest to being
   better in both. **on the front**: no peer's point has both figures as good or better. **level**: one has, by its mean, but not
   with 95 % confidence. **behind**: one has, with 95 % confidence.
-- `halcyon+balancer` is Halcyon as it is installed: its own balancer refuses on arrival who can't be served by the deadline any more (here:
-  the objective), and what is refused counts as a violation. `halcyon`, and every peer, stands behind a balancer that lets everybody
-  wait, and only `halcyon` is compared with the peers.
+- `halcyon` is the planner alone: it stands, as every peer does, behind a balancer that lets everybody wait. `halcyon+balancer` is Halcyon as
+  it is **installed**: its own balancer refuses on arrival who can't be served by the deadline any more (here: the objective), and what is
+  refused counts as a violation. None of the peers ships with one that does so; each of the two is compared with them.
 - `static`, `rate` and `sketch` are baselines that nobody ships (`static` is told the peak beforehand): they are listed, but no peers.
 """
 
@@ -106,12 +106,14 @@ def _of(cell: Cell) -> list[str]:
 
 
 def _summary(points: Mapping[Cell, Sequence[Point]]) -> list[str]:
-    rows = []
+    rows, told = [], []
     for cell, listed in points.items():
         own, others = _own(listed), _peers(listed)
         if own is None:
             continue
-        near = report.nearest(own, others)
+        near, whole = report.nearest(own, others), _own(listed, BALANCED)
+        verdicts = [report.verdict(own, others), "-" if whole is None else report.verdict(whole, others)]
+        told.append(verdicts)
         turns, p99 = own.mean("direction_changes_per_h"), own.mean("p99_ms")
         rows.append(
             [
@@ -120,12 +122,29 @@ def _summary(points: Mapping[Cell, Sequence[Point]]) -> list[str]:
                 "-" if turns is None else f"{turns:.1f}",
                 "-" if p99 is None or not math.isfinite(p99) else f"{p99:.0f}",
                 f"{_figures(near)} (`{near.policy}`)",
-                _WORDS[report.verdict(own, others)],
+                _WORDS[verdicts[0]],
+                "-" if whole is None else _figures(whole),
+                _WORDS.get(verdicts[1], "-"),
                 str(len(own.outcomes)),
             ]
         )
-    head = " scenario | law | start, s | Halcyon | changes of direction per h | p99, ms | nearest peer | Halcyon is | seeds "
-    return ["## Result", "", *_rows(head, rows)]
+    head = (
+        " scenario | law | start, s | planner alone | changes of direction per h | p99, ms | nearest peer | the planner is "
+        "| as installed | which is | seeds "
+    )
+    return ["## Result", "", *_totals(told), *_rows(head, rows)]
+
+
+def _totals(told: Sequence[Sequence[str]]) -> list[str]:
+    """How often each verdict was given."""
+    if not told:
+        return []
+    lines = []
+    for name, verdicts in zip(("The planner alone", "As installed"), zip(*told, strict=True), strict=True):
+        counts = ", ".join(f"{verdicts.count(one)} {_WORDS[one].strip('*')}" for one in _WORDS)
+        if any(one in _WORDS for one in verdicts):
+            lines.append(f"- {name}: {counts}, of {len(verdicts)} rows.")
+    return [*lines, ""]
 
 
 def _everywhere(points: Mapping[Cell, Sequence[Point]]) -> list[str]:

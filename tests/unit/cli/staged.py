@@ -274,7 +274,7 @@ async def _flooded(theatre: Theatre) -> None:
 
 async def _busy(theatre: Theatre) -> None:
     await theatre.load(400, 60, gpu=0.9)
-    await theatre.load(5, 230, gpu=0.99)
+    await theatre.load(5, 250, gpu=0.99)
 
 
 async def _full(theatre: Theatre) -> None:
