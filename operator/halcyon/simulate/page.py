@@ -311,7 +311,9 @@ def _constants() -> list[str]:
         "significance of trends, the share of the margin, the band and the regret were looked at in two to five values on S1, S2, S4, a "
         "day of S5, S6 and S8 together (law L1, one or two seeds), and those of seasons and spikes on made loads and two ServeGen traces. "
         "How a step is estimated, how far rises are believed, how high a spike is expected and when zero waits longer were decided on "
-        "S1 to S3r, S6, S7 and S8 (seeds 1 to 3, mostly law L1; docs/decisions/0022). Fresh seeds and the other scenarios were not "
+        "S1 to S3r, S6, S7 and S8 (seeds 1 to 3, mostly law L1; docs/decisions/0022). What the rate of a load is that stands still, and "
+        "the margin's share, were decided on loads that do, S9, S4 and S5 (seeds 1 and 2) and the rest of the table (seeds 1 to 3; "
+        "docs/decisions/0027). Fresh seeds and the other scenarios were not "
         "used for that, law L2 for the height of spikes alone."
     )
     return ["## The planner's constants", "", told, "", *_rows(" constant | value | why ", rows)]
