@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 SHORTEST_S = 60.0
-"""No release of what the rate needs is sooner than this: the rate itself is a mean of a minute."""
+"""No release of what the rate needs is sooner than this: the rate falls with the mean of a minute."""
 FIRST_S = 180.0
 """Nobody knows a new load's gaps: it is met with patience, and calm makes it quicker."""
 MOST_S = 1800.0
