@@ -114,6 +114,11 @@ def make(network: Network) -> None:
     for cidr in (network.pod_cidr, network.service_cidr):
         command(["ip", "route", "add", cidr, "via", network.node_address, "dev", network.interface])
     command([*network.enter, "sysctl", "-qw", "net.ipv4.ip_forward=1"])
+    # A connection that begins before kube-proxy's rules for its Service would be tracked as one to nobody, and be sent
+    # there for good also when the rules are there (kubernetes/kubernetes#48719). One whose first packet is dropped isn't
+    # tracked: its next packet, a second later, finds the rules. kube-proxy puts its own rules before this one.
+    drop = ["-d", network.service_cidr, "-m", "conntrack", "--ctstate", "NEW", "-j", "DROP"]
+    command([*network.enter, "iptables", "--wait", "--append", "FORWARD", *drop])
     # Without it kube-proxy misses packets between pods of one bridge; kernels without the module don't know the key.
     command([*network.enter, "sysctl", "-qw", "net.bridge.bridge-nf-call-iptables=1"], check=False)
 

@@ -183,6 +183,18 @@ class Kube:
         )
         return process, f"127.0.0.1:{free}"
 
+    def connects(self, service: str, port: int) -> bool:
+        """Whether a model's Service takes a connection from here; a second is waited for it."""
+        found = self.address(service, port)
+        if found is None:
+            return False
+        host, _, number = found.rpartition(":")
+        try:
+            socket.create_connection((host, int(number)), timeout=1).close()
+        except OSError:
+            return False
+        return True
+
     def close(self) -> None:
         """End what forwards ports."""
         for process, _ in self._forwards.values():

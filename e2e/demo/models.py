@@ -55,6 +55,8 @@ def ready_servers(kube: Kube, name: str) -> int:
 def wait_until_served(kube: Kube, *names: str, replicas: int = 1, limit_s: float = 90) -> float:
     """Wait until each model has its servers and a balancer, where it wants one; return after how many seconds.
 
+    Where Services answer from here, theirs do: kube-proxy hears of a pod that is Ready a moment after the API server.
+
     Raises:
         DemoError: not within the limit; the message has what the models' conditions say.
     """
@@ -63,6 +65,7 @@ def wait_until_served(kube: Kube, *names: str, replicas: int = 1, limit_s: float
         return all(
             ready_servers(kube, name) >= replicas
             and (any(map(is_ready, kube.pods(name, "balancer"))) or _needs_none(kube, name))
+            and (not kube.reachable or kube.connects(name, HTTP_PORT))
             for name in names
         )
 

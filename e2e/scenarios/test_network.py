@@ -1,0 +1,62 @@
+"""What the embedded cluster's network owes its users: a connection that comes too early is late, and not lost."""
+
+import errno
+import ipaddress
+import select
+import socket
+from typing import Any
+
+from e2e.demo.kube import Kube
+
+_NAME = "late"
+_LIMIT_S = 30
+"""Its first packet is sent again after 1, 3, 7 and 15 s."""
+
+
+def _api_server(kube: Kube) -> tuple[str, int]:
+    """Address of something in the cluster that listens without our doing."""
+    (found,) = kube.items(
+        "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices",
+        labelSelector="kubernetes.io/service-name=kubernetes",
+    )
+    return found["endpoints"][0]["addresses"][0], found["ports"][0]["port"]
+
+
+def _unused_address(kube: Kube) -> str:
+    """One of the lowest 256 addresses for Services, which the API server gives to nobody who doesn't name it."""
+    first = kube.json("/api/v1/namespaces/default/services/kubernetes")
+    assert first is not None
+    return str(ipaddress.ip_address(first["spec"]["clusterIP"]) + 7)
+
+
+def _service(address: str, *, endpoint: str, port: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": _NAME},
+            "spec": {"clusterIP": address, "ports": [{"port": port}]},
+        },
+        {
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {"name": _NAME, "labels": {"kubernetes.io/service-name": _NAME}},
+            "addressType": "IPv4",
+            "endpoints": [{"addresses": [endpoint]}],
+            "ports": [{"port": port}],
+        },
+    ]
+
+
+def test_a_connection_that_begins_before_its_service_is_known_gets_through(kube: Kube) -> None:
+    address, (endpoint, port) = _unused_address(kube), _api_server(kube)
+    with socket.socket() as early:
+        early.setblocking(False)
+        assert early.connect_ex((address, port)) == errno.EINPROGRESS
+        kube.apply(*_service(address, endpoint=endpoint, port=port))
+        try:
+            _, answered, _ = select.select([], [early], [], _LIMIT_S)
+            assert answered, "nothing came back"
+            assert early.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0
+        finally:
+            kube("delete", "service,endpointslice", _NAME, "--ignore-not-found")
