@@ -49,10 +49,13 @@ class Ceilings:
 
     def over(self, key: Key, spec: Spec, made: Verdict) -> Verdict:
         """The decision within what is allowed."""
+        rises = made.desired is not None and made.desired > made.current
+        if self.budget is None and not rises:
+            return made  # nearly always: quotas only hold back what grows
         is_active = spec.scaling is not None and spec.scaling.mode == "Active"
         wanted = made.desired if made.desired is not None and is_active else made.current
         found = [self._budgeted(key, spec, wanted, made.current)]
-        if made.desired is not None and made.desired > made.current:
+        if rises:
             found.append(self._room(key, made.current))
         return limited(made, (ceiling for ceiling in found if ceiling is not None))
 

@@ -297,14 +297,20 @@ class Scaler:
             writer = str(resource["metadata"].get("replicasWriter") or "")
             model.rival = self.rivals.look(key, made.current, made.desired, writer, now)
         if (memory := self.deciding.memory(key)) is not None:
-            self.keep(key, self.sensing.uid(key), memory)
+            self.keep(key, str(resource["metadata"].get("uid", "")), memory)
         if self.leads():
             self._tell(model, made, now)
             self._act(model)
 
     def _act(self, model: Scaled) -> None:
-        if self._writer.wanted(model) is None or model.writing is not None:
-            return
+        made = model.verdict
+        if (
+            made is None
+            or made.desired == made.current
+            or self._writer.wanted(model) is None
+            or model.writing is not None
+        ):
+            return  # the first two say what the third would, and cost nothing
         if self.caches.is_behind(model.key):
             model.due = self.clock() + TICK_S  # the count may be another already
             return

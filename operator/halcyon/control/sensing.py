@@ -31,6 +31,7 @@ from halcyon.control.view import Signals
 from halcyon.render import names
 from halcyon.scaling import rules
 from halcyon.scaling.cost import Worked
+from halcyon.scaling.immutable import immutable
 from halcyon.scaling.observations import Missing, Observation, Value, fresh, mean_batch
 from halcyon.scaling.planner.reading import PodReading
 from halcyon.scaling.verdict import Signal
@@ -48,7 +49,7 @@ _RULES_WINDOW_S = 20.0
 _AGENTS = "agents"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(frozen=True, slots=True)
 class _Utilization:
     """GPU utilisation of the ready pods that are known."""
 
@@ -59,7 +60,7 @@ class _Utilization:
     """Of the newest, monotonic."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(frozen=True, slots=True)
 class Sensed:
     """The planner's reading, and the signals in it as they are shown."""
 
@@ -67,7 +68,7 @@ class Sensed:
     signals: tuple[Signal, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(frozen=True, slots=True)
 class Ruled:
     """What the policy Rules goes by: its two values, and the same as signals that are shown."""
 
@@ -78,7 +79,7 @@ class Ruled:
     """Whether any agent has spoken for the model."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(frozen=True, slots=True)
 class _Means:
     """Exponential means of what is shown."""
 
@@ -90,11 +91,11 @@ class _Means:
 
     def with_values(self, now: float, waiting: float | None, gpu: float | None, source: str) -> _Means:
         weight = 1.0 if self.at is None else 1 - math.exp((self.at - now) / _SHOWN_MEAN_S)
-
-        def mean(before: float | None, value: float | None) -> float | None:
-            return value if before is None or value is None else before + weight * (value - before)
-
-        return _Means(now, mean(self.waiting, waiting), mean(self.gpu if source == self.source else None, gpu), source)
+        if waiting is not None and self.waiting is not None:
+            waiting = self.waiting + weight * (waiting - self.waiting)
+        if gpu is not None and self.gpu is not None and source == self.source:
+            gpu = self.gpu + weight * (gpu - self.gpu)
+        return _Means(now, waiting, gpu, source)
 
 
 @dataclass(slots=True)

@@ -17,9 +17,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Literal
+
+from halcyon.scaling.immutable import immutable
 
 Source = Literal["day", "week", "holt-winters"]
 
@@ -77,7 +79,7 @@ _UNSCORED: Score = (0.0, 0.0, 0.0, 0.0, 0.0)
 _USUAL = NEAR + AHEAD
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(frozen=True, slots=True)
 class Forecast:
     """The highest mean rate of a bin that is expected, and how good such forecasts have been."""
 
@@ -97,7 +99,7 @@ class Forecast:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(frozen=True, slots=True)
 class Fit:
     """What is known of the models, updated with each closed bin. Numbers and tuples of numbers only."""
 
@@ -122,7 +124,7 @@ class Fit:
     """By lead: the best model that has a say."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(frozen=True, slots=True)
 class History:
     """Closed bins, the open one, and the models. `packed` and `unpacked` make JSON of it and back."""
 

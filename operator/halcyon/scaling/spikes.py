@@ -16,8 +16,10 @@ nothing: the bet moves on by one interval. Not here: seasons (`season`), what a 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
+
+from halcyon.scaling.immutable import immutable
 
 BASE_S = 300.0
 """Memory of the base. It stands still during a spike."""
@@ -61,7 +63,7 @@ FIRST_MARGIN_MOST_S = 60.0
 """Margin of a bet on one interval, as a share of it: how far it jitters is not known yet."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(frozen=True, slots=True)
 class Spike:
     """One that has ended."""
 
@@ -71,7 +73,7 @@ class Spike:
     """Requests per second: the mean weighted by the rate itself, so of a ramp it is two thirds of the top."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(frozen=True, slots=True)
 class Bet:
     """When the next one is due. Made once per spike."""
 
@@ -84,7 +86,7 @@ class Bet:
     """Spikes that stand behind it."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(frozen=True, slots=True)
 class Expected:
     """A rate that is expected within a time."""
 
@@ -98,7 +100,7 @@ class Expected:
     """In words."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(frozen=True, slots=True)
 class SpikeMemory:
     """What is remembered of one model's rate. `packed` and `unpacked` make JSON of it and back."""
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Literal
 
 from halcyon.scaling.decision import Reasons, Term
+from halcyon.scaling.immutable import immutable
 from halcyon.scaling.planner.result import Plan
 
 PolicyName = Literal["Planner", "Rules"]
@@ -29,7 +30,7 @@ UNLIMITED = "; limited by nothing"
 RULES_SAY_UNTIL = "what one replica can do is not known yet, so queue depth and GPU utilisation decide"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(frozen=True, slots=True)
 class Signal:
     """One signal, as it was when it was decided."""
 
@@ -48,7 +49,7 @@ class Signal:
     """Why there is no value."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(frozen=True, slots=True)
 class Part:
     """What one part of the decision asks for."""
 
@@ -57,7 +58,7 @@ class Part:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(frozen=True, slots=True)
 class Verdict:
     """One decision."""
 
@@ -79,7 +80,7 @@ class Verdict:
     look_again_at: float = math.inf
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(frozen=True, slots=True)
 class Ceiling:
     """What the model's surroundings allow, whatever its signals ask for."""
 
@@ -88,7 +89,7 @@ class Ceiling:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(frozen=True, slots=True)
 class Change:
     """A change of the count that is asked for."""
 
@@ -100,8 +101,16 @@ class Change:
 
 def of_plan(plan: Plan, *, at: float, signals: tuple[Signal, ...]) -> Verdict:
     """The planner's decision."""
-    unknown = next((limit.why for limit in plan.limits if limit.name == "unknown"), "")
-    by = {term.name: term.replicas for term in plan.terms}
+    by: dict[str, int] = {}
+    parts: list[Part] = []
+    for term in plan.terms:
+        by[term.name] = term.replicas
+        parts.append(Part(term.name, term.replicas, term.why))
+    unknown, limits = "", []
+    for limit in plan.limits:
+        limits.append(limit.name)
+        if limit.name == "unknown":
+            unknown = unknown or limit.why
     asked = {"requestRate": by.get("rate"), "queueDepth": by.get("backlog", by.get("queueDepth"))}
     asked["gpuUtilization"] = by.get("gpuUtilization")
     return Verdict(
@@ -110,9 +119,9 @@ def of_plan(plan: Plan, *, at: float, signals: tuple[Signal, ...]) -> Verdict:
         current=plan.current,
         desired=plan.count,
         why=plan.say(),
-        limited_by=tuple(limit.name for limit in plan.limits),
-        parts=tuple(Part(term.name, term.replicas, term.why) for term in plan.terms),
-        signals=tuple(_asking(signal, asked.get(signal.name)) for signal in signals),
+        limited_by=tuple(limits),
+        parts=tuple(parts),
+        signals=tuple([_asking(signal, asked.get(signal.name)) for signal in signals]),
         unknown=unknown,
         look_again_at=plan.look_again_at,
     )

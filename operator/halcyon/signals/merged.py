@@ -16,9 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from halcyon.api.record import MOST_SIZES, Batches
+from halcyon.scaling.immutable import immutable
 
 MOST_MERGED = 256
 """Sizes in one model's table; a size that comes when it is full isn't counted."""
@@ -26,7 +27,7 @@ MOST_MERGED = 256
 _Table = Mapping[int, tuple[int, int]]
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(frozen=True, slots=True)
 class MergedCounter:
     """The sum of what several counters grew by."""
 
@@ -44,7 +45,7 @@ class MergedCounter:
         return MergedCounter(self.total + grown, dict(values))
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(frozen=True, slots=True)
 class MergedBatches:
     """Executions and microseconds by rows in the batch, all pods that ever were."""
 

@@ -24,9 +24,10 @@ import math
 from array import array
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from halcyon.api.record import Batches
+from halcyon.scaling.immutable import immutable
 from halcyon.scaling.observations import FRESH_S, PodPoint, rate
 from halcyon.scaling.planner.reading import PodReading, Reading
 from halcyon.signals.epoch import Epoch
@@ -49,7 +50,7 @@ _AT, _QUEUED, _INFLIGHT, _REQUESTS = range(4)
 _PENDING, _GPU, _SUCCEEDED, _ROWS, _QUEUE_US = 1, 2, 3, 5, 7
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(frozen=True, slots=True)
 class SignalMemory:
     """What is remembered of a model from one reading to the next. Of one process: it begins anew with each leader.
 
@@ -76,7 +77,7 @@ class SignalMemory:
     """`batches` as a reading has them."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(frozen=True, slots=True)
 class Gathered:
     """A reading, and what belongs to it."""
 
@@ -282,6 +283,8 @@ def _with_batches(
             continue
         if of_revision is None or name in of_revision:
             new[name], tables[name] = row, pod.sizes()
+    if not new and revision == memory.revision and before.last.keys() <= seen.keys():
+        return memory
     exist = {str(pod.name) for pod in pods} | seen.keys()
     batches = before.with_tables(tables, exist=exist)
     if batches is memory.batches and revision == memory.revision:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from halcyon.api.record import BalancerSample, Batches, PodState
+from halcyon.scaling.immutable import immutable
 from halcyon.scaling.observations import FRESH_S
 from halcyon.signals.series import Counters, Ring
 
@@ -110,7 +111,7 @@ class Picture(NamedTuple):
     """Agents that fell silent, with the seconds since they were heard."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(frozen=True, slots=True)
 class Said:
     """What follows from the records of a model while nobody speaks anew."""
 
@@ -146,8 +147,12 @@ def said_now(model: Model, now: float) -> Said:
     speaking = [(agent, seen) for agent, seen in agents if now - seen.heard <= FRESH_S]
     silent = tuple((agent, seen.heard) for agent, seen in agents if now - seen.heard > FRESH_S)
     voices = [seen for _, seen in speaking]
+    if len(voices) == 1:  # of nearly every model, and nobody contradicts it
+        states = [(name, view.state) for name, view in sorted(voices[0].pods.items())]
+    else:
+        states = [(name, state_of(name, voices)) for name in pods_of(voices)]
     return Said(
-        pods={name: _view_pod(name, model.pods.get(name), state_of(name, voices)) for name in pods_of(voices)},
+        pods={name: _view_pod(name, model.pods.get(name), state) for name, state in states},
         balancers=tuple((agent, seen.ring) for agent, seen in speaking),
         silent=silent,
         first=min((seen.heard for seen in voices), default=math.inf),

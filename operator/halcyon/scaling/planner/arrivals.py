@@ -8,8 +8,10 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
+
+from halcyon.scaling.immutable import immutable
 
 _WINDOWS_S = (0.9, 2.0, 4.0, 8.0, 15.0, 30.0)
 """Shorter windows that may prove a higher rate: from one look of an agent to the next (a second, less its jitter) on, each about twice
@@ -54,7 +56,7 @@ _MEDIAN_ERROR = 0.5
 differences of neighbours, 0.72 (computed). All of it misses rises that last no longer than a start."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(frozen=True, slots=True)
 class Arrivals:
     """What is remembered of the counter of arrivals. Starts of the process that counts are bridged."""
 

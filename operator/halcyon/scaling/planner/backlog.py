@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from halcyon.scaling.immutable import immutable
 
 _LATE = 20.0
 """What a request that is answered in time is worth, in requests that are computed: so many times its own GPU time may be spent to
@@ -13,7 +14,7 @@ starts of three minutes it gets a third. Less (10) costs one to three points of 
 costs a tenth to a half of the GPU time there."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(frozen=True, slots=True)
 class Drain:
     """What the backlog asks for."""
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from halcyon.scaling.immutable import immutable
 from halcyon.scaling.planner.queueing import ServiceLine
 
 _KEPT_BATCHES = 2000.0
@@ -27,7 +28,7 @@ _KEPT_STARTS = 20
 """Starts that are remembered: enough for a quantile, few enough to follow a faster image."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(frozen=True, slots=True)
 class Capacity:
     """The service line as faded sums over batches (weight, rows, seconds), and the last start times."""
 
@@ -73,7 +74,7 @@ class Capacity:
 
     def with_batches(self, batches: Mapping[int, tuple[int, float]]) -> Capacity:
         """With the counters of `batch_stats` as they are now; a counter that fell was started anew."""
-        if len(batches) == len(self.seen) and all(batches.get(rows) == (n, took) for rows, n, took in self.seen):
+        if len(batches) == len(self.seen) and not [1 for rows, n, took in self.seen if batches.get(rows) != (n, took)]:
             return self
         before = {rows: (count, seconds) for rows, count, seconds in self.seen}
         more: list[tuple[int, int, float]] = []
@@ -108,16 +109,7 @@ class Capacity:
         line = self.line
         if line is not None or total >= _FEWEST or rows2 - rows * rows / total >= _LEAST_SPREAD:
             line = _fitted(total, rows, rows2, seconds, rows_seconds, line)
-        return replace(
-            self,
-            weight=total,
-            rows=rows,
-            rows2=rows2,
-            seconds=seconds,
-            rows_seconds=rows_seconds,
-            line=line,
-            seen=seen,
-        )
+        return Capacity(total, rows, rows2, seconds, rows_seconds, line, seen, self.starts, self.started, self.revision)
 
     def with_starts(self, pods: Mapping[str | int, float]) -> Capacity:
         """With the start times (s) of the pods that have become ready, by name; each counts once."""

@@ -6,7 +6,7 @@ can: each is judged when its time has come, by the share of the foreseen rise th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from halcyon.scaling.immutable import immutable
 
 WINDOW_S = 30.0
 """A forecast is judged by the mean rate of so many seconds, its own time in their middle."""
@@ -18,7 +18,7 @@ _EVERY_S = 5.0
 """The least time between two of them."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(frozen=True, slots=True)
 class Damping:
     """The share of a foreseen rise that is planned with; a damped trend in Gardner's sense, its factor learnt."""
 

@@ -8,7 +8,9 @@ Where the next rise is foreseen there is nothing to be patient for: a pod is kep
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from halcyon.scaling.immutable import immutable
 
 SHORTEST_S = 60.0
 """No release of what the rate needs is sooner than this: the rate falls with the mean of a minute."""
@@ -21,7 +23,7 @@ REGRET = 4.0
 """A rise so many holds after a release makes it one to regret."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(frozen=True, slots=True)
 class Hold:
     """What was needed lately."""
 

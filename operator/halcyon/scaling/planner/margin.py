@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from halcyon.scaling.immutable import immutable
 
 _SHARE = 0.99
 """Share of the forecasts that are to hold with the margin, as a p99 objective has it. With 0.97 a day's load (S5) has 0.10 and 0.19 % late at
@@ -22,7 +22,7 @@ _LONGEST_S = 900.0
 """Forecasts further ahead than this are judged at this lead."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(frozen=True, slots=True)
 class Margin:
     """The `_SHARE` quantile of load over forecast, less 1, one start time ahead.
 

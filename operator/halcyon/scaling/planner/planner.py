@@ -63,8 +63,9 @@ def plan(now: float, objectives: Objectives, reading: Reading, memory: PlannerMe
         return _unlearnt(now, objectives, reading, memory, why=why)
     start_s = memory.capacity.start_s(_START_SHARE, objectives.start_s)
     rising, memory = _rising(now, memory, rate, start_s)
+    ready = [pod.phase for pod in reading.pods].count("ready")
     return _decided(
-        Situation(now, objectives, reading, memory, replica, rate, rising, start_s, max(high, 1)), low, high
+        Situation(now, objectives, reading, memory, replica, rate, rising, start_s, max(high, 1), ready), low, high
     )
 
 
@@ -102,7 +103,7 @@ def _decided(at: Situation, low: int, high: int) -> Plan:
     count = held
     waiting = backlog(at, held)
     draining, memory = _drained(at, memory, waiting)
-    idle = any(limit.name == "idle" for limit in limits)
+    idle = "idle" in [limit.name for limit in limits]
     if waiting is not None:
         terms += (waiting,)
         winner = waiting if waiting.replicas > count else winner
@@ -122,7 +123,7 @@ def _decided(at: Situation, low: int, high: int) -> Plan:
     if (idle_after_s := at.objectives.idle_after_s) is not None and low == 0:
         zero = memory.zero.with_count(at.now, current, count, idle_after_s=idle_after_s, start_s=at.start_s)
         memory = memory if zero is memory.zero else memory.having(zero=zero)
-    busy = waiting is not None or count != current or any(pod.phase == "starting" for pod in at.reading.pods)
+    busy = waiting is not None or count != current or "starting" in [pod.phase for pod in at.reading.pods]
     return Plan(count, current, terms, winner.name, limits, at.now + (_QUICK_S if busy else _CALM_S), memory)
 
 

@@ -8,7 +8,8 @@ the number of arrivals over its mean (1 for Poisson).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+from halcyon.scaling.immutable import immutable
 
 LATE_SHARE = 0.001
 """Share of the requests that may be late in steady state. A tenth of what a p99 objective allows: the rest is for what no
@@ -23,7 +24,7 @@ With less room a share of the requests is late however few they are, so batches 
 2 full batches: the count is the least that holds, or a few percent more."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(frozen=True, slots=True)
 class ServiceLine:
     """Time of a batch of b rows on one instance: t0_s + row_s x b."""
 
@@ -35,7 +36,7 @@ class ServiceLine:
         return self.t0_s + self.row_s * rows
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(frozen=True, slots=True)
 class Replica:
     """What one replica can do."""
 

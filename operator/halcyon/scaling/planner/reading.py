@@ -10,12 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from halcyon.scaling.immutable import immutable
+
 PodPhase = Literal["unschedulable", "starting", "ready", "draining", "broken"]
 """unschedulable: no node has room; not under way. starting: created and on its way. ready: takes requests. draining: going
 away. broken: ready for Kubernetes, but its backend fails; it counts as a pod and not as capacity."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(frozen=True, slots=True)
 class PodReading:
     """One pod of the model."""
 
@@ -27,7 +29,7 @@ class PodReading:
     """When it became ready the first time."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(frozen=True, slots=True)
 class Reading:
     """One model at one time, all agents and pods together."""
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
+from halcyon.scaling.immutable import immutable
 from halcyon.scaling.planner.arrivals import Arrivals
 from halcyon.scaling.planner.capacity import Capacity
 from halcyon.scaling.planner.damping import Damping
@@ -21,7 +22,7 @@ LimitName = Literal["min", "max", "hold", "veto", "unknown", "learning", "idle"]
 learning: too little is known yet. idle: nobody asks, so there may be none."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(frozen=True, slots=True)
 class PlanTerm:
     """What one part of the plan asks for."""
 
@@ -31,7 +32,7 @@ class PlanTerm:
     """With numbers and units, for a reader."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(frozen=True, slots=True)
 class PlanLimit:
     """What changed or kept the count after the terms had spoken."""
 
@@ -40,7 +41,7 @@ class PlanLimit:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(frozen=True, slots=True)
 class PlannerMemory:
     """Everything that is remembered from one decision to the next."""
 
@@ -86,7 +87,7 @@ class PlannerMemory:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(frozen=True, slots=True)
 class Plan:
     """A decision."""
 

@@ -6,8 +6,8 @@ Each is a pure function of one `Situation`. Not here: for how long a need is kep
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+from halcyon.scaling.immutable import immutable
 from halcyon.scaling.planner.backlog import drain
 from halcyon.scaling.planner.queueing import Replica, rate_within, replicas_within
 from halcyon.scaling.planner.reading import Objectives, PodReading, Reading
@@ -28,7 +28,7 @@ _AHEAD_S = 5.0
 """How much sooner than a start takes pods are asked for, where the time is known: what a decision and a slow start cost."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(frozen=True, slots=True)
 class Situation:
     """What the terms are functions of."""
 
@@ -45,11 +45,8 @@ class Situation:
     start_s: float
     most: int
     """No term asks for more."""
-
-    @property
-    def ready(self) -> int:
-        """Pods that serve."""
-        return sum(pod.phase == "ready" for pod in self.reading.pods)
+    ready: int
+    """Pods that serve."""
 
     @property
     def later(self) -> float:

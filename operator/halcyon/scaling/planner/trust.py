@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+from halcyon.scaling.immutable import immutable
 from halcyon.scaling.planner.reading import Reading
 
 FRESH_S = 10.0
@@ -15,7 +15,7 @@ _UNLIKELY = 10.0
 """Arrivals that should have come while a counter stood still: with as many as this it stands still by a fault (e^-10)."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(frozen=True, slots=True)
 class Still:
     """Since when the reading has not moved."""
 
@@ -57,14 +57,13 @@ def doubt(
         return f"`arrived` grew by {grown:.3g} at once, above all reason (limit {limit:.3g})"
     span = reading.at - still.since
     moved = (reading.arrived, reading.waiting, reading.inflight) != (still.arrived, still.waiting, still.inflight)
-    # Where no pod serves, who waits stands still, and a burst that has ended is no fault of the meter.
-    serving = any(pod.phase == "ready" for pod in reading.pods)
     if (
         not moved
-        and serving
         and reading.inflight
         and rate is not None
         and rate * span >= _UNLIKELY * max(dispersion, 1.0)
+        # Where no pod serves, who waits stands still, and a burst that has ended is no fault of the meter.
+        and any(pod.phase == "ready" for pod in reading.pods)
     ):
         return f"no signal has moved for {span:.0f} s, with {reading.inflight:.0f} requests in the system: it is frozen"
     return None

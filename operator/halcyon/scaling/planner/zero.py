@@ -7,7 +7,7 @@ again as would have been enough this time; where it took a quarter or less, the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from halcyon.scaling.immutable import immutable
 
 MOST_S = 1800.0
 """The wait grows up to here (`hold.MOST_S` is the same, for the same reason). An `idleAfter` that is longer counts as it is."""
@@ -17,7 +17,7 @@ _CHEAP = 4.0
 """Zero has saved so many times what the start took: no reason for patience."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(frozen=True, slots=True)
 class Zero:
     """When the last replica went and who came back; times in seconds of the planner's clock."""
 
