@@ -212,6 +212,13 @@ def test_what_is_lent_runs_on_one_seed_and_its_best_on_all(tmp_path: Path) -> No
     }
 
 
+def test_baselines_are_listed_and_no_more(tmp_path: Path) -> None:
+    table = Table(Store(tmp_path), jobs=1, names=("hpa", "static"), seeds=lambda _: Effort(1, 4))
+    tried = {point.policy: len(point.outcomes) for point in table.run((_CELL,))[_CELL]}
+    assert {policy: seeds for policy, seeds in tried.items() if policy.startswith("static")} == {"static": 3}
+    assert tried["hpa"] == 4
+
+
 def test_outcomes_of_several_models_add_up() -> None:
     large = replace(_OUTCOME, requests=3000, violations_pct=1.0, gpu_seconds=1000.0, gpu_ratio_clairvoyant=1.0)
     both = report.together([_OUTCOME, large], scenario="S11")

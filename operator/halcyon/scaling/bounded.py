@@ -37,7 +37,7 @@ def bounded(made: Plan, aims: Objectives, planned: Callable[[Objectives], Plan])
         needed = _most(beyond)
         if needed is not None and needed > high:
             limits.append(PlanLimit("max", high, f"{_who(aims, 'max', high)}, and {needed} are needed"))
-            return replace(made, terms=beyond.terms, winner=beyond.winner, limits=tuple(limits))
+            return _limited(made, beyond, limits)
     raised = made.current < low and asked is None
     if made.count == low and (raised or (not limits and asked is not None and asked < low)):
         limits.append(PlanLimit("min", low, _who(aims, "min", low)))
@@ -45,12 +45,17 @@ def bounded(made: Plan, aims: Objectives, planned: Callable[[Objectives], Plan])
         limits += [replace(one, why=_who(aims, one.name, one.replicas)) for one in made.limits if one not in limits]
     else:
         return made
-    return replace(made, limits=tuple(limits))
+    return _limited(made, made, limits)
+
+
+def _limited(made: Plan, asked: Plan, limits: list[PlanLimit]) -> Plan:
+    """The plan with what another asks for, and with these limits."""
+    return Plan(made.count, made.current, asked.terms, asked.winner, tuple(limits), made.look_again_at, made.memory)
 
 
 def _most(made: Plan) -> int | None:
     """What the terms ask for; None where there are none."""
-    return max((term.replicas for term in made.terms), default=None)
+    return max([term.replicas for term in made.terms], default=None)
 
 
 def _who(aims: Objectives, name: LimitName, count: int) -> str:

@@ -255,11 +255,9 @@ def _gpu(pod: PodView | None, now: float) -> float | None:
 def _filled(values: Sequence[float | None]) -> float | None:
     """The sum, those that are not known as the mean of the others; None where more than half are not known."""
     known = [value for value in values if value is not None]
-    if not values:
-        return 0.0
-    if 2 * len(known) < len(values):
-        return None
-    return sum(known) * len(values) / len(known)
+    if len(known) == len(values):
+        return sum(known, 0.0)
+    return None if 2 * len(known) < len(values) else sum(known) * len(values) / len(known)
 
 
 def _with_batches(

@@ -57,7 +57,8 @@ knobs, and all of them see the same signals.
 - `halcyon` is the planner alone: it stands, as every peer does, behind a balancer that lets everybody wait. `halcyon+balancer` is Halcyon as
   it is **installed**: its own balancer refuses on arrival who can't be served by the deadline any more (here: the objective), and what is
   refused counts as a violation. No peer has one in these runs; each of the two is compared with them.
-- `static`, `rate` and `sketch` are baselines that nobody ships (`static` is told the peak beforehand): they are listed, but no peers.
+- `static`, `rate` and `sketch` are baselines that nobody ships (`static` is told the peak beforehand): they are listed, on three
+  seeds at most and without a grid, but no peers.
 """
 
 

@@ -56,6 +56,10 @@ _BORROWED: Mapping[str, tuple[str, ...]] = {"S5": ("S2", "S4"), "S11": ("S1", "S
 """Where no grid is run: the scenarios of the same law and start delay whose fronts are run on one seed instead."""
 _SLACK = 0.3
 """A point that another beats by more than this share in both figures on the first seed is out of the race: all run on the same load."""
+_LENT_SLACK = 0.1
+"""The same for points that were the best of another scenario: none that was on the front on all seeds was out by it, nor by half of it."""
+_BASELINES_SEEDS = 3
+"""Baselines are listed and compared with nobody: no grid, and no interval to be narrowed."""
 _SINGLE = ("S1", "S2", "S3", "S3r", "S4", "S5", "S6", "S7", "S8", "S11", "S12")
 _TOO_LONG = frozenset({"S4", "S5"})
 """Left out of the second law: 22 and 93 million requests a run (S4 is in the full table)."""
@@ -163,22 +167,17 @@ class Table:
         self._try("fronts of others, first seed", lent)
         for cell, points in lent.items():
             if points:
-                fronts[cell], grids[cell] = self._ahead(cell, points), points
+                fronts[cell], grids[cell] = self._ahead(cell, points, _LENT_SLACK), points
         own = [parsed(name) for name in self._names]
         compared = {cell: tuple(dict.fromkeys((*own, *fronts[cell]))) for cell in wanted}
         self._do(
             "all seeds",
-            [
-                (cell, point, seed)
-                for cell in wanted
-                for seed in _seeds(self._effort(cell).compared)
-                for point in compared[cell]
-            ],
+            [(cell, point, seed) for cell in wanted for point in compared[cell] for seed in self._seeds(cell, point)],
         )
         for cell in wanted:
             if cell.family == "S9":
                 for point in compared[cell]:
-                    found = self._found(cell, point, self._effort(cell).compared)
+                    found = self._found(cell, point, self._seeds(cell, point))
                     self.wrong[point.name] = self.wrong.get(point.name, 0) + sum(
                         result.wrong_scalings for result in found
                     )
@@ -187,16 +186,21 @@ class Table:
     def _try(self, title: str, points: Mapping[Cell, Sequence[Named]]) -> None:
         self._do(title, [(cell, point, 1) for cell, listed in points.items() for point in listed])
 
-    def _ahead(self, cell: Cell, listed: Sequence[Named]) -> list[Named]:
+    def _seeds(self, cell: Cell, point: Named) -> range:
+        """Those that a point which is compared, or listed, is run on."""
+        compared = self._effort(cell).compared
+        return _seeds(min(compared, _BASELINES_SEEDS) if point.name in page.BASELINES else compared)
+
+    def _ahead(self, cell: Cell, listed: Sequence[Named], slack: float = _SLACK) -> list[Named]:
         """Those that more seeds may bring to the front, by the first one."""
         known = {str(point): point for point in listed}
-        return [known[point.policy] for point in report.contenders(self._of_peers(cell, listed, 1), _SLACK)]
+        return [known[point.policy] for point in report.contenders(self._of_peers(cell, listed, 1), slack)]
 
     def _lent(self, cell: Cell, fronts: Mapping[Cell, Sequence[Named]]) -> Iterator[Named]:
         """The fronts of others, where it has no grid, and the defaults that they compete with."""
         lenders = [replace(cell, scenario=name) for name in self._borrowed.get(cell.scenario, ())]
         if lenders:
-            yield from dict.fromkeys(Named(name) for name in self._names if name not in OWN)
+            yield from dict.fromkeys(Named(name) for name in self._names if name not in OWN | page.BASELINES)
         yield from dict.fromkeys(point for lender in lenders for point in fronts.get(lender, ()))
 
     def _grid(self, cell: Cell) -> Iterator[Named]:
@@ -205,7 +209,7 @@ class Table:
             return
         case = _drawn(cell, 1)[0]
         for name in self._names:
-            if name not in OWN:
+            if name not in OWN | page.BASELINES:
                 yield from dict.fromkeys((Named(name), *(Named.of(name, params) for params in peers.sweep(name, case))))
 
     def _front(self, cell: Cell, listed: Sequence[Named]) -> list[Named]:
@@ -214,18 +218,16 @@ class Table:
         return [known[point.policy] for point in best if ":" in point.policy]
 
     def _of_peers(self, cell: Cell, listed: Sequence[Named], seeds: int) -> list[Point]:
-        # Without the baselines: a point that only they hide is still the best that a peer can do.
-        found = {str(one): self._found(cell, one, seeds) for one in listed if one.name not in page.BASELINES}
+        found = {str(one): self._found(cell, one, _seeds(seeds)) for one in listed}
         return [Point(name, tuple(result.outcome for result in results)) for name, results in found.items()]
 
-    def _found(self, cell: Cell, point: Named, seeds: int) -> list[Result]:
-        results = (self._store.find(cell, point, seed) for seed in _seeds(seeds))
+    def _found(self, cell: Cell, point: Named, seeds: range) -> list[Result]:
+        results = (self._store.find(cell, point, seed) for seed in seeds)
         return [result for result in results if result is not None]
 
     def _points(self, cell: Cell, of: Iterable[Named]) -> list[Point]:
-        seeds = self._effort(cell).compared
         return [
-            Point(str(one), tuple(result.outcome for result in self._found(cell, one, seeds)))
+            Point(str(one), tuple(result.outcome for result in self._found(cell, one, self._seeds(cell, one))))
             for one in dict.fromkeys(of)
         ]
 

@@ -265,15 +265,15 @@ class Arrivals:
         standard error is taken away. Where a step explains the blocks better than a line does, there is no trend. Monotone in the
         last count.
         """
-        if len(self.coarse_times) < 2:
-            return None
+        if len(self.coarse_times) < 2 or self.coarse_counts[-1] <= self.coarse_counts[0]:
+            return None  # nothing has come, so nothing rises
         spread = max(self.dispersion, 1.0)
         found = [
             self._extrapolated(span, first, last, spread, horizon_s)
             for span, first, last in self._spans(horizon_s)
             if last - first > _TREND_SIGMAS * math.sqrt(spread * (first + last))
         ]
-        return max((rate for rate in found if rate is not None), default=None)
+        return max([rate for rate in found if rate is not None], default=None)
 
     def _spans(self, horizon_s: float) -> tuple[tuple[float, float, float], ...]:
         """`_ends` for this horizon."""
