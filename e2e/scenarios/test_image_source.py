@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import urllib.request
 from collections.abc import Iterator
 from typing import Any
@@ -57,21 +56,9 @@ def serving(kube: Kube, references: tuple[str, str]) -> Iterator[str]:
     try:
         kube.apply(document(references[0]))
         models.wait_until_served(kube, NAME)
-        address = kube.must_address(NAME, HTTP_PORT)
-        # kube-proxy hears of the Service's endpoints a moment after the operator does.
-        wait_for(lambda: reached(address), what="the Service leads to a balancer", limit_s=10)
-        yield address
+        yield kube.must_address(NAME, HTTP_PORT)
     finally:
         models.delete(kube, NAME)
-
-
-def reached(address: str) -> bool:
-    host, _, port = address.partition(":")
-    try:
-        socket.create_connection((host, int(port)), timeout=1).close()
-    except OSError:
-        return False
-    return True
 
 
 def answer(address: str) -> list[float]:

@@ -300,17 +300,11 @@ class Scaler:
             self.keep(key, str(resource["metadata"].get("uid", "")), memory)
         if self.leads():
             self._tell(model, made, now)
-            self._act(model)
+            self._act(model, made)
 
-    def _act(self, model: Scaled) -> None:
-        made = model.verdict
-        if (
-            made is None
-            or made.desired == made.current
-            or self._writer.wanted(model) is None
-            or model.writing is not None
-        ):
-            return  # the first two say what the third would, and cost nothing
+    def _act(self, model: Scaled, made: Verdict) -> None:
+        if made.desired == made.current or self._writer.wanted(model) is None or model.writing is not None:
+            return  # the first says nearly always what the second would, and costs nothing
         if self.caches.is_behind(model.key):
             model.due = self.clock() + TICK_S  # the count may be another already
             return

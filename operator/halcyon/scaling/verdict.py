@@ -110,7 +110,7 @@ def of_plan(plan: Plan, *, at: float, signals: tuple[Signal, ...]) -> Verdict:
     for limit in plan.limits:
         limits.append(limit.name)
         if limit.name == "unknown":
-            unknown = unknown or limit.why
+            unknown = limit.why  # it stands alone (`planner`)
     asked = {"requestRate": by.get("rate"), "queueDepth": by.get("backlog", by.get("queueDepth"))}
     asked["gpuUtilization"] = by.get("gpuUtilization")
     return Verdict(
