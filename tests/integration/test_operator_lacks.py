@@ -95,6 +95,23 @@ class Lacking:
         said = self.operator.said("a right is missing: give the operator's role the rules that its chart has")
         return {(line["group"], line["resource"], line["verb"]) for line in said}
 
+    def account(self, rule: Rule) -> str:
+        """What a person needs who asks why: what lacks, what was last asked of the API server about it, and the log about that."""
+        of = set(rule["resources"])
+        asked = [(r, status) for r, status in self.door.answered if r.resource in of or r.target in of]
+        lines = [
+            f"missing: {sorted(self.missing())}",
+            f"open watches: {sorted(r for r, _ in self.door.streams if r in of)}",
+        ]
+        lines += [
+            f"{time.monotonic() - r.at:6.1f} s ago: {r.method} {r.path}{' (watch)' if r.watching else ''} -> {status}"
+            for r, status in asked[-12:]
+        ]
+        unanswered = [r for r in self.door.seen if r.resource in of and not any(r is known for known, _ in asked)]
+        lines += [f"{time.monotonic() - r.at:6.1f} s ago: {r.method} {r.path}: no answer" for r in unanswered]
+        about = [line for line in self.operator.log.read_text().splitlines() if any(word in line for word in of)]
+        return "\n".join([*lines, *about[-12:], "the log's end:", self.operator.tail()])
+
 
 def held(rule: Rule) -> set[Named]:
     return {(g, r, v) for g in rule["apiGroups"] for r in rule["resources"] for v in rule["verbs"]}
@@ -144,7 +161,8 @@ async def _lacks(lacking: Lacking, rule: Rule, cause: Cause, limit_s: float = 20
     await cause()
     end = time.monotonic() + limit_s * PATIENCE
     while not held(rule) & lacking.missing():
-        assert time.monotonic() < end, (rule, lacking.missing(), lacking.operator.tail())
+        if time.monotonic() >= end:
+            pytest.fail(f"nothing of {rule} is told to be missing:\n{lacking.account(rule)}", pytrace=False)
         await asyncio.sleep(0.05)
     assert held(rule) & lacking.told()
 
@@ -153,7 +171,8 @@ async def _has(lacking: Lacking, rule: Rule, again: Cause, limit_s: float = 20.0
     """Until none is; `again` makes the operator ask for what it asks seldom."""
     end = time.monotonic() + limit_s * PATIENCE
     while held(rule) & lacking.missing():
-        assert time.monotonic() < end, (rule, lacking.missing(), lacking.operator.tail())
+        if time.monotonic() >= end:
+            pytest.fail(f"{rule} is back, and yet told to be missing:\n{lacking.account(rule)}", pytrace=False)
         await again()
         await asyncio.sleep(0.1)
 
