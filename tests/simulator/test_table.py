@@ -192,6 +192,37 @@ def test_only_what_another_beats_by_far_in_both_is_given_up() -> None:
     assert [point.policy for point in report.contenders(points, 0.1)] == ["a", "c"]
 
 
+def test_only_what_may_become_the_nearest_or_better_has_a_say() -> None:
+    own = _point("halcyon", (4.0, 1.0))
+    others = [_point("a", (3.0, 1.5)), _point("b", (8.0, 0.9)), _point("c", (1.0, 2.4)), _point("d", (20.0, 0.5))]
+    assert report.nearest(own, others).policy == "a"
+    assert [rival.policy for rival in report.rivals(own, others, 0.0)] == ["a"]
+    assert [rival.policy for rival in report.rivals(own, others, 0.4)] == ["a", "b"]
+    # What is better than ours always has, however much nearer another is.
+    better = [_point("e", (2.0, 0.5)), _point("f", (3.9, 0.9))]
+    assert report.rivals(own, better, 0.0) == better
+    assert report.rivals(own, [], 1.0) == []
+
+
+def test_points_of_the_front_far_from_ours_stay_on_the_seeds_of_the_grid(tmp_path: Path) -> None:
+    cell = replace(_CELL, scenario="S7-3m")
+
+    def seeds(names: tuple[str, ...], folder: str) -> dict[str, int]:
+        table = Table(Store(tmp_path / folder), jobs=1, names=names, seeds=lambda _: Effort(1, 3))
+        return {point.policy: len(point.outcomes) for point in table.run((cell,))[cell]}
+
+    alone, beside = (
+        seeds(("keda-http", "triton-onprem"), "alone"),
+        seeds(("halcyon", "keda-http", "triton-onprem"), "beside"),
+    )
+    assert set(beside) == {"halcyon", *alone}
+    assert {beside[name] for name in ("halcyon", "keda-http", "triton-onprem")} == {3}
+    fewer = {policy for policy in alone if beside[policy] < alone[policy]}
+    assert fewer
+    assert {beside[policy] for policy in fewer} == {1}
+    assert {policy for policy in alone if ":" in policy and beside[policy] == 3}
+
+
 def test_what_is_lent_runs_on_one_seed_and_its_best_on_all(tmp_path: Path) -> None:
     efforts = {"S7": Effort(0, 2)}
     table = Table(

@@ -179,14 +179,25 @@ def contenders(points: Sequence[Point], slack: float) -> list[Point]:
     return [point for point in points if not hopeless(point)]
 
 
+def excess(other: Point, point: Point) -> float:
+    """How far `other` is from being as good as `point` in both figures: the larger of its two ratios; up to 1, it is."""
+    violations = max(other.violations_pct, _LEAST_PCT) / max(point.violations_pct, _LEAST_PCT)
+    return max(violations, other.gpu_ratio / point.gpu_ratio)
+
+
 def nearest(point: Point, others: Iterable[Point]) -> Point:
-    """Of `others`, the one that comes nearest to being better than `point`: the least excess in the worse of its two figures."""
+    """Of `others`, the one that comes nearest to being better than `point`."""
+    return min(others, key=lambda other: excess(other, point))
 
-    def excess(other: Point) -> float:
-        violations = max(other.violations_pct, _LEAST_PCT) / max(point.violations_pct, _LEAST_PCT)
-        return max(violations, other.gpu_ratio / point.gpu_ratio)
 
-    return min(others, key=excess)
+def rivals(point: Point, others: Iterable[Point], slack: float) -> list[Point]:
+    """Those of `others` that more seeds may make the nearest, or better than `point`: no others have a say in its verdict.
+
+    `slack` is the share by which seeds may move an excess.
+    """
+    excesses = [(excess(other, point), other) for other in others]
+    most = max(1.0, min((far for far, _ in excesses), default=1.0)) * (1 + slack)
+    return [other for far, other in excesses if far <= most]
 
 
 def verdict(point: Point, peers: Sequence[Point]) -> str:
