@@ -97,8 +97,8 @@ class Lacking:
 
     def account(self, rule: Rule) -> str:
         """What a person needs who asks why: what lacks, what was last asked of the API server about it, and the log about that."""
-        of = set(rule["resources"])
-        asked = [(r, status) for r, status in self.door.answered if r.resource in of or r.target in of]
+        of = {name.partition("/")[0] for name in rule["resources"]}
+        asked = [(r, status) for r, status in self.door.answered if r.resource in of]
         lines = [
             f"missing: {sorted(self.missing())}",
             f"open watches: {sorted(r for r, _ in self.door.streams if r in of)}",
