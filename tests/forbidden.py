@@ -42,6 +42,7 @@ _TRITON = {
     "--model-repository", "--model-control-mode", "--exit-on-error", "--exit-timeout-secs", "--metrics-interval-ms",
     "--http-restricted-api", "--grpc-restricted-protocol", "--grpc-max-connection-age", "--grpc-max-connection-age-grace",
 }  # fmt: skip
+_START = 'test ! -e /models/.halcyon-complete || set -- "$@" --disable-auto-complete-config; exec tritonserver "$@"'
 _RIGHTS = {("", "configmaps"), ("discovery.k8s.io", "endpointslices")}
 
 
@@ -173,5 +174,5 @@ def _container(container: Object, tokens: set[str]) -> Iterator[str]:
         given = {argument.partition("=")[0] for argument in container["args"]}
         # In any other mode whoever reaches the API loads what he likes.
         fixed = "--model-control-mode=none" in container["args"]
-        if container["command"] != ["tritonserver"] or not given <= _TRITON or not fixed:
+        if container["command"] != ["/bin/sh", "-c", _START, "tritonserver"] or not given <= _TRITON or not fixed:
             yield f"runs {container['command']} {container['args']}"

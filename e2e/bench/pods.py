@@ -75,7 +75,7 @@ def model(
                     "a_ms": f"{1000 * LAW.a_s:g}",
                     "start_ms": f"{1000 * start_s:g}",
                 },
-                "warmup": {"iterations": 3},
+                "warmup": {},
             },
             "runtime": {
                 "image": _IMAGE,
@@ -83,7 +83,8 @@ def model(
                 "resources": {"cpu": _CPU, "memory": _MEMORY},
                 "sharedMemory": _SHARED,
             },
-            "batching": {"maxBatchSize": LAW.max_batch, "maxQueueDelay": "1ms"},
+            # No maxQueueDelay: with one, batches fill worse under full load (docs/guides/batching.md).
+            "batching": {"maxBatchSize": LAW.max_batch},
             "traffic": {"balancerReplicas": 1, "requestTimeout": "10s", **traffic},
             **count,
             **({} if scaling is None else {"scaling": scaling}),

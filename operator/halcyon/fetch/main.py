@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from halcyon.api.overlay import Overlay, OverlayError
+from halcyon.api.repository import COMPLETE
 from halcyon.api.sequences import REPORT, in_config
-from halcyon.fetch import backends, config, merge, repository, schema, source
+from halcyon.fetch import backends, completion, config, merge, repository, schema, source
 from halcyon.fetch.errors import DocumentError, FetchError, SourceError, UnknownFieldError
 
 if TYPE_CHECKING:
@@ -88,9 +89,13 @@ def fetch(request: Request) -> Done:
     content, done = _configuration(folder, overlay)
     if request.backends is not None:
         backends.check(content, folder, request.backends)
+    complete = completion.is_complete(content, folder)
+    repository.mark(request.repository, COMPLETE, there=complete)
     made = repository.assemble(request.repository, overlay.model_name, folder, content)
     versions = ", ".join(str(version) for version in folder.versions)
     said = f"{made}: {done}; links into {folder.path}: {len(folder.names)}; versions: {versions}"
+    if complete:
+        said += "; loaded without auto-complete: nothing is missing"
     return Done(said, in_config(content.decode(errors="replace")))
 
 

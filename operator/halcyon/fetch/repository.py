@@ -42,6 +42,15 @@ def assemble(repository: Path, model_name: str, folder: ModelFolder, config: byt
     return made.rename(target)
 
 
+def mark(repository: Path, name: str, *, there: bool) -> None:
+    """Make the empty file `repository/name`, or see to it that there is none."""
+    repository.mkdir(parents=True, exist_ok=True)
+    if there:
+        (repository / name).touch()
+    else:
+        (repository / name).unlink(missing_ok=True)
+
+
 def _remove(folder: Path) -> None:
     """Remove a folder of ours: links and one file, no folder in it. Links are removed, never followed."""
     if not folder.is_symlink() and not folder.exists():

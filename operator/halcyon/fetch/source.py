@@ -53,8 +53,30 @@ def read(mount: Path, inside: str | None = None) -> ModelFolder:
     versions = sorted(int(name) for name in names if _VERSION.fullmatch(name) and (folder / name).is_dir())
     if not versions:
         raise SourceError(f"no version folder in {_called(inside)}, which has {_listed(names)}. {_hint(folder, names)}")
-    config = _config(folder / FILE) if FILE in names else None
+    config = content(folder / FILE, LIMIT_BYTES) if FILE in names else None
     return ModelFolder(folder, tuple(name for name in names if name != FILE), tuple(versions), config)
+
+
+def content(path: Path, limit_bytes: int) -> bytes:
+    """Of a text file.
+
+    Raises:
+        ConfigError: where it can't be read, is no file, or is larger.
+    """
+    try:
+        # Not blocking: a named pipe would wait for a writer for ever.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise ConfigError(f"{path.name} can't be read: {error.strerror}") from error
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise ConfigError(f"{path.name} is no file; it must be a text file")
+        if found.st_size > limit_bytes:
+            raise ConfigError(f"{path.name} has {found.st_size} bytes; the limit is {limit_bytes}. Is it another file?")
+        return _at_most(descriptor, limit_bytes + 1)
+    finally:
+        os.close(descriptor)
 
 
 def _locate(mount: Path, inside: str | None) -> Path:
@@ -105,23 +127,6 @@ def _stays_inside(path: Path, root: Path) -> None:
         raise SourceError(
             f"{path.name} in the model's source is a link that leads out of the volume; put the file or folder itself there"
         )
-
-
-def _config(path: Path) -> bytes:
-    try:
-        # Not blocking: a named pipe would wait for a writer for ever.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        raise ConfigError(f"{FILE} can't be read: {error.strerror}") from error
-    try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            raise ConfigError(f"{FILE} is no file; it must be a text file")
-        if found.st_size > LIMIT_BYTES:
-            raise ConfigError(f"{FILE} has {found.st_size} bytes; the limit is {LIMIT_BYTES}. Is it another file?")
-        return _at_most(descriptor, LIMIT_BYTES + 1)
-    finally:
-        os.close(descriptor)
 
 
 def _at_most(descriptor: int, size: int) -> bytes:

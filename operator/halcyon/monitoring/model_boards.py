@@ -230,7 +230,7 @@ ONE: Final = Board(
             (
                 Panel(
                     "Rows in a batch",
-                    "Mean. Near 1 under load: batching.maxQueueDelay is too short, or requests come one by one.",
+                    "Mean. Far below batching.maxBatchSize under full load: leave batching.maxQueueDelay out, it keeps batches from filling.",
                     (Query(f"{rate(triton.ROWS)} / {rate(triton.EXECUTIONS)}", "rows"),),
                 ),
                 Panel(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from halcyon.api.repository import COMPLETE
 from halcyon.api.spec import Spec, mode
 from halcyon.api.spec.model import Source, UriSource
 from halcyon.api.types import duration_s, quantity
@@ -29,6 +30,10 @@ _REPOSITORY, _SOURCE, _OVERLAY, _CREDENTIALS = (
     "/halcyon/overlay",
     "/halcyon/credentials",
 )
+
+_START = f'test ! -e {_REPOSITORY}/{COMPLETE} || set -- "$@" --disable-auto-complete-config; exec tritonserver "$@"'
+"""A Python model that is asked to complete its configuration is started twice (`fetch.completion`). Whether that is needed is known in
+the pod alone."""
 
 
 def drain_s(spec: Spec) -> int:
@@ -163,7 +168,7 @@ def _triton(subject: Subject, spec: Spec, site: Site, model: str) -> Object:
     container: Object = {
         "name": "triton",
         "image": runtime.image or site.server_image,
-        "command": ["tritonserver"],
+        "command": ["/bin/sh", "-c", _START, "tritonserver"],
         "args": [
             f"--model-repository={_REPOSITORY}",
             "--model-control-mode=none",

@@ -17,7 +17,7 @@ class Batching(Documented):
     """Most rows in one batch; the model's own max_batch_size where it is left out."""
     max_queue_delay: duration_field("0us", "1m") | None = None  # type: ignore[valid-type]
     """How long Triton waits for a fuller batch; the model's own delay, or none, where it is left out. 0us still batches
-    under load."""
+    under load, and fills batches best there."""
     preferred_batch_sizes: (
         Annotated[tuple[Annotated[int, Field(ge=1, le=65536)], ...], Field(min_length=1, max_length=16), ListSet()]
         | None
