@@ -27,6 +27,7 @@ from halcyon.control.caches import Caches
 from halcyon.control.client import Kube
 from halcyon.control.deciding import Deciding
 from halcyon.control.decision_times import DecisionTimes
+from halcyon.control.heap import Heap
 from halcyon.control.kinds import Key, Kind
 from halcyon.control.plan import Acceptance, Actuator, Plan
 from halcyon.control.scaler import Scaler
@@ -45,6 +46,7 @@ STAND_INS = (
 )
 _WARM_S, _FOR_S = 12.0, 40.0
 _SAMPLE_S = 0.5
+_CPU_EVERY = 16
 _NAMESPACE = "bench"
 _ACCEPTED = Acceptance(accepted=True, reason=Reason.ACCEPTED, message="")
 
@@ -84,17 +86,23 @@ class _Times(DecisionTimes):
 
 @dataclass
 class _Timed(Deciding):
-    """Takes the CPU time of each decision, and remembers when each model had its last one."""
+    """Takes the CPU time of one decision in `_CPU_EVERY`, and remembers when each model had its last one."""
 
     worked_s: list[float] = field(default_factory=list)
-    """By this thread's CPU clock, from the reading to the verdict."""
+    """By this thread's CPU clock, from the reading to the verdict. That clock is two system calls, so most decisions go without: what
+    the wall clock tells of all of them is to be theirs."""
     decided_s: dict[Key, float] = field(default_factory=dict)
+    _made: int = 0
 
     @override
     def decide(self, key: Key, spec: Spec, actuator: Actuator, now: float) -> Verdict:
-        worked_s = time.thread_time()
-        made = super().decide(key, spec, actuator, now)
-        self.worked_s.append(time.thread_time() - worked_s)
+        self._made += 1
+        if self._made % _CPU_EVERY:
+            made = super().decide(key, spec, actuator, now)
+        else:
+            worked_s = time.thread_time()
+            made = super().decide(key, spec, actuator, now)
+            self.worked_s.append(time.thread_time() - worked_s)
         self.decided_s[key] = time.monotonic()
         return made
 
@@ -129,7 +137,9 @@ async def _run(models: int, for_s: float) -> Row:
     await caches.wait_synced()
     for key in keys:
         scaler.planned(key, Plan(_ACCEPTED, actuator=Actuator.HPA))
-    working = [asyncio.create_task(feed.run()), asyncio.create_task(scaler.run())]
+    # The operator keeps the cyclic collector away from its caches; so does this.
+    heap = Heap(caches.size, caches.changes)
+    working = [asyncio.create_task(work) for work in (feed.run(), scaler.run(), heap.run())]
     ages: list[float] = []
     loop_began_s = time.monotonic()
     try:

@@ -56,18 +56,23 @@ class Load:
         await self._agent.__aexit__()
 
     async def _send(self, stream: aiohttp.ClientWebSocketResponse) -> None:
-        last = time.monotonic()
+        self._counted = time.monotonic()
         while True:
-            await stream.send_str(await asyncio.to_thread(self._record))
+            pods, balancer = await asyncio.to_thread(self._pods)
+            await stream.send_str(self._record(pods, balancer))
             await asyncio.sleep(BEAT_S)
-            # By the time that passed: on a busy machine a beat takes longer, and the rate is to be what was asked for.
-            now = time.monotonic()
-            self._requests += self.rate * (now - last)
-            last = now
 
-    def _record(self) -> str:
+    def _pods(self) -> tuple[list[str], str]:
+        """Names of the servers, and of the balancer."""
+        names = [str(p["metadata"]["name"]) for p in self._space.every(kinds.POD)]
+        return servers(self._space), next(name for name in names if name.startswith("m-balancer-"))
+
+    def _record(self, pods: list[str], sender: str) -> str:
+        # By the time that passed, and right before it is told: on a busy machine a beat takes longer, and the rate is to be what was
+        # asked for.
+        last, self._counted = self._counted, time.monotonic()
+        self._requests += self.rate * (self._counted - last)
         now, done = time.time(), int(self._requests)
-        pods = servers(self._space)
         ran = done // BATCH // max(len(pods), 1)
         single = (1, 1, 86_000)
         sizes = (single, (BATCH, ran, int(ran * FULL_S * 1e6))) if ran else (single,)
@@ -77,11 +82,7 @@ class Load:
             for pod in pods
         )
         balancer = BalancerSample(self.waiting, self.waiting, done, refused=0, errors=0)
-        return Record(self._space.namespace, "m", self._balancer(), now, balancer, samples).to_json()
-
-    def _balancer(self) -> str:
-        names = [p["metadata"]["name"] for p in self._space.every(kinds.POD)]
-        return next(str(name) for name in names if name.startswith("m-balancer-"))
+        return Record(self._space.namespace, "m", sender, now, balancer, samples).to_json()
 
 
 async def reached(read: Callable[[], Any], good: Callable[[Any], bool], *, what: str, limit_s: float = 25.0) -> Any:
@@ -97,6 +98,11 @@ def scaling_of(space: Space) -> dict[str, Any]:
 def count(space: Space) -> int:
     replicas: int = space.must(kinds.MODEL_DEPLOYMENT, "m")["spec"]["replicas"]
     return replicas
+
+
+def newest(space: Space) -> dict[str, Any] | None:
+    """The last decision that the status tells."""
+    return next(iter(scaling_of(space).get("decisions") or ()), None)
 
 
 async def test_a_load_is_planned_for_and_the_status_and_an_event_say_why(operator: Operator, space: Space) -> None:
@@ -213,6 +219,38 @@ async def test_an_hpa_follows_the_planner_and_the_fast_path_does_not_wait_for_it
         load.rate = 200
         # No APIService leads to this operator, so no HPA gets a value here: it was the fast path.
         await reached(lambda: count(space), lambda n: n >= 4, what="the fast path writes at once")
+
+
+async def test_a_hand_over_from_one_writer_to_the_other_never_moves_the_count(operator: Operator, space: Space) -> None:
+    space.serve(scaling=DIRECT, traffic={"balancerReplicas": 1})
+    async with Load(operator, space) as load:
+        load.rate = 20
+        await reached(
+            lambda: scaling_of(space).get("why"), lambda why: "per replica" in str(why), what="capacity is known"
+        )
+        # 3.3 replicas' worth: what a busy machine makes of a beat moves nothing.
+        load.rate = 180
+        await reached(lambda: count(space), lambda n: n >= 4, what="the load is planned for")
+        # A fresh load may be understood better a second later; from here on nothing about it is new.
+        await asyncio.sleep(10)
+        held = count(space)
+        for actuator in ("HPA", "Direct"):
+            handing_over = asyncio.ensure_future(hand_over(space, actuator))
+            await asyncio.to_thread(
+                always, lambda: (count(space), newest(space)), lambda found: found[0] == held, what="the count", for_s=5
+            )
+            await handing_over
+            assert count(space) == held
+
+
+async def hand_over(space: Space, actuator: str) -> None:
+    """Have it write the count from now on, and return when it does."""
+    space.merge(kinds.MODEL_DEPLOYMENT, "m", {"spec": {"scaling": {"actuator": actuator}}})
+    await reached(
+        lambda: (scaling_of(space).get("actuator"), space.get(kinds.HPA, "m") is not None),
+        lambda found: found == (actuator, actuator == "HPA"),
+        what=f"{actuator} writes",
+    )
 
 
 async def test_a_full_quota_limits_the_count_instead_of_pods_that_are_never_made(

@@ -56,6 +56,26 @@ def test_a_trace_is_superposed_and_limits_reach_the_run(trace: str, capsysbinary
     assert unlimited["refused_pct"] == 0
 
 
+@pytest.mark.parametrize(
+    ("option", "less", "more", "figure"),
+    [
+        # Three replicas serve less in time than four, and cost less; the least costs where nothing comes any more.
+        ("--max", "3", "30", "gpu_seconds"),
+        ("--min", "1", "25", "gpu_seconds"),
+        # What is seen a minute late is answered a minute late.
+        ("--observation-lag", "0", "60", "violations_pct"),
+        ("--start-delay", "5", "120", "violations_pct"),
+        ("--queue-limit", "5", "5000", "p99_ms"),
+    ],
+)
+def test_each_limit_and_delay_has_its_effect(
+    option: str, less: str, more: str, figure: str, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    given = ["--scenario", "S1", "--policy", "kpa", "--max", "30", "--min", "1"]
+    low, high = (_json(capsysbinary, *given, option, value)["runs"][0][figure] for value in (less, more))
+    assert low < high
+
+
 def test_the_table_has_a_row_per_policy(capsys: pytest.CaptureFixture[str]) -> None:
     assert halcyon(["simulate", *_FAST, "--policy", "static:n=12"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -78,6 +98,17 @@ def test_a_picture_is_the_same_every_time(tmp_path: Path, capsys: pytest.Capture
     for picture in pictures:
         assert main([*_FAST, "--plot", str(picture)]) == 0
     assert pictures[0].read_bytes() == pictures[1].read_bytes()
+    assert "hpa" in capsys.readouterr().out
+
+
+def test_a_picture_may_be_a_bitmap(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    picture = tmp_path / "one.png"
+    assert main([*_FAST, "--plot", str(picture)]) == 0
+    head = picture.read_bytes()[:24]
+    assert head[:8] == b"\x89PNG\r\n\x1a\n"
+    width, height = (int.from_bytes(head[at : at + 4], "big") for at in (16, 20))
+    assert width >= 600
+    assert height >= 400
     assert "hpa" in capsys.readouterr().out
 
 

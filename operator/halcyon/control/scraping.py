@@ -1,5 +1,7 @@
 """Reads the servers of models that have no balancer, and so no agent: each pod once a second, by the agent's own eyes.
 
+Models are spread over the second, and one whose pods hang makes nobody wait.
+
 Both replicas of the operator do, so that the standby knows as much when it leads. What is read goes to the hub as the record of
 one agent, `scrape`, that speaks for the model. While balancers are still there (one way becomes the other) theirs is the word.
 """
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -27,6 +30,7 @@ from halcyon.control.deciding import SCRAPE
 from halcyon.control.demand import Demand
 from halcyon.control.found import balancers
 from halcyon.control.kinds import Key
+from halcyon.control.rota import Rota
 from halcyon.render import names
 from halcyon.render.overlay import model_name
 from halcyon.signals.hub import Hub
@@ -35,6 +39,7 @@ from halcyon.signals.vetting import vet
 log = logging.getLogger(__name__)
 
 EVERY_S = 1.0
+TICK_S = 0.05
 MOST_AT_ONCE = 64
 """Models that are read at the same time."""
 
@@ -70,27 +75,33 @@ class Scraping:
         """Read until cancelled."""
         connector = aiohttp.TCPConnector(limit=4 * MOST_AT_ONCE, keepalive_timeout=30)
         async with aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session:
-            places = asyncio.Semaphore(MOST_AT_ONCE)
-            due = self.clock()
-            while True:
-                await asyncio.sleep(max(due - self.clock(), 0))
-                due = max(due + EVERY_S, self.clock())
-                await self._round(session, places)
+            places, rota = asyncio.Semaphore(MOST_AT_ONCE), Rota[Key](EVERY_S)
+            listed = -math.inf
+            async with asyncio.TaskGroup() as looks:
+                while True:
+                    now = self.clock()
+                    if now - listed >= EVERY_S:
+                        listed = now
+                        self._list(session)
+                        rota.keep(self._reads, now)
+                    for key in rota.take(now):
+                        looks.create_task(self._turn(key, rota, places))
+                    await asyncio.sleep(TICK_S)
 
-    async def _round(self, session: aiohttp.ClientSession, places: asyncio.Semaphore) -> None:
-        wanted = dict(self._wanted())
-        for key in self._reads.keys() - wanted.keys():
-            del self._reads[key]
+    def _list(self, session: aiohttp.ClientSession) -> None:
+        """Whom to read, and with what."""
+        self._reads = {key: self._of(key, model, session) for key, model in self._wanted()}
 
-        async def one(key: Key, model: str) -> None:
+    async def _turn(self, key: Key, rota: Rota[Key], places: asyncio.Semaphore) -> None:
+        try:
             async with places:
-                try:
-                    await self._look(key, self._of(key, model, session))
-                except Exception:
-                    # One model's surprise is not the others' blindness.
-                    log.exception("cannot read servers", extra={"key": str(key)})
-
-        await asyncio.gather(*(one(key, model) for key, model in wanted.items()))
+                if (read := self._reads.get(key)) is not None:
+                    await self._look(key, read)
+        except Exception:
+            # One model's surprise is not the others' blindness.
+            log.exception("cannot read servers", extra={"key": str(key)})
+        finally:
+            rota.done(key)
 
     def _wanted(self) -> list[tuple[Key, str]]:
         found = []
@@ -104,7 +115,7 @@ class Scraping:
         known = self._reads.get(key)
         if known is None or known.model != model:
             client = TritonClient(session, model, self.http_port, self.metrics_port)
-            known = self._reads[key] = _Read(model, Sensor(client, time.time))
+            known = _Read(model, Sensor(client, time.time))
         return known
 
     async def _look(self, key: Key, read: _Read) -> None:

@@ -26,11 +26,15 @@ from halcyon.scaling.immutable import immutable
 Source = Literal["day", "week", "holt-winters"]
 
 BIN_S = 300.0
+"""Length of a bin: what is shorter is for trends and spikes, and a week of them (2016) is kept in 40 KiB."""
 DAY = 288
+"""Bins of a day."""
 WEEK = 7 * DAY
+"""Bins of a week."""
 KEEP = 15 * DAY
 """Two weeks for the model of the week, and a day to score it on."""
 BACK_S = 3600.0
+"""A clock that was set back by more begins a new history; by less, what it shows is waited for."""
 AHEAD = 4
 """Bins ahead that are forecast: 15 minutes from any time in the open bin. Start times are seldom longer."""
 COVER = 0.5
@@ -38,10 +42,12 @@ COVER = 0.5
 DAYS = 7
 """Days in the median of a day: one of each kind, so that a single odd day (or two) never decides."""
 WEEKS = 2
+"""Weeks in the median of a week: as many as are kept."""
 NEAR = 5
 """Bins (25 min) over which the present level is compared with the usual one. Longer lags behind: real load wanders, and what
 it was an hour ago says little beside what it is. (In a first look at two traces, 20 or 30 min did best among 10, 20, 30 and 60.) The median of the five ratios: a burst is no new level."""
 HOUR = 12
+"""Bins of the hour whose median is the third rival; a gap that is longer isn't filled."""
 TRUST = 0.1
 """Share of the mean rate that is added to both sides of that comparison: at night a few requests prove no new level."""
 LEVEL_MOST = 4.0
@@ -50,10 +56,11 @@ twentieth (an outage, a holiday) raises nothing."""
 ALPHA = 0.2
 """Holt-Winters, level: a memory of five bins. Also of the smooth mean that a model has to beat."""
 BETA = 0.02
+"""Holt-Winters, trend: a memory of fifty bins."""
 PHI = 0.8
-"""Trend: slow, and damped within a few bins. Short trends are the planner's own, at a finer resolution."""
+"""The trend is damped within a few bins. Short trends are the planner's own, at a finer resolution."""
 GAMMA = 0.25
-"""Season: a memory of four days."""
+"""Holt-Winters, season: a memory of four days."""
 CLIP = 4.0
 """Innovations beyond this many mean absolute ones are cut: a burst must not become the season of tomorrow."""
 FADE = math.exp(-1 / DAY)
@@ -76,7 +83,9 @@ Choice = tuple[float, int, float, float] | None
 """Rate, index of the source, its mean absolute error, that of the best unseasonal forecast."""
 
 _UNSCORED: Score = (0.0, 0.0, 0.0, 0.0, 0.0)
+"""Of a model that was never judged."""
 _USUAL = NEAR + AHEAD
+"""Bins of which the usual is kept: those that the level is taken from, and those ahead."""
 
 
 @immutable(frozen=True, slots=True)

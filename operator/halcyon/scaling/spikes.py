@@ -30,6 +30,7 @@ FAST_S = 10.0
 LEARN_S = 60.0
 """Seconds of base before anything can be a spike."""
 RISE = 2.0
+"""Times the base from which on a rise is a spike, and half of which ends it: what is less is for the rate and the trend."""
 SIGMAS = 5.0
 """Of a Poisson count after the square-root transform, which is close to normal down to small counts: once in 40 days of
 seconds by chance."""
@@ -44,23 +45,29 @@ LONGEST_S = 1800.0
 GAP_S = 60.0
 """Longer silence means that nobody watched."""
 KEEP = 16
+"""Spikes that are remembered: the intervals that agree are among the newest."""
 SHORTEST_PERIOD_S = 120.0
+"""Spikes that come more often are the load itself: their pods are held from one to the next anyway."""
 LONGEST_PERIOD_S = 86_400.0
+"""Beyond a day the season knows."""
 AGREE = 0.1
+"""Intervals agree within this share of their length: timers, cron jobs and people with a habit do; exponential intervals do in one pair
+of 20. A twentieth was tried first, and lost spikes with 30 s of jitter."""
 AGREE_S = 15.0
+"""Least difference within which they agree, whatever their length."""
 AGREE_MOST_S = 600.0
-"""Intervals agree within this share of their length, but within 15 s at least and ten minutes at most: timers, cron jobs and
-people with a habit do; exponential intervals do in one pair of 20. A twentieth was tried
-first, and lost spikes with 30 s of jitter."""
+"""Most difference: ten minutes early is a quarter of an hour of pods for nothing."""
 MARGIN_S = 8.0
 """Least margin on both sides of a due time: detection takes a few seconds, and jobs start a few seconds apart."""
 ROW = 3
+"""Spikes that make a row: two can be alike by chance."""
 ALIKE = 1.25
-"""So many spikes that differ by no more than this in length and height are a row: what comes after the end of one is foreseen, and
+"""Spikes that differ by no more than this in length and height are a row: what comes after the end of one is foreseen, and
 nothing is kept for it. Bursts that only come at like intervals are not (in a production trace lengths differ twofold)."""
 FIRST_MARGIN = 0.02
-FIRST_MARGIN_MOST_S = 60.0
 """Margin of a bet on one interval, as a share of it: how far it jitters is not known yet."""
+FIRST_MARGIN_MOST_S = 60.0
+"""The same in seconds, at most."""
 
 
 @immutable(frozen=True, slots=True)

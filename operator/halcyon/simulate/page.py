@@ -46,7 +46,8 @@ _HEAD = """# Scaling: Halcyon and its peers
 
 Written by `make bench-scaling` from simulated runs (docs/simulator.md tells what is simulated, and what is not); the same numbers
 for machines: build/bench/scaling.json. Every figure is a mean over seeds; peers run at their defaults and on a grid of their own
-knobs, and all of them see the same signals.
+knobs, and all of them see the same signals. Halcyon is also told how long a start and a batch take, which in a cluster it has from
+pods that started before the load came; `halcyon:start_s=60` in `halcyon simulate` gives it another idea of a start, until it has seen one.
 
 - **Violations**: requests answered later than the objective, refused or never answered, in %.
 - **GPU time**: from the moment a pod holds a GPU until its release, over that of a schedule that knows the future.
@@ -293,19 +294,18 @@ def _constants() -> list[str]:
     """Module constants of the planner with the sentences beside them."""
     folder = Path(halcyon.__file__).parent / "scaling"
     rows = []
-    for source in sorted(folder.glob("planner/*.py")):
+    for source in (*sorted(folder.glob("planner/*.py")), folder / "season.py", folder / "spikes.py"):
         body = ast.parse(source.read_text()).body
         for node, after in zip(body, [*body[1:], None], strict=True):
-            found = _constant(node)
-            if found is None:
-                continue
             said = (
                 isinstance(after, ast.Expr)
                 and isinstance(after.value, ast.Constant)
                 and isinstance(after.value.value, str)
             )
             why = " ".join(str(after.value.value).split()) if said else "-"  # type: ignore[union-attr]  # said looked
-            rows.append([f"`{source.stem}.{found[0]}`", f"`{found[1]}`", why.replace("|", "\\|")])
+            rows += [
+                [f"`{source.stem}.{name}`", f"`{value}`", why.replace("|", "\\|")] for name, value in _set_by(node)
+            ]
     if not rows:
         return []
     told = (
@@ -321,19 +321,22 @@ def _constants() -> list[str]:
     return ["## The planner's constants", "", told, "", *_rows(" constant | value | why ", rows)]
 
 
-def _constant(node: ast.stmt) -> tuple[str, str] | None:
-    """(name, value) of an assignment of a number, or of a tuple of numbers, to a name in capitals."""
+def _set_by(node: ast.stmt) -> Iterator[tuple[str, str]]:
+    """(name, value) of the names in capitals that a statement gives a number, or a tuple of numbers; `A, B = 1, 2` gives two."""
     if isinstance(node, ast.Assign) and len(node.targets) == 1:
         target, value = node.targets[0], node.value
     elif isinstance(node, ast.AnnAssign) and node.value is not None:
         target, value = node.target, node.value
     else:
-        return None
-    if not (isinstance(target, ast.Name) and target.id.isupper()):
-        return None
-    numbers = value.elts if isinstance(value, ast.Tuple) else [value]
-    plain = all(isinstance(part, (ast.Constant, ast.BinOp, ast.UnaryOp)) and not _text(part) for part in numbers)
-    return (target.id, ast.unparse(value)) if plain else None
+        return
+    pairs: list[tuple[ast.expr, ast.expr]] = [(target, value)]
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+        pairs = list(zip(target.elts, value.elts, strict=True))
+    for to, given in pairs:
+        numbers = given.elts if isinstance(given, ast.Tuple) else [given]
+        plain = all(isinstance(part, (ast.Constant, ast.BinOp, ast.UnaryOp)) and not _text(part) for part in numbers)
+        if isinstance(to, ast.Name) and to.id.isupper() and plain:
+            yield to.id, ast.unparse(given)
 
 
 def _text(node: ast.expr) -> bool:

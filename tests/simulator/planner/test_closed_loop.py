@@ -14,8 +14,10 @@ from halcyon.scaling.planner.planner import plan
 from halcyon.scaling.planner.reading import Objectives, PodReading, Reading, Window
 from halcyon.scaling.planner.result import Plan, PlannerMemory
 from halcyon.scaling.planner.shifted import shifted
+from halcyon.scaling.season import BIN_S, History
 from tests.simulator.planner.driver import EPOCH, OBJECTIVES, Driven, Told, turns
 
+DAY_S = 86_400.0
 RATES = st.lists(st.floats(0, 500), min_size=1, max_size=30)
 
 
@@ -223,7 +225,7 @@ def test_pods_without_a_node_are_not_under_way() -> None:
         plan(driven.now + 1, driven.objectives, replace(reading, pods=ready + pods, replicas=23), driven.memory).count
         for pods in (stuck, coming)
     ]
-    assert counts[0] >= counts[1]
+    assert counts[0] > counts[1]
 
 
 def test_zero_after_idleness_and_back_with_the_first_request() -> None:
@@ -248,9 +250,10 @@ def test_a_users_gpu_target_and_queue_target_are_objectives() -> None:
     objectives = replace(OBJECTIVES, gpu_utilization=50.0)
     driven = Driven(objectives)
     assert driven.run([20.0] * 30, lambda r: replace(r, gpu=300.0))[-1] == 6
-    tight = Driven(replace(OBJECTIVES, queue_depth=1.0, latency_s=None))
-    loose = Driven(replace(OBJECTIVES, queue_depth=100.0, latency_s=None))
-    assert tight.run([95.0] * 120)[-1] >= loose.run([95.0] * 120)[-1]
+    # As busy as they can be, so that the depth alone asks for more.
+    tight = Driven(replace(OBJECTIVES, queue_depth=1.0, latency_s=None, utilization=0.99))
+    loose = Driven(replace(OBJECTIVES, queue_depth=100.0, latency_s=None, utilization=0.99))
+    assert tight.run([100.0] * 120)[-1] > loose.run([100.0] * 120)[-1]
 
 
 def test_gpus_that_are_full_against_expectation_veto_the_way_down() -> None:
@@ -291,6 +294,58 @@ def test_a_burst_that_ends_while_no_pod_serves_is_believed_to_have_ended() -> No
     driven.run([0.0] * 120)
     assert all(limit.name != "unknown" for planned in driven.plans[-119:] for limit in planned.limits)
     assert driven.plans[-1].memory.arrivals.rate() == 0.0
+
+
+def days(count: int, at_noon: float, at_night: float) -> History:
+    """What was learnt of days that are a cosine, the last of them up to `EPOCH`."""
+    history = History()
+    first = EPOCH - count * DAY_S
+    for number in range(1, int(count * DAY_S / BIN_S) + 1):
+        at = first + number * BIN_S
+        rate = (at_noon + at_night) / 2 - (at_noon - at_night) / 2 * math.cos(2 * math.pi * at / DAY_S)
+        history = history.with_sample(at, requests=rate * BIN_S, seconds=BIN_S)
+    return history
+
+
+@pytest.mark.parametrize("rate", [5.0, 60.0, 400.0])
+def test_the_usual_load_of_the_day_only_ever_raises(rate: float) -> None:
+    history = days(9, at_noon=200.0, at_night=10.0)
+    driven = Driven(replicas=40)
+    driven.run([rate] * 300)
+    raised = 0
+    for hour in range(24):
+        # The same moment of the model's life, at another hour of the day.
+        began = EPOCH + hour * 3600.0
+        known = history
+        for number in range(hour * 12):
+            at = EPOCH + (number + 1) * BIN_S
+            usual = 105.0 - 95.0 * math.cos(2 * math.pi * at / DAY_S)
+            known = known.with_sample(at, requests=usual * BIN_S, seconds=BIN_S)
+        memory = shifted(driven.memory, began - EPOCH)
+        reading = replace(driven.reading(), at=driven.now + 1 + began - EPOCH, arrived=driven.arrived + rate)
+        reading = replace(
+            reading, pods=tuple(replace(pod, created_at=pod.created_at + began - EPOCH) for pod in reading.pods)
+        )
+        without, with_it = (
+            plan(reading.at, driven.objectives, reading, memory.having(history=told)) for told in (History(), known)
+        )
+        assert with_it.count >= without.count
+        assert ("season" in terms_of(with_it)) >= (with_it.count > without.count)
+        raised += with_it.count > without.count
+    # At 400 requests a second no hour of the usual day needs more; at 5 most of them do.
+    assert raised == 0 if rate > 200 else raised > 0
+
+
+def test_requests_that_were_refused_are_demand() -> None:
+    """A balancer with room for ten: what waits says nothing of a load of five times what is served; what came does."""
+    driven = Driven(replace(OBJECTIVES, queue_limit=10))
+    driven.run([20.0] * 300)
+    full: Told = lambda r: replace(r, waiting=min(r.waiting, 10.0), inflight=min(r.inflight, 40.0))  # noqa: E731
+    served: Told = lambda r: replace(full(r), arrived=20.0 * 300 + 30.0 * (r.at - EPOCH - 300))  # noqa: E731
+    blind = Driven(replace(OBJECTIVES, queue_limit=10))
+    blind.run([20.0] * 300)
+    assert driven.run([150.0] * 30, full)[-1] >= 15
+    assert blind.run([150.0] * 30, served)[-1] < 10
 
 
 def test_memory_begins_empty() -> None:

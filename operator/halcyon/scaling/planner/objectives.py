@@ -16,6 +16,7 @@ from halcyon.scaling.schedule import InForce, Schedule
 UTILIZATION = 0.8
 """Share of a replica's peak rate that is planned with where no latency is asked for."""
 DRAIN_S = 10.0
+"""Time in which a backlog is to be gone: about what clients wait before they give up or ask again."""
 START_S = 60.0
 """Start time of a pod until one was seen."""
 

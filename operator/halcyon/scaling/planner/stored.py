@@ -27,16 +27,19 @@ from halcyon.scaling.season import KEEP, History
 from halcyon.scaling.spikes import SpikeMemory
 
 VERSION = 1
+"""Of the format; another one is not read."""
 MOST_BYTES = 40 * 1024
 """Of compact JSON. An object of Kubernetes holds 1 MiB, and a request for it is to be quick."""
 MOST_SAMPLES = 128
 """Fine samples of the arrivals: one per second fills its window with 71."""
 MOST_NEEDS = 64
+"""Needs that a hold keeps: a minute of looks; older ones become coarser."""
 _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 _DIGIT = {character: value for value, character in enumerate(_ALPHABET)}
 _UNKNOWN, _ZERO, _FIRST = 0, 1, 2
 """Codes of a bin's mean; from `_FIRST` on (exponent + `_EXPONENTS`) x 900 + (three digits - 100)."""
 _EXPONENTS = 140
+"""Powers of ten on both sides of 1 that a code can tell."""
 _LATER = frozenset({"damping", "zero"})
 """Parts that the first memories of version 1 hadn't: there, it is no loss that they lack."""
 

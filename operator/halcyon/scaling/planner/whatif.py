@@ -14,6 +14,7 @@ from halcyon.scaling.planner.reading import Objectives
 from halcyon.scaling.planner.terms import for_depth, sized
 
 _HOUR_S = 3600.0
+"""GPU time is told in hours."""
 
 
 @dataclass(frozen=True, slots=True)

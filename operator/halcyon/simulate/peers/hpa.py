@@ -31,9 +31,9 @@ class HpaKnobs:
     behavior: Pace = "none"
     """`spec.behavior`: none, or `{}`."""
     up_window_s: Window | None = None
-    """`scaleUp.stabilizationWindowWindow`; left out: 0. Needs `behavior={}`."""
+    """`scaleUp.stabilizationWindowSeconds`; left out: 0. Needs `behavior={}`."""
     down_window_s: Window | None = None
-    """`scaleDown.stabilizationWindowWindow`; left out: 300. Needs `behavior={}`."""
+    """`scaleDown.stabilizationWindowSeconds`; left out: 300. Needs `behavior={}`."""
     tolerance: NotNegative = TOLERANCE
     """`--horizontal-pod-autoscaler-tolerance`, a share."""
     sync_s: Positive = SYNC_S
@@ -72,11 +72,11 @@ class WvaKnobs:
     target: Positive | None = None
     """Requests in flight per replica. Left out: max_batch x instances. (WVA serves a count with a target of 1.)"""
     stabilization_window_s: Window = 240
-    """`stabilizationWindowWindow`, both ways."""
+    """`stabilizationWindowSeconds`, both ways."""
     pods: Annotated[int, Range(1, 100000)] = 10
     """`policies[0].value`, type Pods, both ways."""
     pods_period_s: Annotated[int, Range(1, 1800)] = 150
-    """`policies[0].periodWindow`."""
+    """`policies[0].periodSeconds`."""
     tolerance: NotNegative = TOLERANCE
     """`--horizontal-pod-autoscaler-tolerance`, a share."""
     sync_s: Positive = SYNC_S
@@ -114,7 +114,7 @@ class KserveKnobs:
     target: Positive = 80.0
     """`scaleTarget`, percent of a replica."""
     down_window_s: Window | None = None
-    """`scaleDown.stabilizationWindowWindow`; left out: 300."""
+    """`scaleDown.stabilizationWindowSeconds`; left out: 300."""
     tolerance: NotNegative = TOLERANCE
     """`--horizontal-pod-autoscaler-tolerance`, a share."""
     sync_s: Positive = SYNC_S

@@ -46,9 +46,9 @@ class KedaKnobs:
     behavior: Pace = "none"
     """`advanced.horizontalPodAutoscalerConfig.behavior`: none, or `{}`."""
     up_window_s: Window | None = None
-    """`scaleUp.stabilizationWindowWindow`; left out: 0. Needs `behavior={}`."""
+    """`scaleUp.stabilizationWindowSeconds`; left out: 0. Needs `behavior={}`."""
     down_window_s: Window | None = None
-    """`scaleDown.stabilizationWindowWindow`; left out: 300. Needs `behavior={}`."""
+    """`scaleDown.stabilizationWindowSeconds`; left out: 300. Needs `behavior={}`."""
     tolerance: NotNegative = TOLERANCE
     """`--horizontal-pod-autoscaler-tolerance`, a share."""
     sync_s: Count = int(SYNC_S)
