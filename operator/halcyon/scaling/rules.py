@@ -19,6 +19,7 @@ from halcyon.scaling.observations import (
     mean,
     mean_of_sum,
     newest,
+    rate,
     total_rate,
 )
 
@@ -57,8 +58,8 @@ def queue_depth(observation: Observation, *, target: int, replicas: int) -> Valu
     """Requests that wait in balancers and in ready pods, and those refused per second: mean of the last 15 s.
 
     One refused in each second stands for one that would wait: had it been let in, it would be in the queue. A starting
-    pod adds nothing: its share of the queue waits in the balancers. A ready pod that doesn't say what waits in it
-    is filled in as `filled` tells.
+    pod adds nothing: its share of the queue waits in the balancers. Where Triton has no gauge of what waits in a pod, the
+    time that its requests have waited tells it; one that says neither is filled in as `filled` tells.
     """
     silence = _silence(observation)
     if silence:
@@ -72,12 +73,22 @@ def queue_depth(observation: Observation, *, target: int, replicas: int) -> Valu
         return Missing("only one record of each balancer so far: the rate of refused requests needs two")
     waiting = refused + (mean_of_sum([b.points for b in speaking], now, WINDOW_S, lambda p: p.queued) or 0.0)
     ready = [pod for pod in observation.pods if pod.ready]
-    known = [pod for pod in ready if fresh(pod.points, now, lambda p: p.pending)]
-    if ready and not known:
+    gauged = [pod for pod in ready if fresh(pod.points, now, lambda p: p.pending)]
+    timed = [waits for pod in ready if pod not in gauged and (waits := _by_its_time(pod, now)) is not None]
+    if ready and not gauged and not timed:
         return Missing(f"no ready pod says how much waits in it: {_names(ready)}")
-    waiting += mean_of_sum([pod.points for pod in known], now, WINDOW_S, lambda p: p.pending) or 0.0
-    missing = len(ready) - len(known)
+    waiting += mean_of_sum([pod.points for pod in gauged], now, WINDOW_S, lambda p: p.pending) or 0.0
+    waiting += sum(timed)
+    missing = len(ready) - len(gauged) - len(timed)
     return Value(filled(waiting, missing=missing, target=target, replicas=max(replicas, len(ready))), _at(observation))
+
+
+def _by_its_time(pod: PodObservation, now: float) -> float | None:
+    """Requests that wait in a pod, mean of the last 15 s, from the seconds that they have waited in it (Little's law)."""
+    if fresh(pod.points, now, lambda p: p.queue_us) is None:
+        return None
+    waited_us = rate(pod.points, now, WINDOW_S, lambda p: p.queue_us)
+    return None if waited_us is None else waited_us / 1e6
 
 
 def gpu_utilization(observation: Observation, *, target: int, replicas: int) -> Value | Missing:

@@ -14,6 +14,7 @@ from halcyon.scaling.observations import (
     FRESH_S,
     BalancerPoint,
     Missing,
+    PodObservation,
     PodPoint,
     Value,
     mean,
@@ -23,7 +24,7 @@ from halcyon.scaling.observations import (
     request_rate,
 )
 from halcyon.scaling.rules import filled, gpu_utilization, queue_depth, read
-from tests.unit.scaling.builders import NOW, balancer, model, pod
+from tests.unit.scaling.builders import EVERY_SECOND, NOW, balancer, model, pod
 
 OLD = tuple(NOW - FRESH_S - age for age in (3.0, 2.0, 1.0))
 
@@ -62,6 +63,36 @@ def test_a_ready_pod_that_says_nothing_counts_as_the_target_on_the_way_down() ->
 def test_a_ready_pod_that_says_nothing_counts_as_zero_on_the_way_up() -> None:
     seen = model(balancer(50), pod(pending=20.0), pod("p-1", times=OLD))
     assert value(queue_depth(seen, target=16, replicas=2)) == pytest.approx(70)
+
+
+def waited(name: str, per_s: float, **values: object) -> PodObservation:
+    """A pod without the gauge whose requests wait so many seconds in each second."""
+    points = tuple(
+        PodPoint(at, pending=None, queue_us=7e6 + 1e6 * per_s * n, **values) for n, at in enumerate(EVERY_SECOND)
+    )
+    return PodObservation(name, "ready", points)
+
+
+def test_without_the_gauge_the_time_that_requests_wait_tells_how_many_do() -> None:
+    seen = model(balancer(3), waited("p-0", 2.5), waited("p-1", 4.0))
+    assert value(queue_depth(seen, target=16, replicas=2)) == pytest.approx(3 + 2.5 + 4)
+
+
+def test_pods_with_and_without_the_gauge_add_up() -> None:
+    seen = model(balancer(0), waited("p-0", 2.5), pod("p-1", pending=6.0, queue_us=9e9))
+    assert value(queue_depth(seen, target=16, replicas=2)) == pytest.approx(2.5 + 6)
+
+
+def test_one_that_says_neither_counts_as_the_target_on_the_way_down() -> None:
+    seen = model(balancer(0), waited("p-0", 2.5), pod("p-1", pending=None))
+    assert value(queue_depth(seen, target=16, replicas=2)) == pytest.approx(2.5 + 16)
+
+
+def test_a_time_that_is_old_or_was_read_once_is_none() -> None:
+    once = PodObservation("p-0", "ready", (PodPoint(NOW, pending=None, queue_us=7e6),))
+    old = PodObservation("p-0", "ready", tuple(PodPoint(at, pending=None, queue_us=7e6 + at) for at in OLD))
+    for silent in (once, old):
+        assert "no ready pod says" in reason(queue_depth(model(balancer(0), silent), target=16, replicas=1))
 
 
 def test_gpu_is_the_sum_over_ready_pods() -> None:

@@ -93,6 +93,8 @@ class Capacity:
             more.append((rows, new, took))
         if not more:
             return self
+        if self.line is None:
+            more = _without_first(more)
         return self._with_more(more, tuple((rows, count, seconds) for rows, (count, seconds) in before.items()))
 
     def _with_more(self, more: Iterable[tuple[int, int, float]], seen: tuple[tuple[int, int, float], ...]) -> Capacity:
@@ -125,6 +127,19 @@ class Capacity:
             return default
         ordered = sorted(self.starts)
         return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
+
+
+def _without_first(batches: Iterable[tuple[int, int, float]]) -> list[tuple[int, int, float]]:
+    """(rows, executions, seconds) without what the very first execution took beyond the others.
+
+    It is one of a small size, mostly of one row, and takes as much as hundreds of others. No batch takes less for being larger, so what
+    a size's mean has above that of a larger one, which ran no less often, is that.
+    """
+    capped: list[tuple[int, int, float]] = []
+    for rows, count, took in sorted(batches, reverse=True):
+        most = min((seconds / n for _, n, seconds in capped if n >= count), default=math.inf)
+        capped.append((rows, count, min(took, most * count)))
+    return capped
 
 
 def _fitted(  # noqa: PLR0917  # the five sums of a weighted line

@@ -65,6 +65,23 @@ def test_the_first_execution_is_an_outlier_once_the_line_is_known() -> None:
     assert known.with_batches({1: (1, 30.0)}).line == known.line
 
 
+@pytest.mark.parametrize("first_s", [0.1, 1.0, 30.0])
+@pytest.mark.parametrize("times", [2, 5])
+def test_the_first_execution_of_a_warm_up_is_no_part_of_its_line(first_s: float, times: int) -> None:
+    """As Triton tells of a warm-up on a cold GPU: 20 + 2 b ms, but for the first execution."""
+    ran = {1: (times, (times - 1) * 0.022 + first_s), 8: (times, times * 0.036)}
+    line = Capacity().with_batches(ran).line
+    assert line is not None
+    assert line.seconds(8) == pytest.approx(0.036, rel=0.01)
+    assert line.seconds(1) <= 0.036
+
+
+def test_a_larger_size_that_ran_less_often_caps_nothing() -> None:
+    line = Capacity().with_batches({1: (100, 10.0), 8: (1, 0.09)}).line
+    assert line is not None
+    assert line.seconds(1) == pytest.approx(0.1, rel=0.01)
+
+
 def test_counters_that_start_anew_count_from_zero() -> None:
     capacity = Capacity().with_batches({4: (1000, 400.0)}).with_batches({4: (10, 4.0)})
     assert capacity.weight == pytest.approx(1010)
