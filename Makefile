@@ -49,8 +49,8 @@ format: bootstrap ## format the code
 unit: bootstrap ## pure tests, under 30 s
 	@$(PY) -m tests.parts tests/unit -q
 
-properties: bootstrap ## the unit tests with other drawn examples, and 100 times as many
-	@$(PY) -m pytest tests/unit -q -n 2 --hypothesis-profile=thorough
+properties: bootstrap ## the unit tests and those of the planner with other drawn examples, and 100 times as many
+	@$(PY) -m pytest tests/unit tests/simulator/planner -q -n 2 --hypothesis-profile=thorough
 
 coverage: bootstrap ## the unit tests' coverage, by line and branch, into build/coverage
 	@$(PY) -m pytest tests/unit -q -n 2 --cov=halcyon --cov-branch --cov-report=term:skip-covered --cov-report=html:build/coverage

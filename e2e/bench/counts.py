@@ -94,6 +94,12 @@ class Counts:
         found = ((model.get("status") or {}).get("scaling") or {}).get("actuator")
         return None if found is None else str(found)
 
+    def decisions(self, name: str) -> str:
+        """Why its count was changed, the last ten times, as the status tells; the oldest first."""
+        model = self.models.get(Key(self.namespace_of(name), name)) or {}
+        told = ((model.get("status") or {}).get("scaling") or {}).get("decisions") or ()
+        return " | ".join(str(decision["why"]) for decision in reversed(told))
+
     def is_served(self, name: str) -> bool:
         """Whether the model's condition Ready is True."""
         model = self.models.get(Key(self.namespace_of(name), name)) or {}

@@ -18,6 +18,8 @@ from halcyon.scaling.season import BIN_S, History
 from tests.simulator.planner.driver import EPOCH, OBJECTIVES, Driven, Told, turns
 
 DAY_S = 86_400.0
+OFTEN = max(settings().max_examples // 10, 1)
+"""1, and 100 in `make properties`."""
 RATES = st.lists(st.floats(0, 500), min_size=1, max_size=30)
 
 
@@ -38,7 +40,7 @@ def test_the_count_lies_within_the_limits_whatever_comes(rates: list[float], low
 
 
 @given(RATES, st.floats(0, 500), st.floats(0, 500), st.floats(0, 2000), st.floats(0, 2000))
-@settings(max_examples=60)
+@settings(max_examples=60 * OFTEN)
 def test_with_the_memory_fixed_more_load_or_backlog_never_means_fewer(
     rates: list[float], rate: float, more: float, waiting: float, longer: float
 ) -> None:
@@ -62,7 +64,7 @@ def test_at_constant_load_with_a_fifth_of_noise_the_count_never_turns_around(rat
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=5)
+@settings(max_examples=5 * max(OFTEN // 10, 1))
 def test_a_load_that_jumps_about_turns_the_count_around_only_so_often(seed: int) -> None:
     drawn = random.Random(seed)
     rates: list[float] = []
@@ -74,7 +76,7 @@ def test_a_load_that_jumps_about_turns_the_count_around_only_so_often(seed: int)
 
 
 @given(RATES)
-@settings(max_examples=20)
+@settings(max_examples=20 * OFTEN)
 def test_the_same_input_gives_the_same_plan_and_leaves_its_memory_alone(rates: list[float]) -> None:
     driven = Driven()
     driven.run(rates)
