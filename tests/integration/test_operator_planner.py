@@ -90,6 +90,11 @@ async def reached(read: Callable[[], Any], good: Callable[[Any], bool], *, what:
     return await asyncio.to_thread(until, read, good, what=what, limit_s=limit_s)
 
 
+async def learnt(space: Space) -> None:
+    """Until the planner knows what one replica can do."""
+    await reached(lambda: scaling_of(space).get("why"), lambda why: "per replica" in str(why), what="capacity is known")
+
+
 def scaling_of(space: Space) -> dict[str, Any]:
     found: dict[str, Any] = space.status().get("scaling") or {}
     return found
@@ -109,9 +114,7 @@ async def test_a_load_is_planned_for_and_the_status_and_an_event_say_why(operato
     space.serve(scaling=DIRECT, traffic={"balancerReplicas": 1})
     async with Load(operator, space) as load:
         load.rate = 20
-        await reached(
-            lambda: scaling_of(space).get("why"), lambda why: "per replica" in str(why), what="capacity is known"
-        )
+        await learnt(space)
         assert count(space) == 1
         load.rate = 200
         # 8 in 128 ms: 62.5 req/s of each, and less within the latency.
@@ -184,9 +187,7 @@ async def test_a_writer_that_comes_again_and_again_is_named_and_left_alone(opera
     space.serve(scaling=DIRECT, traffic={"balancerReplicas": 1})
     async with Load(operator, space) as load:
         load.rate = 20
-        await reached(
-            lambda: scaling_of(space).get("why"), lambda why: "per replica" in str(why), what="capacity is known"
-        )
+        await learnt(space)
         for wanted in (7, 8, 9):
             answer = space.api.call(
                 "PATCH",
@@ -213,9 +214,7 @@ async def test_an_hpa_follows_the_planner_and_the_fast_path_does_not_wait_for_it
     assert [m["external"]["metric"]["name"] for m in hpa["metrics"]] == ["desiredReplicas"]
     async with Load(operator, space) as load:
         load.rate = 20
-        await reached(
-            lambda: scaling_of(space).get("why"), lambda why: "per replica" in str(why), what="capacity is known"
-        )
+        await learnt(space)
         load.rate = 200
         # No APIService leads to this operator, so no HPA gets a value here: it was the fast path.
         await reached(lambda: count(space), lambda n: n >= 4, what="the fast path writes at once")
@@ -225,9 +224,7 @@ async def test_a_hand_over_from_one_writer_to_the_other_never_moves_the_count(op
     space.serve(scaling=DIRECT, traffic={"balancerReplicas": 1})
     async with Load(operator, space) as load:
         load.rate = 20
-        await reached(
-            lambda: scaling_of(space).get("why"), lambda why: "per replica" in str(why), what="capacity is known"
-        )
+        await learnt(space)
         # 3.3 replicas' worth: what a busy machine makes of a beat moves nothing.
         load.rate = 180
         await reached(lambda: count(space), lambda n: n >= 4, what="the load is planned for")
@@ -259,9 +256,7 @@ async def test_a_full_quota_limits_the_count_instead_of_pods_that_are_never_made
     space.serve(scaling=DIRECT, traffic={"balancerReplicas": 1})
     async with Load(operator, space) as load:
         load.rate = 20
-        await reached(
-            lambda: scaling_of(space).get("why"), lambda why: "per replica" in str(why), what="capacity is known"
-        )
+        await learnt(space)
         # One server and one balancer are there; two more fit.
         space.apply(
             {

@@ -11,7 +11,7 @@ import pytest
 from tests.integration.operator_process import Operator
 from tests.integration.operator_space import Space
 from tests.integration.test_operator_election import pair, space, start, took  # noqa: F401  # fixtures
-from tests.integration.test_operator_planner import DIRECT, Load, count, newest, reached, scaling_of
+from tests.integration.test_operator_planner import DIRECT, Load, count, learnt, newest, reached, scaling_of
 from tests.integration.waiting import always
 
 pytestmark = pytest.mark.more
@@ -33,9 +33,7 @@ async def test_a_new_leader_neither_moves_the_count_nor_waits_to_raise_it(
     async with loaded(space, leader, standby) as loads:
         for load in loads:
             load.rate = 20
-        await reached(
-            lambda: scaling_of(space).get("why"), lambda why: "per replica" in str(why), what="capacity is known"
-        )
+        await learnt(space)
         for load in loads:
             load.rate = 180  # 3.3 replicas' worth: what a busy machine makes of a beat moves nothing
         await reached(lambda: count(space), lambda n: n >= 4, what="the load is planned for")
