@@ -58,7 +58,7 @@ def _may_add(program: str) -> bool:
 
 
 def _binds(node: ast.stmt) -> bool:
-    """Whether a statement beside the class, or one inside it, may give the class's name another meaning."""
+    """Whether a statement beside the class, at any depth, may give its name another meaning, or change it by its name."""
     for part in ast.walk(node):
         if isinstance(part, ast.alias) and (part.asname or part.name) in {_CLASS, "*"}:
             return True

@@ -58,7 +58,7 @@ def read(mount: Path, inside: str | None = None) -> ModelFolder:
 
 
 def content(path: Path, limit_bytes: int) -> bytes:
-    """Of a text file.
+    """What a text file holds, read whole.
 
     Raises:
         ConfigError: where it can't be read, is no file, or is larger.
