@@ -16,7 +16,7 @@ from typing import Any, get_args
 from halcyon.scaling.planner.reading import PodPhase, PodReading, Reading
 
 MOST_COUNT = 10**6
-_NUMBERS = ("arrived", "waiting", "inflight", "gpu")
+_NUMBERS = ("arrived", "refused", "waiting", "inflight", "gpu")
 _FIELDS = ("now", "at", "replicas", *_NUMBERS, "batches", "revision", "rows_per_request", "pods")
 _POD_FIELDS = ("name", "phase", "created_at", "ready_at")
 
@@ -105,6 +105,7 @@ def _recorded(raw: object, place: _Place) -> Recorded:
         rows_per_request=1.0 if rows is None else rows,
         pods=tuple(_pod(pod, _Place(place.file, f"{place.path}.pods[{i}]")) for i, pod in enumerate(pods)),
         arrived=numbers["arrived"],
+        refused=numbers["refused"],
         waiting=numbers["waiting"],
         inflight=numbers["inflight"],
         gpu=numbers["gpu"],

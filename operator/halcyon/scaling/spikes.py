@@ -236,6 +236,14 @@ def since_end(memory: SpikeMemory, at: float) -> float | None:
     return seconds if 0 < seconds < FALL_S else None
 
 
+def under_way(memory: SpikeMemory) -> bool:
+    """Whether a spike of a known row has begun when it was due: how high it goes is known, so its rise is no trend."""
+    bet, onset = memory.bet, memory.onset
+    if onset is None or bet is None or not _is_row(memory):
+        return False
+    return abs(onset - bet.due) <= bet.margin_s + QUIET_S
+
+
 def _is_row(memory: SpikeMemory) -> bool:
     """Whether the last spikes were alike, and the next one is due: then the end of one is an end, not a pause."""
     if memory.bet is None or memory.bet.seen < ROW:

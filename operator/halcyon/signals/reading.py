@@ -2,7 +2,7 @@
 
 | value              | known where                                                                                     |
 | ------------------ | ----------------------------------------------------------------------------------------------- |
-| arrived, inflight  | every balancer that exists has spoken within `FRESH_S`                                           |
+| arrived, inflight  | every balancer that exists has spoken within `FRESH_S`; so `refused`                             |
 | waiting            | the same, and at least half of the ready pods tell what waits in them; the others count as these |
 | gpu                | at least half of the ready pods tell theirs; the others count as these                           |
 | batches, rows      | from whichever pods tell theirs, once any has                                                    |
@@ -45,7 +45,7 @@ GPU_WINDOW_S = 5.0
 QUEUE_WINDOW_S = 5.0
 """The same for what waits in a Triton that has no gauge for it."""
 _NAMED = 3
-_AT, _QUEUED, _INFLIGHT, _REQUESTS = range(4)
+_AT, _QUEUED, _INFLIGHT, _REQUESTS, _REFUSED = range(5)
 """Columns of a balancer's rows, and of a pod's the time and"""
 _PENDING, _GPU, _SUCCEEDED, _ROWS, _QUEUE_US = 1, 2, 3, 5, 7
 
@@ -75,6 +75,8 @@ class SignalMemory:
     """By pod, the table that is in `batches`: one that is the same object still has nothing new."""
     seconds: Mapping[int, tuple[int, float]] | None = None
     """`batches` as a reading has them."""
+    refused: MergedCounter = field(default_factory=MergedCounter)
+    """As balancers told it last: newer than `arrived`, since it only says that requests are refused now."""
 
 
 @immutable(frozen=True, slots=True)
@@ -130,6 +132,10 @@ def reading(
         unknown.append(f"most ready pods do not tell what waits in them: {_names(names)}")
     memory = _with_batches(memory, picture, pods, revision, of_revision)
     memory = _with_rows(memory, picture, arrived, counted_at)
+    if silence is None:
+        refused = {agent: ring.value(1, _REFUSED) for agent, ring in heard.items()}
+        if refused != memory.refused.last:
+            memory = replace(memory, refused=memory.refused.with_values(refused))
     queued = inflight = 0.0
     for ring in heard.values():
         queued += ring.value(1, _QUEUED)
@@ -147,6 +153,7 @@ def reading(
         revision,
         memory.rows_per_request,
         judged,
+        None if silence else memory.refused.total,
     )
     return Gathered(made, memory, tuple(unknown))
 
@@ -318,7 +325,17 @@ def _with_rows(memory: SignalMemory, picture: Picture, arrived: MergedCounter, c
         else (memory.shape, memory.odd, memory.rows_per_request)
     )
     return SignalMemory(
-        arrived, counted_at, answered, shape, odd, mean, memory.batches, memory.revision, memory.merged, memory.seconds
+        arrived,
+        counted_at,
+        answered,
+        shape,
+        odd,
+        mean,
+        memory.batches,
+        memory.revision,
+        memory.merged,
+        memory.seconds,
+        memory.refused,
     )
 
 

@@ -52,6 +52,7 @@ class HalcyonPolicy:
             at=view.sampled_at(),
             replicas=view.replicas,
             arrived=view.value(Signal.ARRIVED),
+            refused=view.value(Signal.REFUSED),
             waiting=view.value(Signal.WAITING),
             inflight=view.value(Signal.INFLIGHT),
             gpu=None if busy is None else 100.0 * busy / self.objectives.instances,

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from halcyon.scaling.planner.planner import plan
 from halcyon.scaling.planner.reading import Objectives, PodReading, Reading, Window
+from halcyon.scaling.planner.refusals import Refusals
 from halcyon.scaling.planner.result import Plan, PlannerMemory
 from halcyon.scaling.planner.shifted import shifted
 from halcyon.scaling.season import BIN_S, History
@@ -190,7 +191,7 @@ def test_counters_that_start_anew_are_no_fall_and_no_flood() -> None:
 
 def test_after_a_restart_what_runs_is_the_floor_until_there_is_a_reason() -> None:
     driven = Driven(replicas=40)
-    assert set(driven.run([20.0] * 120)) == {40}
+    assert set(driven.run([20.0] * 60)) == {40}, "a minute tells what the load is, where it comes evenly"
     assert driven.run([20.0] * 900)[-1] == 3
 
 
@@ -350,6 +351,33 @@ def test_requests_that_were_refused_are_demand() -> None:
     assert blind.run([150.0] * 30, served)[-1] < 10
 
 
+def test_a_queue_that_balancers_keep_short_is_not_expected_to_grow_without_end() -> None:
+    def asked(*, told: bool) -> Plan:
+        driven = Driven(replace(OBJECTIVES, start_s=180.0), replicas=9)
+        refused = 0.0
+
+        def kept_short(reading: Reading) -> Reading:
+            nonlocal refused
+            refused += max(driven.waiting - 40.0, 0.0)
+            driven.waiting = min(driven.waiting, 40.0)
+            count = refused if told else None
+            return replace(reading, waiting=driven.waiting, inflight=driven.waiting + 18, refused=count)
+
+        driven.run([60.0] * 300 + [130.0] * 20, kept_short)
+        return driven.plans[-1]
+
+    rate = next(term.replicas for term in asked(told=True).terms if term.name == "rate")
+    assert rate <= asked(told=True).count <= rate + 3
+    assert asked(told=False).count >= 2 * rate
+
+
+@pytest.mark.parametrize("by_s", [-7200.0, 7200.0])
+def test_a_clock_that_was_set_neither_ends_nor_prolongs_a_time_of_refusals(by_s: float) -> None:
+    refusals = Refusals(counted=7.0, at=EPOCH, waiting=90.0)
+    moved = shifted(replace(PlannerMemory(), refusals=refusals), by_s).refusals
+    assert moved == replace(refusals, at=EPOCH + by_s)
+
+
 def test_memory_begins_empty() -> None:
     first = plan(
         EPOCH, OBJECTIVES, Reading(at=EPOCH, replicas=5, arrived=0.0, waiting=0.0, inflight=0.0), PlannerMemory()
@@ -405,5 +433,5 @@ def test_a_clock_that_was_set_changes_no_decision(by_s: float) -> None:
     rest = waves(1)[55:] + [0.0] * 400
     assert moved.run(rest, alone) == usual.run(rest, alone)
     back = shifted(moved.memory, -by_s)
-    for part in ("arrivals", "hold", "drain", "margin", "damping", "zero"):
+    for part in ("arrivals", "hold", "drain", "margin", "damping", "zero", "refusals"):
         assert getattr(back, part) == getattr(usual.memory, part)

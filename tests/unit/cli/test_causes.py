@@ -33,7 +33,7 @@ SAYS = {
     "waking": r"1 replica, .*waking from zero: 1 pulling.*0 -> 1",
     "backlog": r"\d replicas, as wanted: \d+ waiting to drain in 10 s needs \d.*\* backlog",
     "forecast": r"4 replicas, as wanted: rising to 28\d(\.\d)? req/s in 60 s needs 4.*\* trend",
-    "held-before-going-down": r"5 replicas, .*needs 4; 5 were needed within the last 180 s.*limited by hold",
+    "held-before-going-down": r"5 replicas, .*needs 4; 5 were needed within the last 60 s.*limited by hold",
     "gpu-veto": r"5 replicas, .*GPUs are busy to 99 %, where \d+ % was to be expected.*limited by veto",
     "quota": r"3 replicas, where 5 replicas are wanted: ResourceQuota gpus allows 3: requests.nvidia.com/gpu is 8 of 8 used",
     "gpu-budget": r"2 replicas, where 5 replicas are wanted: .*granted 2: the site's budget of 2 GPUs",

@@ -406,7 +406,7 @@ def test_what_is_held_after_a_peak_is_held_although_the_wall_clock_is_set_forth(
     model.world.wall_ahead_s += 3600
     model.world.sensing.check_clocks()
 
-    assert {model.hear(1, arrived=8).desired for _ in range(60)} == {count}
+    assert {model.hear(1, arrived=8).desired for _ in range(25)} == {count}
 
 
 def test_a_wall_clock_that_is_set_makes_no_signal_stand_still() -> None:

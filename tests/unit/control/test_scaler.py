@@ -344,7 +344,7 @@ def test_agents_that_fall_silent_leave_the_count_and_what_is_served_ends() -> No
     async def scenario(world: World) -> None:
         world.model(replicas=4, actuator=DIRECT)
         async with Running(world.scaler):
-            await world.load(200, 60)
+            await world.load(200, 90)
             count = world.replicas()
             await asyncio.sleep(60)
             assert world.replicas() == count

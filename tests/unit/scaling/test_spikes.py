@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 import pytest
 
-from halcyon.scaling.spikes import Expected, SpikeMemory, ended, expected, since_end
+from halcyon.scaling.spikes import Expected, SpikeMemory, ended, expected, since_end, under_way
 
 LEAD_S = 180.0
 RNG = Callable[[int], np.random.Generator]
@@ -207,3 +207,15 @@ def test_the_memory_survives_json_at_any_moment() -> None:
         text = json.dumps(memory.packed(), allow_nan=False)
         assert SpikeMemory.unpacked(json.loads(text)) == memory
         assert len(text) < 2000
+
+
+def test_a_spike_of_a_known_row_is_under_way_from_its_rise_to_its_end_and_no_other_is() -> None:
+    memory, ways = SpikeMemory(at=0.0), []
+    onsets = [600.0, 1800.0, 3000.0, 4200.0]
+    for second in range(1, 6300):
+        due = any(onset < second <= onset + 60 for onset in onsets)
+        memory = memory.observed(float(second), 400.0 if due or 5000 < second <= 5060 else 20.0)
+        if under_way(memory):
+            ways.append(second)
+    assert 4201 <= ways[0] <= 4205, "three make a row"
+    assert 4260 <= ways[-1] <= 4275, "the one at 5000 came when none was due"

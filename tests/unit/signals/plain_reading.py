@@ -63,7 +63,8 @@ def plain_reading(
     else:
         at = max(_counted_at(list(heard.values())), memory.counted_at)
         counts = {agent: _count(points, at) for agent, points in heard.items()}
-        memory = replace(memory, arrived=memory.arrived.with_values(counts), counted_at=at)
+        refused = memory.refused.with_values({agent: points[-1].refused for agent, points in heard.items()})
+        memory = replace(memory, arrived=memory.arrived.with_values(counts), counted_at=at, refused=refused)
     pending = _filled([_pending(pod, now) for pod in ready.values()])
     if pending is None:
         unknown.append(f"most ready pods do not tell what waits in them: {_names(ready)}")
@@ -86,6 +87,7 @@ def plain_reading(
         revision=revision,
         rows_per_request=memory.rows_per_request,
         pods=judged,
+        refused=None if silence else memory.refused.total,
     )
     return Gathered(made, memory, tuple(unknown))
 

@@ -24,12 +24,13 @@ def balancer(
     name: str = "b-0",
     *,
     requests: float = 0.0,
+    refused: float = 0.0,
     queued: float = 0.0,
     inflight: float = 0.0,
     age: float = 0.5,
     now: float = NOW,
 ) -> BalancerObservation:
-    return BalancerObservation(name, (BalancerPoint(now - age, queued, inflight, requests, 0.0, 0.0),))  # fmt: skip
+    return BalancerObservation(name, (BalancerPoint(now - age, queued, inflight, requests, refused, 0.0),))  # fmt: skip
 
 
 def triton(
@@ -81,6 +82,7 @@ def test_all_agents_and_pods_become_one_reading() -> None:
         gpu=140.0,
         batches=None,
         pods=kubernetes("p-0", "p-1"),
+        refused=0.0,
     )
 
 
@@ -90,6 +92,16 @@ def test_arrivals_grow_with_each_balancer_and_do_not_jump_when_one_appears() -> 
     assert made.reading.arrived == 40
     made = gather(seen(balancer(requests=5040), balancer("b-1", requests=1e6 + 2)), memory=made.memory)
     assert made.reading.arrived == 42
+
+
+def test_refusals_grow_with_each_balancer_and_are_not_known_while_one_is_silent() -> None:
+    made = gather(seen(balancer(refused=70.0)))
+    assert made.reading.refused == 0, "what was refused before anybody looked is past"
+    both = seen(balancer(refused=75.0), balancer("b-1", refused=1e6))
+    made = gather(both, memory=made.memory)
+    assert made.reading.refused == 5
+    assert gather(both, memory=made.memory).memory.refused is made.memory.refused, "nothing new is made of nothing new"
+    assert gather(seen(balancer(refused=80.0), silent=(("b-1", 14.0),)), memory=made.memory).reading.refused is None
 
 
 def test_a_balancer_that_fell_silent_while_its_pod_exists_makes_the_load_unknown() -> None:

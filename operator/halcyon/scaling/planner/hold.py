@@ -3,6 +3,8 @@
 Keeping a pod through a gap costs its time; releasing it and starting one again costs a start. Whoever keeps it for as long
 as a start takes pays at most twice what foresight would. Each time a release was followed by a new rise within `REGRET` holds,
 the hold doubles, so that in an hour at most log2(MOST_S / SHORTEST_S) + 3600 / MOST_S + 1 releases can be followed by one.
+A load whose gaps nobody knows yet is met with patience by its bursts: so many arrivals that come in clumps tell as much as an I-th of them
+would that come by chance alone, I being the dispersion. What a minute shows of a Poisson load takes I minutes of this one.
 Where the next rise is foreseen there is nothing to be patient for: a pod is kept only if the gap is shorter than its start.
 """
 
@@ -15,7 +17,7 @@ from halcyon.scaling.immutable import immutable
 SHORTEST_S = 60.0
 """No release of what the rate needs is sooner than this: the rate falls with the mean of a minute."""
 FIRST_S = 180.0
-"""Nobody knows a new load's gaps: it is met with patience, and calm makes it quicker."""
+"""The most patience with a load whose gaps nobody knows; burstier ones have mostly shown theirs by then."""
 MOST_S = 1800.0
 """Patience ends here, unless a start itself takes longer."""
 
@@ -29,7 +31,8 @@ class Hold:
 
     needs: tuple[tuple[float, int], ...] = ()
     """(time, count), ascending in time and falling in count: only what still counts."""
-    patience_s: float = FIRST_S
+    patience_s: float | None = None
+    """None until a rise after a release, or calm, has taught it."""
     shortest_s: float = SHORTEST_S
     """Where patience ends on its way down."""
     lowered_at: float | None = None
@@ -39,16 +42,23 @@ class Hold:
     held: int | None = None
     """The count that was held last."""
 
-    def seconds(self, start_s: float, *, foreseen: bool = False) -> float:
+    def seconds(self, start_s: float, *, foreseen: bool = False, dispersion: float = 1.0) -> float:
         """How long a need is kept now."""
-        return max(start_s, self.shortest_s if foreseen else self.patience_s)
+        if foreseen:
+            return max(start_s, self.shortest_s)
+        if self.patience_s is not None:
+            return max(start_s, self.patience_s)
+        return max(start_s, min(max(dispersion, 1.0) * self.shortest_s, FIRST_S))
 
-    def with_need(self, now: float, need: int, start_s: float, *, foreseen: bool = False) -> tuple[int, Hold]:
+    def with_need(
+        self, now: float, need: int, start_s: float, *, foreseen: bool = False, dispersion: float = 1.0
+    ) -> tuple[int, Hold]:
         """The count to hold now that `need` is needed, and the memory with it.
 
-        `foreseen`: it is known when the next rise is due, so a rise now is no reason for regret.
+        `foreseen`: it is known when the next rise is due, so a rise now is no reason for regret. `dispersion`: variance over mean of the
+        arrivals in a short time, which counts until patience is learnt.
         """
-        span = self.seconds(start_s, foreseen=foreseen)
+        span = self.seconds(start_s, foreseen=foreseen, dispersion=dispersion)
         needs = (*[(at, count) for at, count in self.needs if at > now - span and count > need], (now, need))
         held = needs[0][1]
         patience, lowered, eased = self.patience_s, self.lowered_at, now if self.eased_at is None else self.eased_at
@@ -57,8 +67,8 @@ class Hold:
         elif self.held is not None and held > self.held and not foreseen:
             if lowered is not None and now - lowered < REGRET * span:
                 patience, lowered, eased = min(2 * span, max(MOST_S, start_s)), None, now
-        elif now - eased > 4 * span and patience > self.shortest_s:
-            patience, eased = max(patience / 2, self.shortest_s), now
+        elif now - eased > 4 * span and (patience is None or patience > self.shortest_s):
+            patience, eased = max((span if patience is None else patience) / 2, self.shortest_s), now
         return held, Hold(needs, patience, self.shortest_s, lowered, eased, held)
 
     def at_least(self, now: float, count: int) -> Hold:

@@ -18,7 +18,7 @@ from halcyon.scaling.planner.reading import Objectives, Reading
 from halcyon.scaling.planner.result import LimitName, Plan, PlanLimit, PlannerMemory, PlanTerm
 from halcyon.scaling.planner.terms import Situation, backlog, foreseen, gpu_veto, needs, rate_now, unless_noise
 from halcyon.scaling.planner.trust import doubt
-from halcyon.scaling.spikes import ended
+from halcyon.scaling.spikes import ended, under_way
 
 _START_SHARE = 0.75
 """Quantile of the start times that is planned with: the usual slow one, not the one in twenty that hangs."""
@@ -54,6 +54,10 @@ def plan(now: float, objectives: Objectives, reading: Reading, memory: PlannerMe
         memory = memory.having(hold=memory.hold.blind(now), arrivals=_still_asked(now, reading, memory.arrivals))
         return _kept(now, kept, current, memory, why=f"{reason}; the last good count stays", limit="unknown")
     memory = _watched(now, objectives, reading, memory)
+    start_s = memory.capacity.start_s(_START_SHARE, objectives.start_s)
+    seen = memory.refusals.with_reading(reading.at or now, reading.refused, reading.waiting or 0.0, start_s)
+    if seen is not memory.refusals:
+        memory = memory.having(refusals=seen)
     if replica is None:
         why = "too few batches were seen, so capacity is not known"
         return _unlearnt(now, objectives, reading, memory, why=why)
@@ -61,7 +65,6 @@ def plan(now: float, objectives: Objectives, reading: Reading, memory: PlannerMe
     if rate is None:
         why = "the arrival rate is known from the second reading on"
         return _unlearnt(now, objectives, reading, memory, why=why)
-    start_s = memory.capacity.start_s(_START_SHARE, objectives.start_s)
     rising, memory = _rising(now, memory, rate, start_s)
     ready = [pod.phase for pod in reading.pods].count("ready")
     return _decided(
@@ -72,7 +75,7 @@ def plan(now: float, objectives: Objectives, reading: Reading, memory: PlannerMe
 def _rising(now: float, memory: PlannerMemory, rate: float, start_s: float) -> tuple[float | None, PlannerMemory]:
     """(the rate one start time from now where a rise goes on, memory): what former forecasts came to is learnt."""
     arrivals, lead_s = memory.arrivals, start_s + _CALM_S
-    rising = arrivals.rising(lead_s)
+    rising = None if under_way(memory.spikes) else arrivals.rising(lead_s)
     damping = memory.damping.with_forecast(now, arrivals.mean(WINDOW_S), rate, rising, lead_s)
     rising = damping.of(rate, rising)
     margin = memory.margin
@@ -138,7 +141,8 @@ def _held(
         return held, winner, at.memory.having(hold=hold), (PlanLimit("idle", held, idle),)
     known = at.memory.spikes.bet is not None
     need = max(unless_noise(at, winner.replicas), 1)
-    held, hold = at.memory.hold.with_need(at.now, need, at.start_s, foreseen=known)
+    spread = at.memory.arrivals.dispersion
+    held, hold = at.memory.hold.with_need(at.now, need, at.start_s, foreseen=known, dispersion=spread)
     memory = at.memory.having(hold=hold)
     if (patient := _patient(at)) is not None:
         return held, winner, memory, (PlanLimit("hold", held, patient),)
@@ -147,7 +151,8 @@ def _held(
     if held == need:
         why = f"{held} stay, since {at.rate:.4g} req/s may be underrated by chance"
     else:
-        why = f"{held} were needed within the last {hold.seconds(at.start_s, foreseen=known):.0f} s"
+        span = hold.seconds(at.start_s, foreseen=known, dispersion=spread)
+        why = f"{held} were needed within the last {span:.0f} s"
     return held, winner, memory, (PlanLimit("hold", held, why),)
 
 

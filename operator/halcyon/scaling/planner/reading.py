@@ -52,6 +52,8 @@ class Reading:
     rows_per_request: float = 1.0
     """Mean rows of a request."""
     pods: tuple[PodReading, ...] = ()
+    refused: float | None = None
+    """Counter: those of `arrived` that the balancers refused. It only ever says how much can wait; where it isn't known, nothing bounds that."""
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from halcyon.scaling.planner.capacity import Capacity
 from halcyon.scaling.planner.damping import Damping
 from halcyon.scaling.planner.hold import Hold
 from halcyon.scaling.planner.margin import Margin
+from halcyon.scaling.planner.refusals import Refusals
 from halcyon.scaling.planner.trust import Still
 from halcyon.scaling.planner.zero import Zero
 from halcyon.scaling.season import History
@@ -57,6 +58,7 @@ class PlannerMemory:
     history: History = field(default_factory=History)
     spikes: SpikeMemory = field(default_factory=SpikeMemory)
     still: Still = field(default_factory=Still)
+    refusals: Refusals = field(default_factory=Refusals)
 
     def having(
         self,
@@ -71,6 +73,7 @@ class PlannerMemory:
         history: History | None = None,
         spikes: SpikeMemory | None = None,
         still: Still | None = None,
+        refusals: Refusals | None = None,
     ) -> PlannerMemory:
         """The same with other parts: `dataclasses.replace`, which looks at every field by its name, takes five times as long."""
         return PlannerMemory(
@@ -84,6 +87,7 @@ class PlannerMemory:
             self.history if history is None else history,
             self.spikes if spikes is None else spikes,
             self.still if still is None else still,
+            self.refusals if refusals is None else refusals,
         )
 
 

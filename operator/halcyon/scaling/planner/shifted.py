@@ -37,6 +37,7 @@ def shifted(memory: PlannerMemory, by_s: float) -> PlannerMemory:
         ),
         zero=replace(memory.zero, left=_moved(memory.zero.left, by_s), back=_moved(memory.zero.back, by_s)),
         still=replace(memory.still, since=memory.still.since + by_s),
+        refusals=replace(memory.refusals, at=at(memory.refusals.at)),
     )
 
 

@@ -14,6 +14,7 @@ from halcyon.scaling.planner.capacity import Capacity
 from halcyon.scaling.planner.damping import Damping
 from halcyon.scaling.planner.hold import Hold
 from halcyon.scaling.planner.margin import Margin
+from halcyon.scaling.planner.refusals import Refusals
 from halcyon.scaling.planner.zero import MOST_S, Zero
 from halcyon.scaling.season import History
 from halcyon.scaling.spikes import SpikeMemory
@@ -31,6 +32,7 @@ def unsound(part: Any) -> str | None:
         Margin: _unsound_margin,
         Damping: _unsound_damping,
         Zero: _unsound_zero,
+        Refusals: _unsound_refusals,
         SpikeMemory: _unsound_spikes,
         History: _unsound_history,
     }
@@ -66,7 +68,7 @@ def _unsound_hold(part: Hold) -> str | None:
     counts = [count for _, count in part.needs] + ([] if part.held is None else [part.held])
     if any(not 0 <= count <= MOST_COUNT for count in counts):
         return f"a count that is not between 0 and {MOST_COUNT}"
-    if any(b < a for (a, _), (b, _) in pairwise(part.needs)) or min(part.patience_s, part.shortest_s) < 0:
+    if any(b < a for (a, _), (b, _) in pairwise(part.needs)) or min(part.patience_s or 0.0, part.shortest_s) < 0:
         return "times that don't ascend, or patience below 0"
     return None
 
@@ -89,6 +91,12 @@ def _unsound_zero(part: Zero) -> str | None:
     counts = [event[1] for event in (part.left, part.back) if event is not None]
     if not 0 <= part.patience_s <= 10 * MOST_S or any(not 0 < count <= MOST_COUNT for count in counts):
         return f"patience is {part.patience_s:g} s, or a count is not between 1 and {MOST_COUNT}"
+    return None
+
+
+def _unsound_refusals(part: Refusals) -> str | None:
+    if min(part.counted or 0.0, part.waiting) < 0:
+        return f"{part.counted} were refused while {part.waiting:g} waited; none can be below 0"
     return None
 
 

@@ -40,7 +40,7 @@ _UNKNOWN, _ZERO, _FIRST = 0, 1, 2
 """Codes of a bin's mean; from `_FIRST` on (exponent + `_EXPONENTS`) x 900 + (three digits - 100)."""
 _EXPONENTS = 140
 """Powers of ten on both sides of 1 that a code can tell."""
-_LATER = frozenset({"damping", "zero"})
+_LATER = frozenset({"damping", "refusals", "zero"})
 """Parts that the first memories of version 1 hadn't: there, it is no loss that they lack."""
 
 

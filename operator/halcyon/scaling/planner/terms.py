@@ -177,7 +177,9 @@ def backlog(at: Situation, held: int) -> PlanTerm | None:
         arriving_s=arriving,
         start_s=at.start_s,
         drain_s=objectives.drain_s,
-        most=float(objectives.queue_limit) if objectives.queue_limit is not None else math.inf,
+        most=min(
+            math.inf if objectives.queue_limit is None else float(objectives.queue_limit), at.memory.refusals.most()
+        ),
     )
     # Pods without a node are kept (a node autoscaler may be at work for them) and nothing is expected of them.
     stuck = sum(pod.phase == "unschedulable" for pod in pods) if asked.keep and not asked.new else 0

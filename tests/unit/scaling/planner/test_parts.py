@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from halcyon.scaling.planner.arrivals import Arrivals
 from halcyon.scaling.planner.backlog import Drain, drain
-from halcyon.scaling.planner.hold import FIRST_S, MOST_S, Hold
+from halcyon.scaling.planner.hold import FIRST_S, MOST_S, SHORTEST_S, Hold
 from halcyon.scaling.planner.margin import Margin
 
 
@@ -285,16 +285,33 @@ def test_nothing_is_kept_of_what_was_released() -> None:
 
 
 def test_regret_doubles_the_patience_and_calm_halves_it() -> None:
-    hold, patience = Hold(), []
-    for second in range(0, 6 * 420, 5):
-        _, hold = hold.with_need(float(second), 5 if second % 420 < 10 else 2, 60.0)
-        patience.append(hold.patience_s)
-    # Rises every 7 minutes: a hold of 3 loses the next one and regrets it, twice; one of 12 doesn't.
-    assert (patience[0], max(patience)) == (FIRST_S, 4 * FIRST_S)
-    assert max(patience) <= MOST_S
-    for second in range(6 * 420, 30000, 5):
+    hold, spans = Hold(), []
+    for second in range(0, 6 * 210, 5):
+        _, hold = hold.with_need(float(second), 5 if second % 210 < 10 else 2, 60.0)
+        spans.append(hold.seconds(60.0))
+    # Rises every three and a half minutes: holds of 1 and of 2 lose the next one and regret it; one of 4 doesn't.
+    assert (spans[0], max(spans)) == (SHORTEST_S, 4 * SHORTEST_S)
+    assert max(spans) <= MOST_S
+    for second in range(6 * 210, 30000, 5):
         _, hold = hold.with_need(float(second), 2, 60.0)
     assert hold.patience_s == hold.shortest_s
+
+
+@pytest.mark.parametrize(
+    ("dispersion", "held_s"), [(0.5, 60.0), (1.0, 60.0), (2.0, 120.0), (3.0, FIRST_S), (50.0, FIRST_S)]
+)
+def test_a_load_that_nobody_knows_is_met_with_patience_by_its_bursts(dispersion: float, held_s: float) -> None:
+    hold = Hold()
+    held = []
+    for second in range(200):
+        count, hold = hold.with_need(float(second), 5 if second == 0 else 2, 20.0, dispersion=dispersion)
+        held.append(count)
+    assert held.count(5) == held_s
+    assert hold.seconds(300.0, dispersion=dispersion) == 300.0, "a start that takes longer is a longer hold"
+
+
+def test_patience_that_was_learnt_counts_whatever_the_bursts_are() -> None:
+    assert Hold(patience_s=90.0).seconds(20.0, dispersion=50.0) == 90.0
 
 
 def test_a_foreseen_rise_is_no_regret() -> None:
