@@ -3,7 +3,7 @@
 nothing new            every 4.5 s
 something new          at most once a second
 urgent                 at once, and with it what has not been sent yet
-replica away           tries again after 0.2 to 2 s; the others do not notice
+replica away           tries again after 0.1 to 1 s, and looks for a successor; the others do not notice
 a text comes back      a notice about a pod, which is handed on
 """
 
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from halcyon.api.record import Record
 
 RESOLVE_S = 2.0
+"""Between two looks at the name, while all is well."""
+SEARCH_EVERY_S, SEARCH_S = 0.5, 10.0
+"""After a stream was lost, and for how long: whoever takes the place of a replica may have another address. A name server that is asked four
+times as often by all agents at once is not asked so for ever; what has not come by then takes its time anyway."""
 MOST_REPLICAS = 8
 _CONNECT_S = 5.0
 _HEARTBEAT_S = 10.0
@@ -44,8 +48,10 @@ class Pace:
     """Less than the second between two looks: one that was late would delay all after it."""
     most_s: float = 4.5
     """Operator replicas count on a record every 5 s; half a second is for what may be late on its way."""
-    first_pause_s: float = 0.2
-    longest_pause_s: float = 2.0
+    first_pause_s: float = 0.1
+    """About what agents are spread over that all lose one replica in the same moment."""
+    longest_pause_s: float = 1.0
+    """A replica that is back has all its agents within this time."""
 
 
 class _Mailbox:
@@ -102,6 +108,9 @@ class Uplink:
         self._boxes: dict[str, _Mailbox] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._last: Record | None = None
+        self._lost = asyncio.Event()
+        self._lost_at = float("-inf")
+        """When a stream ended that had been open; of the loop's clock."""
         self.connected = 0
         """Connections that are open now."""
 
@@ -119,11 +128,25 @@ class Uplink:
             try:
                 while True:
                     await self._follow(session, tls)
-                    await asyncio.sleep(RESOLVE_S)
+                    await self._rest()
             finally:
                 for task in self._tasks.values():
                     task.cancel()
                 await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    async def _rest(self) -> None:
+        """Until the name is to be looked up again: soon where a stream was lost, at moments of each agent's own."""
+        self._lost.clear()
+        clock = asyncio.get_running_loop().time
+        if clock() - self._lost_at < SEARCH_S:
+            await asyncio.sleep(SEARCH_EVERY_S * random.uniform(0.75, 1.25))  # noqa: S311 - spreads load, keeps no secret
+            return
+        try:
+            async with asyncio.timeout(RESOLVE_S):
+                await self._lost.wait()
+        except TimeoutError:
+            return
+        await asyncio.sleep(random.uniform(0.0, SEARCH_EVERY_S))  # noqa: S311 - the same
 
     async def _follow(self, session: aiohttp.ClientSession, tls: ssl.SSLContext) -> None:
         try:
@@ -147,6 +170,7 @@ class Uplink:
         pause_s = self._pace.first_pause_s
         told = False
         while True:
+            was_open = False
             try:
                 headers = {"Authorization": f"Bearer {self._token_path.read_text().strip()}"}
                 async with asyncio.timeout(_CONNECT_S):
@@ -159,12 +183,15 @@ class Uplink:
                         max_msg_size=65536,
                     )
                 async with ws:
-                    pause_s, told = self._pace.first_pause_s, False
+                    pause_s, told, was_open = self._pace.first_pause_s, False, True
                     await self._talk(ws, box)
             except (aiohttp.ClientError, OSError) as error:
                 if not told:
                     log("warning", "an operator replica does not take records", url=url, error=repr(error))
                     told = True
+            if was_open:
+                self._lost_at = asyncio.get_running_loop().time()
+                self._lost.set()
             await asyncio.sleep(random.uniform(pause_s / 2, pause_s))  # noqa: S311 - spreads load, keeps no secret
             pause_s = min(2 * pause_s, self._pace.longest_pause_s)
 

@@ -1,0 +1,173 @@
+"""Many agents that lose an operator replica in the same moment: all come back within a second, and not as a storm."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from halcyon.api.plan import Collector as Address
+from halcyon.api.record import BalancerSample, PodSample, Record
+from halcyon.balancer.uplink import RESOLVE_S, SEARCH_EVERY_S, SEARCH_S, Uplink
+from halcyon.signals.collector import Collector
+from halcyon.signals.hub import Hub
+from tests.integration.waiting import PATIENCE
+from tests.unit.balancer.stand_in_api import certificate
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+NAME = "halcyon.halcyon-system.svc"
+AGENTS = 200
+
+
+async def until(true: Callable[[], bool], limit_s: float = 10.0) -> float:
+    """Seconds until it is true."""
+    began = time.monotonic()
+    async with asyncio.timeout(limit_s * PATIENCE):
+        while not true():  # noqa: ASYNC110 - connections have no event to wait for
+            await asyncio.sleep(0.01)
+    return time.monotonic() - began
+
+
+@dataclass
+class Replica:
+    """The collector of an operator replica, served over TLS; who comes is noted."""
+
+    tls: ssl.SSLContext
+    host: str
+    port: int = 0
+    came: list[tuple[float, str]] = field(default_factory=list)
+    """(time, token) of each stream that was opened."""
+    runner: web.AppRunner | None = None
+
+    async def start(self) -> None:
+        async def whose(token: str, _audience: str) -> str:
+            return f"system:serviceaccount:ns:{token}-balancer"
+
+        @web.middleware
+        async def noted(request: web.Request, handler: Callable[..., object]) -> web.StreamResponse:
+            self.came.append((time.monotonic(), request.headers["Authorization"]))
+            return await handler(request)  # type: ignore[misc, no-any-return]  # aiohttp's own type of it is private
+
+        app = web.Application(middlewares=[noted])
+        app.add_routes(Collector(Hub(), whose, monotonic=time.monotonic).routes())
+        self.runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await self.runner.setup()
+        site = web.TCPSite(
+            self.runner, self.host, self.port, ssl_context=self.tls, reuse_address=True, backlog=2 * AGENTS
+        )
+        await site.start()
+        self.port = self.runner.addresses[0][1]
+
+    async def stop(self) -> None:
+        if self.runner is not None:
+            await self.runner.cleanup()
+            self.runner = None
+
+
+@dataclass
+class Fleet:
+    """Agents, one model each, and the addresses behind the operator's name."""
+
+    replicas: list[Replica]
+    uplinks: list[Uplink]
+    addresses: list[str]
+    asked: list[float] = field(default_factory=list)
+    """When the name was looked up, by anybody."""
+
+    @property
+    def connected(self) -> int:
+        return sum(uplink.connected for uplink in self.uplinks)
+
+
+@asynccontextmanager
+async def fleet(folder: Path, *, agents: int, hosts: list[str]) -> AsyncIterator[Fleet]:
+    """So many agents, connected to a replica at each of the hosts."""
+    tls, pem = certificate(folder, name=NAME)
+    replicas = [Replica(tls, hosts[0])]
+    await replicas[0].start()
+    for host in hosts[1:]:
+        replicas.append(Replica(tls, host, replicas[0].port))
+        await replicas[-1].start()
+    made = Fleet(replicas, [], list(hosts))
+
+    async def resolve(_host: str, _port: int) -> list[str]:
+        made.asked.append(time.monotonic())
+        return list(made.addresses)
+
+    tasks = []
+    for number in range(agents):
+        token = folder / f"token-{number}"
+        token.write_text(f"m-{number}\n")
+        uplink = Uplink(Address("halcyon-agents", replicas[0].port, NAME, pem), token, resolve=resolve)
+        pods = (PodSample("p", "ready", 1.0),)
+        uplink.offer(Record("ns", f"m-{number}", "b", 1.0, BalancerSample(0, 0, 0, 0, 0), pods))
+        made.uplinks.append(uplink)
+        tasks.append(asyncio.create_task(uplink.run()))
+    try:
+        await until(lambda: made.connected == agents * len(hosts), 60)
+        yield made
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for replica in replicas:
+            await replica.stop()
+
+
+async def test_a_replica_that_is_back_has_all_its_agents_within_a_second_each_once_and_the_other_notices_nothing(
+    tmp_path: Path,
+) -> None:
+    async with fleet(tmp_path, agents=AGENTS, hosts=["127.0.0.1", "127.0.0.2"]) as made:
+        gone, other = made.replicas
+        came_before = len(other.came)
+        await gone.stop()
+        await until(lambda: made.connected == AGENTS)
+        # Long enough for the pauses of all of them to have grown to the longest: that is when a return takes longest.
+        await asyncio.sleep(4)
+        gone.came.clear()
+        await gone.start()
+        back_s = await until(lambda: made.connected == 2 * AGENTS)
+
+        # A second is the longest pause; what 200 handshakes of TLS take on a busy machine, with both ends in one process, is on top.
+        assert back_s <= 1.0 + 1.5 * PATIENCE
+        assert len(gone.came) == AGENTS
+        assert len({token for _, token in gone.came}) == AGENTS
+        quarters = Counter(int((at - gone.came[0][0]) / 0.25) for at, _ in gone.came)
+        assert max(quarters.values()) <= 0.75 * AGENTS, f"a storm: by quarters of a second {sorted(quarters.items())}"
+        assert len(other.came) == came_before
+
+
+async def test_a_successor_at_another_address_is_found_within_two_seconds_and_the_name_is_left_in_peace_afterwards(
+    tmp_path: Path,
+) -> None:
+    async with fleet(tmp_path, agents=20, hosts=["127.0.0.1"]) as made:
+        [gone] = made.replicas
+        successor = Replica(gone.tls, "127.0.0.3", gone.port)
+        await successor.start()
+        made.replicas.append(successor)
+        made.asked.clear()
+        await gone.stop()
+        lost_at = time.monotonic()
+        made.addresses[:] = ["127.0.0.3"]
+        found_s = await until(lambda: len({token for _, token in successor.came}) == len(made.uplinks))
+        assert found_s <= 2.0 * PATIENCE
+        assert len(successor.came) == len(made.uplinks)
+
+        # Until the search is over, and then for two of the usual rests: only a clock tells when.
+        await asyncio.sleep(SEARCH_S + 2 * RESOLVE_S - found_s)
+        searching = [at for at in made.asked if at - lost_at < SEARCH_S]
+        # The last look of the search may come up to one of its rests after its end.
+        after = [at for at in made.asked if at - lost_at > SEARCH_S + 2 * SEARCH_EVERY_S]
+        each = len(searching) / len(made.uplinks)
+        assert SEARCH_S / RESOLVE_S < each <= SEARCH_S / (0.75 * SEARCH_EVERY_S) + 1
+        span_s = 2 * RESOLVE_S - 2 * SEARCH_EVERY_S
+        assert len(after) / len(made.uplinks) <= span_s / RESOLVE_S + 1
