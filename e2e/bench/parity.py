@@ -3,11 +3,14 @@
 Up, the wanted count grows from 1 to 40 in steps of 1; down, it falls back the same way. On the way down the count of the one
 is the HPA's alone, so that is where its tolerance would show. Each model has a planner of its own, and each has its own moments: so
 each count is also compared with what its own model's planner decided, which tells how an actuator acts from what it is told.
+
+Twice: by a load that grows and falls, where planners may leave counts out, and by a schedule that asks for each count in turn.
 """
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 
 from e2e.bench.agents import Agents
 from e2e.bench.counts import Change, Counts
@@ -32,9 +35,9 @@ _ACTUATORS = ("HPA", "Direct")
 
 
 def run(most: int = MOST) -> list[Row]:
-    """Measure; one row."""
+    """Measure; one row for each walk."""
     with plane(hpa_sync_s=HPA_SYNC_S, pods=4 * most) as there:
-        return [asyncio.run(_run(there, most))]
+        return asyncio.run(_run(there, most))
 
 
 def rate_for(count: int) -> float:
@@ -66,7 +69,18 @@ def _within(changes: Sequence[Change], at: float, window_s: float) -> set[int]:
     return {_at(changes, at - window_s), *(count for when, count in changes if at - window_s < when <= at)}
 
 
-async def _run(there: Plane, most: int) -> Row:
+@dataclass(frozen=True)
+class _Walk:
+    """A way from one replica to many and back."""
+
+    what: str
+    ask: Callable[[int], Awaitable[None]]
+    """Ask both models for a count."""
+    rest_s: float
+    """How long the last count may take to be reached."""
+
+
+async def _run(there: Plane, most: int) -> list[Row]:
     async with Counts(there.kubeconfig, namespace_of) as counts, Agents(there, counts, spread_s=0.0) as agents:
         names = [f"by-{actuator.lower()}" for actuator in _ACTUATORS]
         for name, actuator in zip(names, _ACTUATORS, strict=True):
@@ -74,23 +88,40 @@ async def _run(there: Plane, most: int) -> Row:
             await counts.client.create(kinds.MODEL_DEPLOYMENT, document, namespace=namespace_of(name))
         await counts.until_served(names, limit_s=60)
         await agents.begin(names)
-        _set(agents, names, 1)
+
+        async def load(wanted: int) -> None:
+            for name in names:
+                agents.set_rate(name, rate_for(wanted))
+
+        async def schedule(wanted: int) -> None:
+            opened = {"name": "walk", "start": "0 0 * * *", "duration": "24h", "timeZone": "UTC", "minReplicas": wanted}
+            patch = {"spec": {"scaling": {"schedules": [opened]}}}
+            await asyncio.gather(
+                *(counts.client.patch(kinds.MODEL_DEPLOYMENT, namespace_of(name), name, patch) for name in names)
+            )
+
+        await load(1)
         await asyncio.sleep(10)
-        began_s = time.monotonic()
-        for wanted in range(2, most + 1):
-            _set(agents, names, wanted)
-            await asyncio.sleep(_STEP_S)
-        top_s = time.monotonic()
-        for wanted in range(most - 1, 0, -1):
-            _set(agents, names, wanted)
-            await asyncio.sleep(_STEP_S)
-        await asyncio.sleep(_HOLD_S)
-        agents.check()
-        end_s = time.monotonic()
-        ends = {name: counts.count(name) for name in names}
-        changes = [counts.replicas[name] for name in names]
-        decided = [counts.decided[name] for name in names]
-        actuators = [counts.actuator(name) for name in names]
+        walks = (_Walk("by the same load", load, _HOLD_S), _Walk("by a schedule", schedule, 2 * _STEP_S))
+        return [await _walked(walk, names, most, counts, agents) for walk in walks]
+
+
+async def _walked(walk: _Walk, names: Sequence[str], most: int, counts: Counts, agents: Agents) -> Row:
+    began_s = time.monotonic()
+    for wanted in range(2, most + 1):
+        await walk.ask(wanted)
+        await asyncio.sleep(_STEP_S)
+    top_s = time.monotonic()
+    for wanted in range(most - 1, 0, -1):
+        await walk.ask(wanted)
+        await asyncio.sleep(_STEP_S)
+    await asyncio.sleep(walk.rest_s)
+    agents.check()
+    end_s = time.monotonic()
+    ends = {name: counts.count(name) for name in names}
+    changes = [list(counts.replicas[name]) for name in names]
+    decided = [list(counts.decided[name]) for name in names]
+    actuators = [counts.actuator(name) for name in names]
     window_s = HPA_SYNC_S + SLACK_S
     up = agreement(*changes, begin_s=began_s, end_s=top_s, window_s=window_s)
     down = agreement(*changes, begin_s=top_s, end_s=end_s, window_s=window_s)
@@ -101,7 +132,7 @@ async def _run(there: Plane, most: int) -> Row:
     passed_up = [len({count for at, count in listed if began_s <= at <= top_s}) for listed in changes]
     passed_down = [len({count for at, count in listed if at > top_s}) for listed in changes]
     say(
-        f"parity: {up[1]} of {up[0]} samples agree on the way up, {down[1]} of {down[0]} on the way down; at the end {ends}; "
+        f"parity {walk.what}: {up[1]} of {up[0]} samples agree on the way up, {down[1]} of {down[0]} on the way down; at the end {ends}; "
         + " and ".join(
             f"{agreed} of {samples} are what was decided ({name})"
             for name, (samples, agreed) in zip(names, obeyed, strict=True)
@@ -109,7 +140,7 @@ async def _run(there: Plane, most: int) -> Row:
     )
     return Row(
         part="parity",
-        what=f"the same load through an HPA and directly, 1 to {most} replicas and back",
+        what=f"{walk.what}, through an HPA and directly, 1 to {most} replicas and back",
         models=2,
         actuator=" and ".join(str(actuator) for actuator in actuators),
         hpa_sync_s=HPA_SYNC_S,
@@ -130,8 +161,3 @@ async def _run(there: Plane, most: int) -> Row:
             "last_direct": ends[names[1]],
         },
     )
-
-
-def _set(agents: Agents, names: list[str], wanted: int) -> None:
-    for name in names:
-        agents.set_rate(name, rate_for(wanted))
