@@ -166,6 +166,19 @@ async def test_a_replica_that_is_back_has_all_its_agents_within_a_second_each_on
         pytest.fail(f"late (after {limit_s:.2f} s) or a storm (in a quarter of a second) each time: {rounds}")
 
 
+async def test_an_agent_whose_stream_is_closed_each_time_it_is_open_comes_more_and_more_seldom(tmp_path: Path) -> None:
+    async with fleet(tmp_path, agents=1, hosts=["127.0.0.1"]) as made:
+        [replica], [uplink] = made.replicas, made.uplinks
+        replica.came.clear()
+        # A record of another model than the token's: the collector ends each stream that brings it.
+        pods = (PodSample("p", "ready", 1.0),)
+        uplink.offer(Record("ns", "another", "b", 1.0, BalancerSample(0, 0, 0, 0, 0), pods), urgent=True)
+        # What comes in a time can only be told by waiting for it.
+        await asyncio.sleep(4)
+        # The shortest pauses are 0.05, 0.1, 0.2, 0.4 and then 0.5 s: ten or eleven. Pauses that don't grow make nearly fifty.
+        assert 2 <= len(replica.came) <= 12
+
+
 async def test_agents_that_lose_a_replica_together_look_for_a_successor_at_moments_of_their_own(tmp_path: Path) -> None:
     async with fleet(tmp_path, agents=AGENTS, hosts=["127.0.0.1"]) as made:
         # All of them began at once, so their usual looks lie together, too. The loss is put right behind those.

@@ -167,10 +167,11 @@ class Uplink:
     async def _keep(self, session: aiohttp.ClientSession, tls: ssl.SSLContext, address: str, box: _Mailbox) -> None:
         host = f"[{address}]" if ":" in address else address
         url = f"wss://{host}:{self._collector.port}{STREAM_PATH}"
+        clock = asyncio.get_running_loop().time
         pause_s = self._pace.first_pause_s
         told = False
         while True:
-            was_open = False
+            opened_at: float | None = None
             try:
                 headers = {"Authorization": f"Bearer {self._token_path.read_text().strip()}"}
                 async with asyncio.timeout(_CONNECT_S):
@@ -183,15 +184,18 @@ class Uplink:
                         max_msg_size=65536,
                     )
                 async with ws:
-                    pause_s, told, was_open = self._pace.first_pause_s, False, True
+                    told, opened_at = False, clock()
                     await self._talk(ws, box)
             except (aiohttp.ClientError, OSError) as error:
                 if not told:
                     log("warning", "an operator replica does not take records", url=url, error=repr(error))
                     told = True
-            if was_open:
-                self._lost_at = asyncio.get_running_loop().time()
+            if opened_at is not None:
+                self._lost_at = clock()
                 self._lost.set()
+                # A stream that is closed as soon as it is open was refused, and who is refused must not come ten times a second.
+                if self._lost_at - opened_at >= self._pace.longest_pause_s:
+                    pause_s = self._pace.first_pause_s
             await asyncio.sleep(random.uniform(pause_s / 2, pause_s))  # noqa: S311 - spreads load, keeps no secret
             pause_s = min(2 * pause_s, self._pace.longest_pause_s)
 
