@@ -26,7 +26,7 @@ LAWS = [
 
 
 def late(
-    line: ServiceLine, max_batch: int, count: int, rate: float, latency_s: float, duration_s: float = DURATION_S
+    line: ServiceLine, max_batch: int, count: int, rate: float, latency_s: float, *, duration_s: float = DURATION_S
 ) -> float:
     """The share of the requests that so many replicas answer too late."""
     service = Service(t0_s=line.t0_s, a_s=line.row_s, max_batch=max_batch)
@@ -70,9 +70,9 @@ def test_the_rate_that_is_allowed_holds_and_is_nearly_all_that_does() -> None:
             for batches in (2.4, 4.0, 8.0):
                 latency_s = batches * line.seconds(max_batch)
                 rate = rate_within(count, Replica(line, max_batch), latency_s)
-                share = late(line, max_batch, count, rate, latency_s, 300.0)
+                share = late(line, max_batch, count, rate, latency_s, duration_s=300.0)
                 # The formula's tail is that of an endless objective: at 2.4 batches up to 0.7 % were late, and beyond 4 less than 0.1 %.
                 assert share <= (0.01 if batches < 4 else LATE_SHARE), (line, max_batch, count, batches)
-                room.append(late(line, max_batch, count, 1.05 * rate, latency_s, 300.0) <= LATE_SHARE)
+                room.append(late(line, max_batch, count, 1.05 * rate, latency_s, duration_s=300.0) <= LATE_SHARE)
     # With a twentieth more it no longer holds in most cases: so in the median at least 95 % of what holds is allowed (98.7 % by bisection).
     assert np.mean(room) < 0.5
