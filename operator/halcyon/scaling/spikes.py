@@ -211,7 +211,7 @@ def expected(memory: SpikeMemory, at: float, lead_s: float) -> Expected | None:
         return None
     begin, latest = bet.due - bet.margin_s, bet.due + bet.margin_s
     end = latest + bet.length_s
-    if memory.onset is not None and abs(memory.onset - bet.due) <= bet.margin_s + QUIET_S:
+    if memory.onset is not None and _is_in_time(memory.onset, bet):
         begin, end = memory.onset, memory.onset + bet.length_s
         if at > end:
             return None
@@ -239,8 +239,11 @@ def since_end(memory: SpikeMemory, at: float) -> float | None:
 def under_way(memory: SpikeMemory) -> bool:
     """Whether a spike of a known row has begun when it was due: how high it goes is known, so its rise is no trend."""
     bet, onset = memory.bet, memory.onset
-    if onset is None or bet is None or not _is_row(memory):
-        return False
+    return onset is not None and bet is not None and _is_in_time(onset, bet) and _is_row(memory)
+
+
+def _is_in_time(onset: float, bet: Bet) -> bool:
+    """Whether a spike that began then is the one that was bet on."""
     return abs(onset - bet.due) <= bet.margin_s + QUIET_S
 
 
