@@ -118,6 +118,10 @@ def test_the_table_covers_every_scenario_with_a_load() -> None:
         "S12",
     }
     assert {cell.start_s for cell in full} == {20, 60, 180, 420}
+    # Each law in every scenario; what is too long for the usual table is in the full one.
+    first, second = ({cell.scenario for cell in full if cell.law == law} for law in ("L1", "L2"))
+    assert first == second
+    assert first - {cell.scenario for cell in usual if cell.law == "L2"} == {"S4", "S5"}
 
 
 def test_a_change_of_the_planner_is_none_for_the_peers() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -241,8 +242,9 @@ def _lies(points: Mapping[Cell, Sequence[Point]], wrong: Mapping[str, int]) -> l
         turns = [point.mean("direction_changes_per_h") or 0.0 for point in own]
         late = [point.violations_pct for point in own]
         rows.append([f"`{policy}`", str(wrong[policy]), f"{max(late):.2f} %", f"{max(turns):.1f}"])
+    laws = " and ".join(f"{n} with law {law}" for law, n in Counter(cell.law for cell in cases).items())
     told = (
-        f"{len(cases)} cases: noise, missing, frozen and absent samples on steady, rising and falling loads. A wrong scaling is a lower "
+        f"{len(cases)} cases, {laws}: noise, missing, frozen and absent samples on steady, rising and falling loads. A wrong scaling is a lower "
         "count while nothing is known, or one that couldn't serve the load of the minute before even with full batches."
     )
     head = " policy | wrong scalings | most violations | most changes of direction per h "
