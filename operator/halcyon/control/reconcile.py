@@ -251,12 +251,14 @@ def _refusals(results: list[BaseException | None]) -> list[str]:
     return refused
 
 
+_TIMES = {"lastTransitionTime", "observedAt", "decidedAt", "startedAt"}
+"""What changes by itself. Also `startedAt`: where a revision can't be written, each look takes the rollout to begin just now."""
+
+
 def _settled(written: Any) -> Any:  # any JSON value
     """A status without what changes by itself: times."""
     if isinstance(written, dict):
-        return {
-            k: _settled(v) for k, v in written.items() if k not in {"lastTransitionTime", "observedAt", "decidedAt"}
-        }
+        return {k: _settled(v) for k, v in written.items() if k not in _TIMES}
     if isinstance(written, list):
         return [_settled(v) for v in written]
     return written
@@ -286,5 +288,5 @@ def _weighty(written: Any) -> Any:  # any JSON value
         "conditions": [(c["type"], c["status"], c["reason"]) for c in written.get("conditions") or ()],
         "scaling": {k: (written.get("scaling") or {}).get(k) for k in ("actuator", "desired")},
         "model": (written.get("model") or {}).get("versions"),
-        "rollout": {k: v for k, v in (written.get("rollout") or {}).items() if k != "message"},
+        "rollout": {k: v for k, v in (written.get("rollout") or {}).items() if k not in {"message", "startedAt"}},
     }
