@@ -14,7 +14,7 @@ from halcyon.simulate.policies import parsed
 from halcyon.simulate.report import Cell, Point
 from halcyon.simulate.scenarios import LAWS
 from halcyon.simulate.shared import quota, simulate
-from halcyon.simulate.store import Store, digest, imported
+from halcyon.simulate.store import Result, Store, digest, imported
 from halcyon.simulate.table import Effort, Table, cells, rows
 
 _CELL = Cell("S6-aibrix", "L1", 60.0)
@@ -69,6 +69,28 @@ def test_a_table_that_was_interrupted_goes_on_where_it_was(tmp_path: Path) -> No
     assert resumed == first
     for path, content in files.items():
         assert sorted(path.read_bytes().splitlines()) == sorted(content.splitlines())
+
+
+def test_no_verdict_is_by_fewer_seeds_than_the_planner_has(tmp_path: Path) -> None:
+    """Two settings are the same on the grid's seed; the front has one of them, and the other one would decide by that seed alone."""
+    store = Store(tmp_path)
+    figures = {
+        "halcyon": (1.0, 1.5),
+        "hpa": (3.0, 3.0),
+        "keda-http:target=10,metric=rate": (0.9, 1.4),
+        "keda-http:target=10,metric=rate,window_s=15": (0.9, 1.4),
+    }
+    for policy, (late, gpu) in figures.items():
+        for seed in (1,) if ":" in policy else (1, 2):
+            outcome = replace(_OUTCOME, policy=policy, seed=seed, violations_pct=late, gpu_ratio_clairvoyant=gpu)
+            store.add(_CELL, parsed(policy), seed, Result(outcome, 0))
+    table = Table(store, jobs=1, names=("halcyon", "hpa"), seeds=lambda _: Effort(1, 2))
+    grid = [parsed(policy) for policy in figures if ":" in policy]
+    compared = [parsed("halcyon"), parsed("hpa"), grid[0]]
+
+    assert table._deciding(_CELL, compared, grid) == [grid[1]]
+    assert table._deciding(_CELL, [*compared, grid[1]], grid) == []
+    assert table._deciding(_CELL, compared[1:], grid) == []
 
 
 def test_rows_and_the_page_have_what_was_run(tmp_path: Path) -> None:

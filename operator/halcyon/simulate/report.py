@@ -200,6 +200,12 @@ def rivals(point: Point, others: Iterable[Point], slack: float) -> list[Point]:
     return [other for far, other in excesses if far <= most]
 
 
+def deciding(point: Point, peers: Sequence[Point]) -> list[Point]:
+    """Those of `peers` that the verdict depends on: the nearest, and all that are ahead or as good, by their means or paired."""
+    near = rivals(point, peers, 0.0)
+    return [peer for peer in peers if peer in near or beats(peer, point)]
+
+
 def verdict(point: Point, peers: Sequence[Point]) -> str:
     """`behind` where a peer beats the point, `win` where it beats the nearest peer, else `front` or `level`.
 

@@ -173,6 +173,12 @@ class Table:
             "all seeds",
             [(cell, point, seed) for cell in wanted for point in compared[cell] for seed in self._seeds(cell, point)],
         )
+        while any((more := {cell: self._deciding(cell, compared[cell], grids[cell]) for cell in wanted}).values()):
+            self._do(
+                "points that decide, all seeds",
+                [(cell, point, seed) for cell in wanted for point in more[cell] for seed in self._seeds(cell, point)],
+            )
+            compared = {cell: (*compared[cell], *more[cell]) for cell in wanted}
         for cell in wanted:
             if cell.family == "S9":
                 for point in compared[cell]:
@@ -199,6 +205,19 @@ class Table:
             rival.policy for own in self._of_peers(cell, ours, trials) for rival in report.rivals(own, points, _FAR)
         }
         return [point for point in front if str(point) in near]
+
+    def _deciding(self, cell: Cell, compared: Sequence[Named], grid: Sequence[Named]) -> list[Named]:
+        """Those that a verdict on us depends on and that have the seeds of the grid alone: no verdict is by fewer seeds than ours are.
+
+        Of two points that are the same on the grid's seeds the front has one.
+        """
+        rest = {str(point): point for point in grid if point not in compared}
+        listed = [point for point in self._points(cell, (*compared, *rest.values())) if point.outcomes]
+        names = {str(point): point.name for point in (*compared, *grid)}
+        ours = [point for point in listed if names[point.policy] in OWN]
+        points = [point for point in listed if names[point.policy] not in OWN | page.BASELINES]
+        deciding = {other.policy for own in ours for other in report.deciding(own, points)}
+        return [point for policy, point in rest.items() if policy in deciding]
 
     def _seeds(self, cell: Cell, point: Named) -> range:
         """Those that a point which is compared, or listed, is run on."""
