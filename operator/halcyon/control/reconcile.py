@@ -217,10 +217,11 @@ class Reconciler:
         """Write the status where it differs; when to come back, where only values differ and it is too early."""
         stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         wanted = status.make(view, planned, now=stamp)
-        if _settled(view.status) == _settled(wanted):
+        told, tells = _settled(view.status), _settled(wanted)
+        if told == tells:
             return None
         since = self.clock() - self._status_at.get(view.key, -STATUS_EVERY_S)
-        if since < (rest_s := _rest_s(view.status, wanted)):
+        if since < (rest_s := _rest_s(told, tells)):
             return rest_s - since
         body = {
             "apiVersion": kinds.MODEL_DEPLOYMENT.api_version,
@@ -288,5 +289,5 @@ def _weighty(written: Any) -> Any:  # any JSON value
         "conditions": [(c["type"], c["status"], c["reason"]) for c in written.get("conditions") or ()],
         "scaling": {k: (written.get("scaling") or {}).get(k) for k in ("actuator", "desired")},
         "model": (written.get("model") or {}).get("versions"),
-        "rollout": {k: v for k, v in (written.get("rollout") or {}).items() if k not in {"message", "startedAt"}},
+        "rollout": {k: v for k, v in (written.get("rollout") or {}).items() if k != "message"},
     }
