@@ -9,7 +9,7 @@ CACHE := $(or $(HALCYON_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/halcyon)
 # Bytecode is kept also where the environment says otherwise: tests start hundreds of Python processes.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help bootstrap properties coverage demo demo-down test test-more lint format unit simulator integration e2e test-readme cluster-up cluster-down images crds docs lock bench-scaling bench-reaction bench-dataplane clean
+.PHONY: help bootstrap properties coverage demo demo-down test test-more lint format unit simulator integration e2e test-readme cluster-up cluster-down images crds docs lock bench-scaling bench-reaction bench-dataplane bench-gpu clean
 
 help: ## show the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -135,6 +135,9 @@ bench-reaction: bootstrap ## from a load step to /scale, measured (ONLY=fleet: a
 
 bench-dataplane: bootstrap ## what the balancer costs and loses, beside its peers (ONLY=loss: a part): build/bench/dataplane.json, docs/benchmarks/dataplane.md
 	@$(PY) -m e2e.bench.dataplane $(ONLY)
+
+bench-gpu: bootstrap ## what is learnt from a recorded GPU (RECORDING=FILE: another one's): build/bench/gpu.json, docs/benchmarks/gpu.md
+	@$(PY) -m e2e.bench.gpu $(if $(RECORDING),--recording $(RECORDING))
 
 clean: ## remove what was built in the tree (the caches outside stay)
 	@rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage

@@ -1,13 +1,16 @@
 """Counters of several processes as one that only rises, whoever comes, goes or begins anew.
 
-| a process                                    | of a `MergedCounter`               | of `MergedBatches`                     |
-| -------------------------------------------- | ---------------------------------- | -------------------------------------- |
-| goes on                                      | its growth                         | its growth, by size                    |
-| is seen for the first time                   | nothing: what it counted is past   | all: a batch tells the same at any time |
-| shows less than before                       | nothing: it begins anew            | all: it began anew                     |
-| is not in the values                         | forgotten                          | kept while it exists                   |
+| a process                  | of a `MergedCounter`             | of `MergedBatches`                                     |
+| -------------------------- | -------------------------------- | ------------------------------------------------------ |
+| goes on                    | its growth                       | its growth, by size                                    |
+| is seen for the first time | nothing: what it counted is past | nothing, except of sizes that no other pod has told of |
+| shows less than before     | nothing: it begins anew          | the same as of one that is new                         |
+| has a size for the first   |                                  | the same as of one that is new                         |
+| is not in the values       | forgotten                        | kept while it exists                                   |
 
-So demand never jumps for an agent's coming back, and the warm-up of a new pod counts before its traffic does. Restarts of a
+So demand never jumps for an agent's coming back. What a pod tells of a size first has the first execution in it, and that is no
+batch as others: on a GPU it took 3 to 300 times as much (docs/benchmarks/gpu.md). Ten pods that come at once would make the model
+look twice as slow, and so ask for more. Only where nothing else is known of a size is it worth telling. Restarts of a
 balancer's own counter are bridged before (`series.Counters`). Values, not processes' state: the caller keeps them. Not here:
 which values are fresh enough to be taken (`reading`).
 """
@@ -47,7 +50,7 @@ class MergedCounter:
 
 @immutable(frozen=True, slots=True)
 class MergedBatches:
-    """Executions and microseconds by rows in the batch, all pods that ever were."""
+    """Executions and microseconds by rows in the batch, of all pods that ever were; see the table above for which of them."""
 
     table: _Table = field(default_factory=dict)
     last: Mapping[str, _Table] = field(default_factory=dict)
@@ -77,6 +80,8 @@ class MergedBatches:
                     continue
                 count0, spent0_us = before.get(rows, (0, 0))
                 total, total_us = table.get(rows, (0, 0))
+                if count0 == 0 and total > 0:
+                    continue
                 table[rows] = (total + count - count0, total_us + spent_us - spent0_us)
             last[pod] = {**before, **now} if len(before) < 2 * MOST_SIZES else now
         return MergedBatches(table, last)

@@ -53,17 +53,21 @@ def merged(*steps: dict[str, Batches], exist: str = "ab") -> MergedBatches:
     return made
 
 
-def test_the_warm_up_of_a_new_pod_counts_and_then_its_growth() -> None:
+def test_of_a_size_the_first_pod_to_tell_counts_at_once_and_each_other_with_what_it_does_then() -> None:
     first: dict[str, Batches] = {"a": ((1, 3, 89_000), (16, 3, 44_000))}
-    then: dict[str, Batches] = {"a": ((1, 3, 89_000), (4, 1, 7_000), (16, 5, 70_000)), "b": ((16, 2, 26_000),)}
+    then: dict[str, Batches] = {"a": ((1, 3, 89_000), (4, 1, 7_000), (16, 5, 70_000)), "b": ((16, 2, 900_000),)}
+    later: dict[str, Batches] = {"b": ((4, 2, 700_000), (16, 4, 926_000))}
     assert merged(first).table == {1: (3, 89_000), 16: (3, 44_000)}
-    assert merged(first, then).table == {1: (3, 89_000), 4: (1, 7_000), 16: (7, 96_000)}
+    assert merged(first, then).table == {1: (3, 89_000), 4: (1, 7_000), 16: (5, 70_000)}
     assert merged(first, then, then).table == merged(first, then).table
+    assert merged(first, then, later).table == {1: (3, 89_000), 4: (1, 7_000), 16: (7, 96_000)}
 
 
-def test_a_pod_that_begins_anew_counts_from_zero() -> None:
-    assert merged({"a": ((16, 100, 1_000_000),)}, {"a": ((16, 3, 44_000),)}).table == {16: (103, 1_044_000)}
-    assert merged({"a": ((1, 3, 90), (16, 9, 99))}, {"a": ((1, 4, 95),)}).table == {1: (7, 185), 16: (9, 99)}
+def test_a_pod_that_begins_anew_counts_as_a_new_one() -> None:
+    steps: list[dict[str, Batches]] = [{"a": ((16, 100, 1_000_000),)}, {"a": ((16, 3, 944_000),)}]
+    assert merged(*steps).table == {16: (100, 1_000_000)}
+    assert merged(*steps, {"a": ((16, 5, 964_000),)}).table == {16: (102, 1_020_000)}
+    assert merged({"a": ((1, 3, 90), (16, 9, 99))}, {"a": ((1, 4, 95),)}).table == {1: (3, 90), 16: (9, 99)}
 
 
 def test_a_pod_that_nobody_reads_for_a_while_adds_what_it_did_meanwhile() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from halcyon.scaling.immutable import immutable
@@ -11,6 +11,9 @@ from halcyon.scaling.planner.queueing import ServiceLine
 
 _KEPT_BATCHES = 2000.0
 """Weight of what was seen, in batches; older ones fade as new ones come, so that a drift is followed and idleness is not."""
+_LOOK_BATCHES = 200.0
+"""Most that one look weighs, however many batches a large fleet has run since the last: at least ten of them are remembered, and so
+are the batches of other sizes that they had."""
 _PRIOR_SPREAD = 25.0
 """How much spread of batch sizes (weight x rows squared) counts as much as the slope known before."""
 _FEWEST = 20.0
@@ -21,11 +24,19 @@ _LEAST_SPREAD = 4.0
 """Spread of batch sizes that tells a slope: one batch of 1 row and one of 4 have 4.5. Sizes next to each other tell noise."""
 _OUTLIER = 5.0
 """A single batch that took so many times what the line says is left out: the first execution of a model is one."""
+_FIRST_BATCHES = 20.0
+"""What pods tell of a size first has its first execution in it, which on a GPU took as much as 3 to 300 others: so many of them count
+as one. Then the first ones of a model mislead by a tenth after 100 batches, however many of them there were."""
 _OLD_REVISION = 20.0
 """Weight of what was seen of the revision before, in batches: a good guess where only a label has changed, soon outweighed
 where the model has."""
 _KEPT_STARTS = 20
 """Starts that are remembered: enough for a quantile, few enough to follow a faster image."""
+
+_Ran = tuple[int, int, float]
+"""Rows in the batch, executions, mean seconds."""
+_Sums = tuple[float, float, float, float, float]
+"""Of weight, rows, rows squared, seconds, and rows times seconds."""
 
 
 @immutable(frozen=True, slots=True)
@@ -52,7 +63,7 @@ class Capacity:
         if self.line is not None or not prior:
             return self
         each = max(math.ceil(_FEWEST / len(prior)), 10)
-        return self._with_more([(rows, each, each * seconds) for rows, seconds in prior.items()], self.seen)
+        return self._with_more([(rows, each, seconds) for rows, seconds in prior.items()], self.seen)
 
     def of_revision(self, revision: str) -> Capacity:
         """With what was seen of another revision counting for little."""
@@ -77,7 +88,8 @@ class Capacity:
         if len(batches) == len(self.seen) and not [1 for rows, n, took in self.seen if batches.get(rows) != (n, took)]:
             return self
         before = {rows: (count, seconds) for rows, count, seconds in self.seen}
-        more: list[tuple[int, int, float]] = []
+        first: list[_Ran] = []
+        more: list[_Ran] = []
         for rows, (count, seconds) in batches.items():
             count0, seconds0 = before.get(rows, (0, 0.0))
             if count == count0 and seconds == seconds0:
@@ -88,30 +100,35 @@ class Capacity:
             before[rows] = (count, seconds)
             if new <= 0 or took <= 0 or rows <= 0:
                 continue
-            if new == 1 and self.line is not None and took > _OUTLIER * self.line.seconds(rows):
-                continue
-            more.append((rows, new, took))
-        if not more:
-            return self
-        if self.line is None:
-            more = _without_first(more)
-        return self._with_more(more, tuple((rows, count, seconds) for rows, (count, seconds) in before.items()))
+            if count0 == 0:
+                first.append((rows, new, took / new))
+            elif new > 1 or self.line is None or took <= _OUTLIER * self.line.seconds(rows):
+                more.append((rows, new, took / new))
+        seen = tuple((rows, count, seconds) for rows, (count, seconds) in before.items())
+        if self.line is not None:
+            first = []
+        return self._with_more(more, seen, first) if more or first else replace(self, seen=seen)
 
-    def _with_more(self, more: Iterable[tuple[int, int, float]], seen: tuple[tuple[int, int, float], ...]) -> Capacity:
-        """With (rows, executions, seconds) on top, and the line fitted anew."""
-        total, rows, rows2, seconds, rows_seconds = self.weight, self.rows, self.rows2, self.seconds, self.rows_seconds
-        for size, count, took in more:
-            weight, mean = float(min(count, _KEPT_BATCHES)), took / count
-            keep = min(1.0, (_KEPT_BATCHES - weight) / total) if total > 0 else 1.0
-            total = total * keep + weight
-            rows = rows * keep + weight * size
-            rows2 = rows2 * keep + weight * size * size
-            seconds = seconds * keep + weight * mean
-            rows_seconds = rows_seconds * keep + weight * size * mean
+    def _with_more(
+        self, more: Sequence[_Ran], seen: tuple[tuple[int, int, float], ...], first: Sequence[_Ran] = ()
+    ) -> Capacity:
+        """With batches of one look on top, and the line fitted anew; `first` are those with the first execution of their size."""
+        clean = [(float(count), rows, mean) for rows, count, mean in more]
+        guessed = [(float(count), rows, mean) for rows, count, mean in _without_first(first)]
+        sums = self._sums()
         line = self.line
-        if line is not None or total >= _FEWEST or rows2 - rows * rows / total >= _LEAST_SPREAD:
-            line = _fitted(total, rows, rows2, seconds, rows_seconds, line)
-        return Capacity(total, rows, rows2, seconds, rows_seconds, line, seen, self.starts, self.started, self.revision)
+        if line is not None:
+            kept = _sum(sums, clean)
+            line = _fitted(*kept, line)
+        else:
+            whole = _sum(sums, [*clean, *guessed])
+            kept = _sum(sums, [*clean, *((count / _FIRST_BATCHES, rows, mean) for count, rows, mean in guessed)])
+            if whole[0] >= _FEWEST or whole[2] - whole[1] * whole[1] / whole[0] >= _LEAST_SPREAD:
+                line = _fitted(*whole, None)
+        return Capacity(*kept, line, seen, self.starts, self.started, self.revision)
+
+    def _sums(self) -> _Sums:
+        return self.weight, self.rows, self.rows2, self.seconds, self.rows_seconds
 
     def with_starts(self, pods: Mapping[str | int, float]) -> Capacity:
         """With the start times (s) of the pods that have become ready, by name; each counts once."""
@@ -129,16 +146,38 @@ class Capacity:
         return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
 
 
-def _without_first(batches: Iterable[tuple[int, int, float]]) -> list[tuple[int, int, float]]:
-    """(rows, executions, seconds) without what the very first execution took beyond the others.
+def _sum(before: _Sums, look: Sequence[tuple[float, int, float]]) -> _Sums:
+    """The sums with one look's (weight, rows, mean seconds) on top of those before, which fade."""
+    total, rows, rows2, seconds, rows_seconds = before
+    new = sum(weight for weight, _, _ in look)
+    share = min(1.0, _LOOK_BATCHES / new) if new > 0 else 0.0
+    keep = min(1.0, (_KEPT_BATCHES - share * new) / total) if total > 0 else 1.0
+    total, rows, rows2, seconds, rows_seconds = (
+        total * keep,
+        rows * keep,
+        rows2 * keep,
+        seconds * keep,
+        rows_seconds * keep,
+    )
+    for each, size, mean in look:
+        weight = share * each
+        total += weight
+        rows += weight * size
+        rows2 += weight * size * size
+        seconds += weight * mean
+        rows_seconds += weight * size * mean
+    return total, rows, rows2, seconds, rows_seconds
+
+
+def _without_first(first: Iterable[_Ran]) -> list[_Ran]:
+    """Those batches without what the very first execution of all took beyond the others.
 
     It is one of a small size, mostly of one row, and takes as much as hundreds of others. No batch takes less for being larger, so what
     a size's mean has above that of a larger one, which ran no less often, is that.
     """
-    capped: list[tuple[int, int, float]] = []
-    for rows, count, took in sorted(batches, reverse=True):
-        most = min((seconds / n for _, n, seconds in capped if n >= count), default=math.inf)
-        capped.append((rows, count, min(took, most * count)))
+    capped: list[_Ran] = []
+    for rows, count, took in sorted(first, reverse=True):
+        capped.append((rows, count, min([took, *(mean for _, n, mean in capped if n >= count)])))
     return capped
 
 

@@ -79,14 +79,54 @@ def test_the_first_execution_of_a_warm_up_is_no_part_of_its_line(first_s: float,
 def test_a_larger_size_that_ran_less_often_caps_nothing() -> None:
     line = Capacity().with_batches({1: (100, 10.0), 8: (1, 0.09)}).line
     assert line is not None
-    assert line.seconds(1) == pytest.approx(0.1, rel=0.01)
+    assert line.seconds(1) == pytest.approx(0.1, rel=0.02)
 
 
-def test_counters_that_start_anew_count_from_zero() -> None:
-    capacity = Capacity().with_batches({4: (1000, 400.0)}).with_batches({4: (10, 4.0)})
-    assert capacity.weight == pytest.approx(1010)
+def test_what_is_told_of_a_size_first_is_soon_outweighed() -> None:
+    """On a GPU the first execution of a size takes as much as many others, whichever size it is."""
+    capacity = Capacity().with_batches({1: (2, 0.7 + 0.005), 8: (2, 0.12 + 0.005)})
+    capacity = capacity.with_batches({1: (22, 0.7 + 21 * 0.005), 8: (82, 0.12 + 81 * 0.005)})
     assert capacity.line is not None
-    assert capacity.line.seconds(4) == pytest.approx(0.4)
+    for size in (1, 8):
+        assert 0.005 < capacity.line.seconds(size) < 0.008
+
+
+def test_once_the_line_is_known_the_first_of_a_size_is_only_where_its_counter_begins() -> None:
+    known = Capacity().with_prior({1: 0.005, 8: 0.005})
+    first = known.with_batches({4: (3, 0.12 + 2 * 0.005)})
+    assert first.line == known.line
+    then = first.with_batches({4: (103, 0.12 + 102 * 0.005)})
+    assert then.line is not None
+    assert then.line.seconds(4) == pytest.approx(0.005)
+
+
+def test_one_long_batch_that_was_left_out_does_not_come_back_with_the_next() -> None:
+    known = Capacity().with_batches({4: (100, 0.5)})
+    paused = known.with_batches({4: (101, 0.5 + 3.0)})
+    assert paused.line == known.line
+    then = paused.with_batches({4: (103, 0.5 + 3.0 + 0.01)})
+    assert then.line is not None
+    assert then.line.seconds(4) == pytest.approx(0.005)
+
+
+def test_counters_that_start_anew_are_those_of_another_first_execution() -> None:
+    capacity = Capacity().with_batches({4: (1000, 400.0)})
+    anew = capacity.with_batches({4: (10, 34.0)})
+    assert anew.line == capacity.line
+    then = anew.with_batches({4: (20, 38.0)})
+    assert then.weight == pytest.approx(capacity.weight + 10)
+    assert then.line is not None
+    assert then.line.seconds(4) == pytest.approx(0.4)
+
+
+def test_a_large_fleet_forgets_no_size_in_one_look() -> None:
+    """Its looks have thousands of batches, mostly of a few sizes: the line keeps its slope."""
+    capacity = Capacity().with_batches({1: (20, 20 * 0.012), 16: (20, 20 * 0.042)})
+    capacity = capacity.with_batches({1: (120, 120 * 0.012), 16: (120, 120 * 0.042)})
+    for look in range(1, 6):
+        capacity = capacity.with_batches({1: (5000 * look, 5000 * look * 0.012), 16: (120, 120 * 0.042)})
+    assert capacity.line is not None
+    assert capacity.line.seconds(16) == pytest.approx(0.042, rel=0.02)
 
 
 def test_idleness_changes_nothing_and_costs_nothing() -> None:
