@@ -174,7 +174,8 @@ class Warmup(Documented):
     ) = None
     """Batch sizes to run, in rows. Left out: 1 and the model's maximum, which is also how its capacity becomes known."""
     iterations: Annotated[int, Field(ge=1, le=100)] = 2
-    """How often each batch size runs. The very first execution is an outlier, so 2 is the least that measures."""
+    """How often each batch size runs. The first execution of each is an outlier, so the time of a batch is known as an upper bound until
+    requests come: with 2 one of several times as much, with more a closer one."""
     data: Literal["Zero", "Random"] = "Zero"
     """What the tensors hold."""
     inputs: Annotated[tuple[WarmupInput, ...], Field(min_length=1, max_length=32), ListMap(("name",))] | None = None
