@@ -93,6 +93,15 @@ def test_no_verdict_is_by_fewer_seeds_than_the_planner_has(tmp_path: Path) -> No
     assert table._deciding(_CELL, compared[1:], grid) == []
 
 
+@pytest.mark.parametrize(("told", "seeds"), [(Effort(1, 2), [1, 2]), (Effort(1, 2, defaults=False), [1])], ids=str)
+def test_defaults_that_decide_nothing_have_the_seeds_of_the_grid_where_told_so(
+    tmp_path: Path, told: Effort, seeds: list[int]
+) -> None:
+    table = Table(Store(tmp_path), jobs=1, names=("hpa", "triton-gke"), seeds=lambda _: told)
+    defaults = [row for row in rows(table.run((_CELL,)), {}) if not row["params"]]
+    assert [(row["policy"], row["seeds"]) for row in defaults] == [("hpa", seeds), ("triton-gke", seeds)]
+
+
 def test_rows_and_the_page_have_what_was_run(tmp_path: Path) -> None:
     points = _table(tmp_path / "cells").run((_CELL,))
     made = rows(points, {})

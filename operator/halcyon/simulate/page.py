@@ -54,8 +54,8 @@ pods that started before the load came; `halcyon:start_s=60` in `halcyon simulat
 - **GPU time**: from the moment a pod holds a GPU until its release, over that of a schedule that knows the future.
 - **win**: against the nearest peer no more violations and less GPU time, or the other way round, paired over the seeds, the 95 %
   interval of what is less excluding 0. The nearest peer is the point, of all peers and all knobs, that comes closest to being
-  better in both. Points that are further from it than the nearest by a fifth stay on the seeds of the grid, but
-  every point that a verdict depends on has all seeds. **on the front**: no peer's
+  better in both. Points that are further from it than the nearest by a fifth, and with law L2 the peers' defaults, stay
+  on the seeds of the grid, but every point that a verdict depends on has all seeds. **on the front**: no peer's
   point has both figures as good or better. **level**: one has, by its mean, but not with 95 % confidence. **behind**: one has, with 95 % confidence.
 - `halcyon` is the planner alone: it stands, as every peer does, behind a balancer that lets everybody wait. `halcyon+balancer` is Halcyon as
   it is **installed**: its own balancer refuses on arrival who can't be served by the deadline any more (here: the objective), and what is
