@@ -53,7 +53,7 @@ _EFFORT: Mapping[str, Effort] = {
 """By scenario or family; the others get `_USUAL`. S4 and S5 have millions of requests a run."""
 _USUAL = Effort(3, 10)
 _USUAL_SECOND = Effort(1, 10, defaults=False)
-"""For the second law, which has 7.7 times the requests: an eighth of the whole table's were those of defaults that decide nothing."""
+"""For the second law, which has 7.7 times the requests: a seventh of the whole table's were those of defaults that decide nothing."""
 _BORROWED: Mapping[str, tuple[str, ...]] = {"S5": ("S2", "S4"), "S11": ("S1", "S2")}
 """Where no grid is run: the scenarios of the same law and start delay whose fronts are run on one seed instead."""
 _SLACK = 0.3
