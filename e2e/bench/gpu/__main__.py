@@ -40,9 +40,8 @@ planner thinks a batch is, in percent; below zero: quicker. At the largest batch
 it is positive.
 
 Until batches ran, the warm-up is all that is known, first executions and all: an upper bound. With little load it stays one for large
-batches, which don't run then. Pods that come add no error, since what a pod tells of a size first is left out. (Before that was so,
-{more} more pods made a full batch look up to twice as slow at once at half the load, up to 2.7 times in their first seconds: just when the count
-was rising.)
+batches, which don't run then. Pods that come add no error, since what a pod tells of a size first is left out. (How it was
+before: docs/decisions/0031.)
 """
 _BUSY = """## How busy
 
@@ -50,10 +49,10 @@ Percent over 12 s. `derived` is the share of time in which the instance was at w
 others are the GPU's own: NVML's utilisation (which DCGM_FI_DEV_GPU_UTIL is) and GPM's graphics engine (what DCGM_FI_PROF_GR_ENGINE_ACTIVE is).
 The number in a load's name is its rate, over what one instance can do with full batches.
 
-- Where a batch is one launch, the three agree. Where the host has a part in it, a GPU that is 26 or 69 % busy may have an instance that
-  can do no more at this batch size: `derived` says so, the GPU doesn't.
-- Batches of few rows fill a GPU: at 0.3 of what it can do it is 87 % busy, since who waits for nobody runs in small batches. A target of
-  80 % for GPU utilisation would have asked for another replica at a quarter of what one can do.
+- Where a batch is one launch, the three agree. Where the host has a part in it (`layer by layer`, `half the host's`), a GPU that is far from
+  full may have an instance that can do no more at this batch size: `derived` says so, the GPU doesn't.
+- Batches of few rows fill a GPU (`graph at 0.3`): who waits for nobody runs in small batches. A target for GPU utilisation asks for another
+  replica long before one is at its limit.
 """
 
 

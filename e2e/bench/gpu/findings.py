@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from e2e.bench.gpu.replay import Law, Pod
+from e2e.bench.gpu.replay import READ_S, Law, Pod
 from halcyon.scaling.observations import Observation, PodObservation, PodPoint
 from halcyon.scaling.planner.capacity import Capacity
 from halcyon.signals.derived import BusyMemory
@@ -25,7 +25,6 @@ SCALED_AT_S = 60
 NEW_PODS = 9
 _WARM_UP, _ITERATIONS = (1, MAX_BATCH), 2
 """As `spec.model.warmup` has them by itself."""
-_READ_S = 5
 _SETTLED_S = 4.0
 """A recorded load counts from here."""
 
@@ -98,7 +97,7 @@ def learnt(model: str, law: Law, share: float, *, seed: int = 1) -> Learnt:
 
     more(1)
     at_full, at_mean = {0: look()}, {0: error(1)}
-    for at_s in range(_READ_S, SCALED_AT_S + 1, _READ_S):
+    for at_s in range(READ_S, SCALED_AT_S + 1, READ_S):
         serve()
         full = look()
         if at_s in LOOKS_S:
@@ -106,7 +105,7 @@ def learnt(model: str, law: Law, share: float, *, seed: int = 1) -> Learnt:
     more(NEW_PODS)
     scaled = look()
     after = []
-    for _ in range(60 // _READ_S):
+    for _ in range(60 // READ_S):
         serve()
         after.append(abs(look() or 0.0))
     return Learnt(model, share, at_mean, at_full, scaled, max(after))
@@ -128,7 +127,7 @@ def _busy(load: Mapping[str, Any]) -> Busy:
     shown: Sequence[Sequence[int]] = load["batches"][0]
     previous = PodPoint(-1.0, executions=0.0)
     for look, (at, batches) in enumerate(zip(load["at"], load["batches"], strict=True)):
-        if look % _READ_S == 0:
+        if look % READ_S == 0:
             shown = batches
         point = PodPoint(at, executions=float(sum(count for _, count, _ in batches)))
         sizes = tuple((rows, count, us) for rows, count, us in shown)

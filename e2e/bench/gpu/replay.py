@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from halcyon.api.record import Batches
 
-READ_S = 5.0
+READ_S = 5
 """As agents read `batch_stats`."""
 
 
@@ -70,7 +70,7 @@ class Pod:
 
     def serve(self, rate: float, max_batch: int) -> Iterator[Batches]:
         """Serves so many rows per second for ever; what a read shows, every `READ_S`."""
-        free, read = 0.0, READ_S
+        free, read = 0.0, float(READ_S)
         due = self.source.expovariate(rate)
         waiting = 0
         while True:

@@ -170,11 +170,8 @@ class Table:
         for cell, points in lent.items():
             if points:
                 fronts[cell], grids[cell] = self._ahead(cell, points, _LENT_SLACK), points
-        listed = [point for point in own if point.name in OWN | page.BASELINES]
         compared = {
-            cell: tuple(
-                dict.fromkeys((*(own if self._lists(cell) else listed), *self._rivals(cell, ours, fronts[cell])))
-            )
+            cell: tuple(dict.fromkeys((*self._always(cell, own), *self._rivals(cell, ours, fronts[cell]))))
             for cell in wanted
         }
         self._do(
@@ -199,9 +196,10 @@ class Table:
     def _try(self, title: str, points: Mapping[Cell, Sequence[Named]]) -> None:
         self._do(title, [(cell, point, 1) for cell, listed in points.items() for point in listed])
 
-    def _lists(self, cell: Cell) -> bool:
-        """Whether the peers' defaults run on all seeds whatever they come to: also where no grid has them."""
-        return self._effort(cell).defaults or self._effort(cell).grid == 0
+    def _always(self, cell: Cell, own: Sequence[Named]) -> list[Named]:
+        """Those that run on all seeds whatever they come to: all, or without the peers' defaults where a grid has them."""
+        told = self._effort(cell)
+        return [point for point in own if told.defaults or not told.grid or point.name in OWN | page.BASELINES]
 
     def _trials(self, cell: Cell) -> range:
         """The seeds of the grid; one where points are lent."""

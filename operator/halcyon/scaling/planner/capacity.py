@@ -23,7 +23,7 @@ stayed for three minutes. Where there is load, 20 take seconds; a warm-up of the
 _LEAST_SPREAD = 4.0
 """Spread of batch sizes that tells a slope: one batch of 1 row and one of 4 have 4.5. Sizes next to each other tell noise."""
 _OUTLIER = 5.0
-"""A single batch that took so many times what the line says is left out: the first execution of a model is one."""
+"""A single batch that took so many times what the line says is left out: a pause, or a kernel that is chosen anew."""
 _FIRST_BATCHES = 20.0
 """What pods tell of a size first has its first execution in it, which on a GPU took as much as 3 to 300 others: so many of them count
 as one. Then the first ones of a model mislead by a tenth after 100 batches, however many of them there were."""
@@ -115,7 +115,7 @@ class Capacity:
         """With batches of one look on top, and the line fitted anew; `first` are those with the first execution of their size."""
         clean = [(float(count), rows, mean) for rows, count, mean in more]
         guessed = [(float(count), rows, mean) for rows, count, mean in _without_first(first)]
-        sums = self._sums()
+        sums = self.weight, self.rows, self.rows2, self.seconds, self.rows_seconds
         line = self.line
         if line is not None:
             kept = _sum(sums, clean)
@@ -126,9 +126,6 @@ class Capacity:
             if whole[0] >= _FEWEST or whole[2] - whole[1] * whole[1] / whole[0] >= _LEAST_SPREAD:
                 line = _fitted(*whole, None)
         return Capacity(*kept, line, seen, self.starts, self.started, self.revision)
-
-    def _sums(self) -> _Sums:
-        return self.weight, self.rows, self.rows2, self.seconds, self.rows_seconds
 
     def with_starts(self, pods: Mapping[str | int, float]) -> Capacity:
         """With the start times (s) of the pods that have become ready, by name; each counts once."""
