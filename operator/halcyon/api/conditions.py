@@ -139,7 +139,7 @@ class Reason(StrEnum):
     HPA_INACTIVE = "HPAInactive"
     """The HPA says that it can't scale; the message is its own."""
     FOREIGN_AUTOSCALER = "ForeignAutoscaler"
-    """Another autoscaler targets this ModelDeployment; Halcyon has stepped back."""
+    """Another autoscaler targets this ModelDeployment, or the Deployment of its servers; Halcyon has stepped back."""
     FOREIGN_WRITER = "ForeignWriter"
     """Somebody sets spec.replicas again and again, against the autoscaler; Halcyon has stepped back."""
     PAUSED = "Paused"

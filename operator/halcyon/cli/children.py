@@ -18,7 +18,7 @@ from halcyon.control import kinds, pods
 from halcyon.control.compare import holds
 from halcyon.control.kinds import Kind, kind_of
 from halcyon.control.owned import own
-from halcyon.control.plan import SLOTS, Plan
+from halcyon.control.plan import Plan
 from halcyon.control.view import View
 from halcyon.render import names
 
@@ -67,7 +67,7 @@ def restarts(view: View, planned: Plan) -> str:
     rolled = planned.rollout
     if rolled is None:
         return "nothing is served, and nothing would be"
-    deployments = [own(view, kinds.DEPLOYMENT, names.server(view.key.name, slot)) for slot in SLOTS]
+    deployments = [own(view, kinds.DEPLOYMENT, names.server(view.key.name, slot)) for slot in names.SLOTS]
     label = (d["spec"]["template"]["metadata"]["labels"].get(names.REVISION_LABEL) for d in deployments if d)
     there, live = set(label), sum(map(pods.is_live, view.pods))
     if not there:

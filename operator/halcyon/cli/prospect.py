@@ -18,7 +18,7 @@ from halcyon.cli.cluster import Cluster
 from halcyon.cli.errors import ClusterError
 from halcyon.control import kinds, pods
 from halcyon.control.kinds import CHILDREN, Kind
-from halcyon.control.plan import SLOTS, names_needed
+from halcyon.control.plan import names_needed
 from halcyon.control.view import MetricsApi, Source, View
 from halcyon.render import names, revision
 from halcyon.render.site import SERVICE_ANNOTATIONS, Site
@@ -154,7 +154,9 @@ def _options(cluster: Cluster) -> dict[str, list[str]]:
 def _from_what_is_there(found: Mapping[tuple[Kind, str], Object], name: str) -> dict[str, list[str]]:
     """The same options, as far as the model's own pods tell them; empty where it has none."""
     balancer = _pod_of(found.get((kinds.DEPLOYMENT, names.balancer(name))))
-    servers = next((p for slot in SLOTS if (p := _pod_of(found.get((kinds.DEPLOYMENT, names.server(name, slot)))))), {})
+    servers = next(
+        (p for slot in names.SLOTS if (p := _pod_of(found.get((kinds.DEPLOYMENT, names.server(name, slot)))))), {}
+    )
     images = {str(c.get("name")): str(c.get("image")) for c in _containers(balancer)}
     if not {"agent", "haproxy"} <= images.keys():
         return {}

@@ -78,10 +78,14 @@ def report(resource: Mapping[str, Any], now: datetime) -> Report:
     if limits is not None:
         # As the operator takes it: a count outside the limits is never in force.
         replicas = min(max(replicas, limits.min_replicas), limits.max_replicas)
+    conditions = {str(c.get("type")): c for c in lenient.mappings(status.get("conditions"))}
+    if limits is None and conditions.get("AutoscalerConflict", {}).get("status") == "True":
+        # An HPA on the Deployment writes past spec.replicas: its count is that of the pods.
+        replicas = _number(lenient.mapping(status.get("replicas")).get("total"), replicas)
     read = _Read(
         given=given,
         told=told,
-        conditions={str(c.get("type")): c for c in lenient.mappings(status.get("conditions"))},
+        conditions=conditions,
         replicas=replicas,
         desired=lenient.count(told.get("desired")) if given else None,
         why=_reason(told.get("why")),
@@ -112,8 +116,8 @@ def report(resource: Mapping[str, Any], now: datetime) -> Report:
 
 
 # spec.scaling   somebody else writes   decided   mode        a signal is unknown   the headline, after the count
-# none           -                      -         -           -                     fixed
-# there          yes                    no        -           -                     left to others, and whom
+# none           no                     -         -           -                     fixed
+# any            yes                    no        -           -                     left to others, and whom
 # there          yes                    yes       -           -                     what would be right
 # there          no                     no        -           -                     why nothing was decided
 # there          no                     yes       Paused      -                     what would be right
@@ -123,11 +127,11 @@ def report(resource: Mapping[str, Any], now: datetime) -> Report:
 def _headline(read: _Read) -> str:
     have = f"{read.replicas} replica{'' if read.replicas == 1 else 's'}"
     because = f" ({read.given_reason})" if read.given_reason else ""
+    if read.desired is None and read.has("AutoscalerConflict"):
+        return f"{have}, left to others: {read.message('AutoscalerConflict')}"
     if not read.given:
         return f"{have}, fixed{because}: there is no spec.scaling, so spec.replicas is the count"
     if read.desired is None:
-        if read.has("AutoscalerConflict"):
-            return f"{have}, left to others: {read.message('AutoscalerConflict')}"
         return f"{have}{because}; {_undecided(read)}"
     reason = f": {read.why}" if read.why else ""
     if read.has("AutoscalerConflict"):

@@ -25,6 +25,8 @@ NOT_LOOKED = MetricsApi(ours=False, why="not looked yet")
 PATIENCE_S = 5.0
 """After this long without the event of our own write, the cache is believed as it is."""
 
+_DEPLOYMENT = "deployment/"
+"""What an HPA that scales a Deployment is found by, before its name."""
 QUOTA_WORD = "quota"
 """What every ResourceQuota is found by."""
 
@@ -53,9 +55,12 @@ def _source_words(resource: Object) -> Iterable[str]:
 
 
 def _hpa_words(hpa: Object) -> Iterable[str]:
+    """The ModelDeployment that it scales under its name, a Deployment under `deployment/NAME`."""
     target = hpa["spec"]["scaleTargetRef"]
     if target.get("kind") == kinds.MODEL_DEPLOYMENT.kind:
         yield target["name"]
+    elif target.get("kind") == kinds.DEPLOYMENT.kind:
+        yield f"{_DEPLOYMENT}{target['name']}"
 
 
 def _only_version(obj: Object) -> Object:
@@ -210,6 +215,8 @@ class Caches:
         for kind, owned in ((kinds.CONTROLLER_REVISION, records), (kinds.CONFIG_MAP, maps)):
             children |= {(kind, o["metadata"]["name"]): o for o in owned}
         foreign = [h for h in self.hpas.find(key.namespace, key.name) if not _belongs(h, uid)]
+        servers = [names.server(key.name, slot) for slot in names.SLOTS]
+        below = {name: self.hpas.find(key.namespace, f"{_DEPLOYMENT}{name}") for name in servers}
         balancers = self.pods.find(key.namespace, f"balancer/{key.name}")
         return View(
             resource=resource,
@@ -226,6 +233,7 @@ class Caches:
             gateway_api=self.routes.found,
             routes_beside=self.routes.beside(key),
             foreign_autoscaler=_autoscaler(foreign[0]) if foreign else "",
+            foreign_below={name: _autoscaler(hpas[0]) for name, hpas in below.items() if hpas},
             scaling=self.scaling(key),
             canary=self.canary(key),
             costs=self.costs(key),
@@ -347,7 +355,11 @@ class Caches:
     def _hpa_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
         for hpa in (before, after):
             for target in _hpa_words(hpa) if hpa else ():
-                self.enqueue(Key(key.namespace, target))
+                if target.startswith(_DEPLOYMENT):
+                    where = Key(key.namespace, target.removeprefix(_DEPLOYMENT))
+                    self._child_changed(where, None, self.children[kinds.DEPLOYMENT].get(where))
+                else:
+                    self.enqueue(Key(key.namespace, target))
 
 
 def _trouble(*found: Object | None) -> str:

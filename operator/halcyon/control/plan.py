@@ -20,6 +20,7 @@ from halcyon.api.parse import SpecError, parse
 from halcyon.api.spec import Spec
 from halcyon.control import kinds, pods, policy, refresh, rollout, seal, sequences, walls, ways
 from halcyon.control.client import Object
+from halcyon.control.foreign import Foreign, autoscaler
 from halcyon.control.kinds import Kind, kind_of
 from halcyon.control.objections import objections
 from halcyon.control.owned import is_ours, own
@@ -27,11 +28,8 @@ from halcyon.control.placing import Placed
 from halcyon.control.rollout import Rollout
 from halcyon.control.view import View
 from halcyon.render import names, revision, scaler, server
-from halcyon.render.names import SLOT_A, SLOT_B, Slot
+from halcyon.render.names import SLOTS, Slot
 from halcyon.render.revision import Revision
-
-SLOTS = (SLOT_A, SLOT_B)
-"""Of which one has servers, and the other only while a canary needs it."""
 
 
 class Actuator(Enum):
@@ -72,6 +70,8 @@ class Plan:
     """How its revision takes over."""
     actuator: Actuator = Actuator.NONE
     actuator_why: str = ""
+    foreign: Foreign | None = None
+    """Another autoscaler, to which the count is left."""
     first: tuple[Object, ...] = ()
     """Objects that others refer to: applied before them."""
     then: tuple[Object, ...] = ()
@@ -86,6 +86,16 @@ class Plan:
     def target(self) -> Revision | None:
         """The revision that the servers are made of: that of the spec in force, or the one before where it has failed."""
         return None if self.rollout is None else self.rollout.target
+
+    @property
+    def followed(self) -> int | None:
+        """The count to be written as spec.replicas since somebody else's autoscaler has made it the one in force; None: none.
+
+        So nothing moves when that one goes. Where the count isn't ours to write, it stays what its user has declared.
+        """
+        scaling = None if self.spec is None else self.spec.scaling
+        is_ours = scaling is not None and scaling.mode == "Active"
+        return self.foreign.count if is_ours and self.foreign is not None else None
 
     @property
     def replicas(self) -> int:
@@ -120,9 +130,12 @@ def make(view: View) -> Plan:
         return Plan(acceptance)
     if acceptance.accepted:
         asked = replace(asked, seal=seal.of(seal.text(spec)))
+    foreign = autoscaler(view, spec)
+    if foreign is not None and foreign.count is not None:
+        spec = sequences.alone(view, spec.model_copy(update={"replicas": foreign.count}), asked)
     deployments = {slot: own(view, kinds.DEPLOYMENT, names.server(view.key.name, slot)) for slot in SLOTS}
     rolled = rollout.decide(view, spec, asked, {slot: found for slot, found in deployments.items() if found})
-    actuator, why = _actuator(view, spec)
+    actuator, why = _actuator(view, spec, foreign)
     first = [*_records(view, rolled, acceptance), *ways.first(view, spec)]
     then = _children(view, spec, rolled, actuator)
     strangers = _strangers(view, [*first, *then])
@@ -136,6 +149,7 @@ def make(view: View) -> Plan:
         rollout=rolled,
         actuator=actuator,
         actuator_why=why,
+        foreign=foreign,
         first=tuple(first),
         then=tuple(then),
         delete=tuple(_surplus(view, spec, rolled, actuator)),
@@ -215,11 +229,11 @@ def _asked(view: View, spec: Spec, *, accepted: bool) -> tuple[Revision | None, 
 # Rules      Auto                   yes                -                HPA
 # Planner    Auto                   yes                yes              HPA
 # any        Auto                   else                                Direct
-def _actuator(view: View, spec: Spec) -> tuple[Actuator, str]:
+def _actuator(view: View, spec: Spec, foreign: Foreign | None) -> tuple[Actuator, str]:
+    if foreign is not None:
+        return Actuator.NONE, foreign.why
     if spec.scaling is None:
         return Actuator.NONE, "there is no spec.scaling: spec.replicas is the count"
-    if view.foreign_autoscaler:
-        return Actuator.NONE, f"{view.foreign_autoscaler} scales this ModelDeployment"
     planned = defaults.policy(spec) == "Planner"
     coarse = "this cluster's HPAs know no tolerance and ignore a change within 10 %"
     if spec.scaling.actuator == "Direct":

@@ -101,6 +101,7 @@ class Reconciler:
         self.on_plan(key, planned)
         try:
             with self.tracer.part("apply") as span:
+                await self._follow(view, planned)
                 refused = await self._apply(view, planned)
                 span.note(halcyon__refused=refused)
             await self._replace_dead(view)
@@ -152,6 +153,14 @@ class Reconciler:
             return view, planned
         view = await self.caches.view(key, self.site(), found=found, refused=refused)
         return None if view is None else (view, plan.make(view))
+
+    async def _follow(self, view: View, planned: Plan) -> None:
+        """Take the count that another autoscaler has set on our Deployment."""
+        count, before = planned.followed, (view.resource.get("spec") or {}).get("replicas", 1)
+        if count is None or count == before:
+            return
+        after = await self.client.scale(kinds.MODEL_DEPLOYMENT, view.resource, before=before, after=count)
+        self.caches.wrote(view.key, kinds.MODEL_DEPLOYMENT, after)
 
     async def _apply(self, view: View, planned: Plan) -> str:
         """Write what differs; what the API server refused, in a sentence, or nothing."""

@@ -37,12 +37,12 @@ def active(view: View, plan: Plan) -> Condition:
     kind = Type.SCALING_ACTIVE
     if plan.spec is None:
         return Condition(kind, status=None, reason=Reason.UNKNOWN, message="nothing was accepted yet")
+    if (rival := conflict(view, plan)) is not None:
+        return Condition(kind, status=False, reason=rival.reason, message=rival.message)
     scaling = plan.spec.scaling
     if scaling is None:
         text = f"fixed at spec.replicas = {plan.replicas}{_given(view)}"
         return Condition(kind, status=True, reason=Reason.FIXED, message=text)
-    if (rival := conflict(view, plan)) is not None:
-        return Condition(kind, status=False, reason=rival.reason, message=rival.message)
     verdict = _verdict(view)
     if view.scaling.settling and (told := _told(view, kind)) is not None:
         return told
@@ -110,12 +110,10 @@ def _on_the_way(view: View, plan: Plan) -> str:
 def conflict(view: View, plan: Plan) -> Condition | None:
     """AutoscalerConflict; None where it isn't there."""
     kind = Type.AUTOSCALER_CONFLICT
-    if plan.spec is None or plan.spec.scaling is None:
-        return None
-    if view.foreign_autoscaler:
-        text = f"{plan.actuator_why}; Halcyon leaves the count alone. Delete it, or leave spec.scaling out"
+    if (foreign := plan.foreign) is not None:
+        text = f"{foreign.why}; Halcyon leaves the count alone. {foreign.undo}"
         return Condition(kind, status=True, reason=Reason.FOREIGN_AUTOSCALER, message=text)
-    if view.scaling.rival:
+    if plan.spec is not None and plan.spec.scaling is not None and view.scaling.rival:
         return Condition(kind, status=True, reason=Reason.FOREIGN_WRITER, message=view.scaling.rival)
     return None
 

@@ -51,7 +51,7 @@ def objection(view: View, spec: Spec, asked: Revision) -> str:
 
 
 def alone(view: View, spec: Spec, asked: Revision) -> Spec:
-    """The spec accepted last, without the count that was refused: there that is no count to follow."""
+    """The spec without a count that nobody has accepted and the model can't have: that is no count to follow."""
     if spec.scaling is not None or not objection(view, spec, asked):
         return spec
     return spec.model_copy(update={"replicas": 1})

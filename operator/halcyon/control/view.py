@@ -115,6 +115,8 @@ class View:
     """Other models' routes at the Gateways that this one's ask."""
     foreign_autoscaler: str = ""
     """An HPA of somebody else on this ModelDeployment, by kind and name."""
+    foreign_below: Mapping[str, str] = field(default_factory=dict)
+    """The same on Deployments of its servers: by the Deployment's name."""
     scaling: Scaling = Scaling()
     canary: CanaryVerdict | None = None
     """What the analysis says of the canary; None where nothing was measured."""

@@ -24,7 +24,7 @@ from halcyon.control.rollout import Rollout
 from halcyon.control.trail import Trail
 from halcyon.control.view import View
 from halcyon.render import balancer, direct, names, routes
-from halcyon.render.names import SLOT_A, SLOT_B, Slot
+from halcyon.render.names import SLOTS, Slot
 from halcyon.render.objects import Object
 
 
@@ -48,7 +48,7 @@ def _of_direct(name: str) -> list[tuple[Kind, str]]:
 
 
 def _of_gateway(name: str) -> list[tuple[Kind, str]]:
-    return [(kinds.SERVICE, names.route_service(name, slot)) for slot in (SLOT_A, SLOT_B)]
+    return [(kinds.SERVICE, names.route_service(name, slot)) for slot in SLOTS]
 
 
 def first(view: View, spec: Spec) -> list[Object]:

@@ -9,7 +9,8 @@ from typing import Any, NewType
 from halcyon.api.types import API_VERSION, GROUP, KIND
 
 Slot = NewType("Slot", str)
-SLOT_A, SLOT_B = Slot("a"), Slot("b")
+SLOTS = SLOT_A, SLOT_B = Slot("a"), Slot("b")
+"""Of which one has servers, and the other only while a canary needs it."""
 
 OWNER_LABEL = f"{GROUP}/model-deployment"
 SLOT_LABEL = f"{GROUP}/slot"

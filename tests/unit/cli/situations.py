@@ -44,6 +44,8 @@ class Situation:
     changes: tuple[Change, ...] = ()
     rival: str = ""
     foreign_autoscaler: str = ""
+    foreign_below: str = ""
+    """On the servers' Deployment; `replicas` is its count, and spec.replicas 1."""
     metrics_api: MetricsApi = OURS
     hpa: Object | None = None
     refused: str = ""
@@ -58,6 +60,9 @@ class Situation:
         assert planned.target is not None
         key = planned.target.key
         children = world(before)
+        if self.foreign_below:
+            before.resource["spec"]["replicas"] = 1
+            before = replace(before, foreign_below={"digits-a": self.foreign_below})
         children[kinds.DEPLOYMENT, "digits-balancer"]["status"] = {"availableReplicas": 2}
         if self.hpa is not None:
             children[kinds.HPA, "digits"]["status"] = self.hpa
@@ -166,6 +171,7 @@ SITUATIONS: dict[str, Callable[[], Situation]] = {
         refused="PATCH Deployment team/digits-a: exceeded quota: gpus, requested: nvidia.com/gpu=1, used: 5, limited: 5",
     ),
     "other-autoscaler": lambda: Situation(SCALED, foreign_autoscaler="HorizontalPodAutoscaler keda-hpa-digits"),
+    "autoscaler-on-deployment": lambda: Situation(replicas=3, ready=2, starting=1, foreign_below="HorizontalPodAutoscaler digits-a"),
     "other-writer": lambda: Situation(
         {**SCALED, "behavior": {"scaleDown": {"stabilizationWindowSeconds": 60}}},
         replicas=2,

@@ -251,6 +251,7 @@ def autoscaler(name: str, target: str, *, kind: str = "ModelDeployment", owner: 
         ),
         (autoscaler("theirs", "other"), ""),
         (autoscaler("theirs", "digits", kind="Deployment"), ""),
+        (autoscaler("theirs", "digits", kind="StatefulSet"), ""),
     ],
 )
 async def test_an_autoscaler_of_somebody_else_is_found_by_what_it_scales(hpa: Object, said: str) -> None:
@@ -264,6 +265,35 @@ async def test_an_autoscaler_of_somebody_else_is_found_by_what_it_scales(hpa: Ob
 
     assert view is not None
     assert view.foreign_autoscaler == said
+
+
+@pytest.mark.parametrize(
+    ("hpa", "below"),
+    [
+        (autoscaler("theirs", "digits-a", kind="Deployment"), {"digits-a": "HorizontalPodAutoscaler theirs"}),
+        (autoscaler("theirs", "digits-balancer", kind="Deployment"), {}),
+        (autoscaler("theirs", "digits-a"), {}),
+    ],
+)
+async def test_an_autoscaler_on_a_deployment_of_servers_is_found_too(hpa: Object, below: dict[str, str]) -> None:
+    world = World()
+    world.store(world.caches.resources, resource())
+    world.store(world.caches.hpas, hpa)
+
+    view = await world.caches.view(DIGITS, SITE, found={}, refused="")
+
+    assert view is not None
+    assert (view.foreign_autoscaler, view.foreign_below) == ("", below)
+
+
+def test_an_autoscaler_on_a_deployment_of_ours_concerns_its_owner_and_on_others_nobody() -> None:
+    world = World()
+    world.store(world.caches.children[kinds.DEPLOYMENT], labelled(kinds.DEPLOYMENT, "digits-a", "digits"))
+    world.queued.clear()
+    world.store(world.caches.hpas, autoscaler("theirs", "digits-a", kind="Deployment"))
+    world.store(world.caches.hpas, autoscaler("another", "website", kind="Deployment"))
+
+    assert world.queued == [DIGITS]
 
 
 def test_an_autoscaler_that_takes_another_target_concerns_both() -> None:

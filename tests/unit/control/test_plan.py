@@ -234,6 +234,84 @@ def test_an_autoscaler_of_somebody_else_is_never_deleted() -> None:
     assert planned.strangers == ()
 
 
+BELOW = {"digits-a": "HorizontalPodAutoscaler theirs"}
+
+
+def scaled_below(
+    spec: dict[str, Any], *, replicas: int, canary: int = 0, below: dict[str, str] = BELOW, **fields: Any
+) -> View:
+    """Served, and then somebody else's autoscaler has set the Deployment's count."""
+    now = after(view(spec), spec, foreign_below=below, **fields)
+    here = copy.deepcopy(now.children[kinds.DEPLOYMENT, "digits-a"])
+    here["spec"]["replicas"] = replicas
+    beside = {
+        **here,
+        "metadata": {**here["metadata"], "name": "digits-b"},
+        "spec": {**here["spec"], "replicas": canary},
+    }
+    slots = {(kinds.DEPLOYMENT, "digits-a"): here} | ({(kinds.DEPLOYMENT, "digits-b"): beside} if canary else {})
+    return replace(now, children={**now.children, **slots})
+
+
+ELASTIC = {"replicas": 2, "scaling": {"minReplicas": 1, "maxReplicas": 8}}
+
+
+@pytest.mark.parametrize(
+    ("now", "count", "to_be_written"),
+    [
+        (scaled_below(ELASTIC, replicas=5), 5, 5),
+        (scaled_below({"replicas": 2}, replicas=5), 5, None),
+        (scaled_below({**ELASTIC, "scaling": {"maxReplicas": 8, "mode": "Paused"}}, replicas=5), 5, None),
+        (scaled_below(ELASTIC, replicas=20), 8, 8),
+        (scaled_below(ELASTIC | {"scaling": {"minReplicas": 3, "maxReplicas": 8}}, replicas=2), 3, 3),
+    ],
+    ids=["scaled", "fixed", "paused", "above the limits", "below them"],
+)
+def test_the_count_of_an_autoscaler_on_our_deployment_is_left_to_it(
+    now: View, count: int, to_be_written: int | None
+) -> None:
+    planned = make(now)
+
+    assert deployment(planned)["replicas"] == planned.replicas == count
+    assert planned.followed == to_be_written
+    assert planned.actuator is Actuator.NONE
+    assert planned.actuator_why == (
+        "HorizontalPodAutoscaler theirs scales Deployment digits-a, whose pods are this ModelDeployment's"
+    )
+
+
+@pytest.mark.parametrize(
+    ("now", "count"),
+    [
+        (scaled_below(ELASTIC, replicas=5, below={}), 2),
+        (scaled_below(ELASTIC, replicas=5, below={"digits-b": "HorizontalPodAutoscaler theirs"}), 2),
+        (scaled_below(ELASTIC, replicas=0), 2),
+        (scaled_below({"replicas": 0}, replicas=5), 0),
+        (scaled_below(ELASTIC, replicas=5, canary=1), 2),
+    ],
+    ids=["none", "on the other slot", "at rest with its Deployment", "switched off", "during a canary"],
+)
+def test_a_count_is_ours_where_no_autoscaler_holds_it(now: View, count: int) -> None:
+    planned = make(now)
+
+    assert (planned.replicas, planned.foreign, planned.followed) == (count, None, None)
+
+
+def test_a_model_that_keeps_a_state_stays_alone_whatever_an_autoscaler_makes_of_its_deployment() -> None:
+    config = Content(data={"config.pbtxt": "sequence_batching { }"}, binary={})
+    source = {"configMap": {"name": "files", "items": [{"key": "config.pbtxt", "path": "config.pbtxt"}]}}
+    spec = {"replicas": 1, "model": {"source": source}}
+    before = view(spec, source=Source(content=config))
+    planned = make(before)
+    assert planned.acceptance.accepted
+    assert planned.target is not None
+    here = world(before, planned)
+    here[kinds.DEPLOYMENT, "digits-a"]["spec"]["replicas"] = 3
+    now = replace(before, children=here, revisions=(planned.target,), foreign_below=BELOW)
+
+    assert make(now).replicas == 1
+
+
 def test_a_schedule_that_can_never_open_is_refused_by_its_name() -> None:
     window = {"name": "day", "start": "0 8 31 2 *", "duration": "8h", "timeZone": "Mars/Olympus", "minReplicas": 2}
     planned = make(view({"scaling": {"maxReplicas": 4, "schedules": [window]}}))

@@ -276,6 +276,8 @@ def test_what_a_balancer_cannot_do_is_told_whether_another_serves_or_not() -> No
 INACTIVE = {"conditions": [{"type": "ScalingActive", "status": "False", "message": "FailedGetExternalMetric"}]}
 ANOTHER = "HorizontalPodAutoscaler x of ScaledObject y"
 ALONE = "Halcyon leaves the count alone. Delete it, or leave spec.scaling out"
+BELOW = f"{ANOTHER} scales Deployment digits-a, whose pods are this ModelDeployment's"
+LEFT = "Halcyon leaves the count alone. Delete it, or let it scale ModelDeployment digits"
 WINDOW = {"name": "day", "start": "0 8 * * *", "duration": "8h", "minReplicas": 2}
 ASLEEP = {"replicas": 0, "scaling": {"minReplicas": 0, "maxReplicas": 4}}
 
@@ -289,6 +291,7 @@ def of_mode(mode: str) -> dict[str, Any]:
     [
         (deployed(), ("True", "Fixed")),
         (deployed(SCALING, foreign_autoscaler="HorizontalPodAutoscaler theirs"), ("False", "ForeignAutoscaler")),
+        (deployed(foreign_below={"digits-a": "HorizontalPodAutoscaler theirs"}), ("False", "ForeignAutoscaler")),
         (deployed(SCALING, signals=HEARD, scaling=decided(rival="kubectl has set it 3 times")), ("False", "ForeignWriter")),
         (deployed(SCALING), ("Unknown", "Unknown")),
         (deployed(SCALING, signals=HEARD), ("Unknown", "Unknown")),
@@ -347,6 +350,8 @@ def test_a_mode_that_writes_nothing_says_what_it_would_do() -> None:
             deployed(SCALING, foreign_autoscaler=ANOTHER),
             ("True", "ForeignAutoscaler", f"{ANOTHER} scales this ModelDeployment; {ALONE}"),
         ),
+        (deployed(SCALING, foreign_below={"digits-a": ANOTHER}), ("True", "ForeignAutoscaler", f"{BELOW}; {LEFT}")),
+        (deployed(foreign_below={"digits-a": ANOTHER}), ("True", "ForeignAutoscaler", f"{BELOW}; {LEFT}")),
         (deployed(SCALING, signals=HEARD, scaling=decided(rival="kubectl did")), ("True", "ForeignWriter", "kubectl did")),
     ],
 )  # fmt: skip
