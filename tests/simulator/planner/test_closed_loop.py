@@ -54,10 +54,23 @@ def test_with_the_memory_fixed_more_load_or_backlog_never_means_fewer(
     assert counts[0] <= counts[1]
 
 
-@pytest.mark.parametrize("rate", [3.0, 15.0, 60.0, 200.0])
+BATCHED = Objectives(low=1, high=100, max_batch=16, latency_s=0.5, start_s=60.0, batch_prior={1: 0.088, 16: 0.208})
+"""77 requests per second of a replica at most."""
+
+
+@pytest.mark.parametrize(
+    ("objectives", "peak_rps", "rate"),
+    [
+        *((OBJECTIVES, 10.0, rate) for rate in (3.0, 15.0, 60.0, 200.0)),
+        *((BATCHED, 77.0, rate) for rate in (30.0, 460.0, 1500.0)),
+    ],
+    ids=lambda value: f"{value:g}" if isinstance(value, float) else f"{value.latency_s} s",
+)
 @pytest.mark.parametrize("seed", range(2))
-def test_at_constant_load_with_a_fifth_of_noise_the_count_never_turns_around(rate: float, seed: int) -> None:
-    driven = Driven(replicas=max(round(rate / 8), 1))
+def test_at_constant_load_with_a_fifth_of_noise_the_count_never_turns_around(
+    objectives: Objectives, peak_rps: float, rate: float, seed: int
+) -> None:
+    driven = Driven(objectives=objectives, replicas=max(round(rate / peak_rps / 0.8), 1), peak_rps=peak_rps)
     driven.run(noisy(rate, 3600, seed))  # the first margin has to be unlearnt
     counts = driven.run(noisy(rate, 3600, seed + 100))
     assert turns(counts) == 0

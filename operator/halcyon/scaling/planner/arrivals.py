@@ -232,6 +232,14 @@ class Arrivals:
         span, count = self._since(self.times[-1], self.counts[-1], _LONG_S)
         return math.sqrt(max(self.dispersion, 1.0) * count) / max(span, 1.0)
 
+    def dispersion_error(self) -> float:
+        """Relative standard error of the dispersion, once it is known: a share of it.
+
+        A square of a normal value varies by twice its squared mean; neighbouring differences share a block, which makes it half as
+        much again; and an exponential mean weighs like as many blocks as fit twice into its time constant: 2 x 1.5 / (2 T / block).
+        """
+        return math.sqrt(1.5 * min(self.before_s / _DISPERSION_SPAN_S, 1.0))
+
     def proven(self, window_s: float) -> float:
         """The rate that the last `window_s` prove, with 95 % confidence: what is above it may be chance."""
         if len(self.times) < 2:

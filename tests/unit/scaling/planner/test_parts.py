@@ -100,6 +100,23 @@ def test_the_dispersion_is_that_of_the_load_however_long_its_blocks_are(
     assert float(np.mean(told[1000:])) == pytest.approx(noise, rel=0.12)
 
 
+def poisson(seed: int, seconds: int, group: float = 1.0) -> Arrivals:
+    """30 requests a second, in groups of `group`: a dispersion of as much."""
+    return seen(list(group * np.random.Generator(np.random.PCG64(seed)).poisson(30 / group, seconds).astype(float)))
+
+
+@pytest.mark.parametrize("group", [1.0, 5.0])
+def test_the_dispersion_varies_between_runs_by_the_error_that_it_tells(group: float) -> None:
+    runs = [poisson(seed, 1200, group) for seed in range(150)]
+    told = [arrivals.dispersion for arrivals in runs]
+    told_error = float(np.mean([arrivals.dispersion_error() for arrivals in runs]))
+    assert float(np.std(told) / group) == pytest.approx(told_error, rel=0.35)
+
+
+def test_nothing_seen_tells_no_error() -> None:
+    assert Arrivals().dispersion_error() == 0.0
+
+
 def test_a_silence_is_one_look_and_not_as_many_as_it_has_seconds() -> None:
     arrivals = seen([float(count) for count in np.random.Generator(np.random.PCG64(7)).poisson(60, 300)])
     at, total = arrivals.times[-1] + 300.0, arrivals.counts[-1] + 300 * 60 * 1.05
