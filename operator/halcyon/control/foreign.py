@@ -17,10 +17,8 @@ from dataclasses import dataclass
 from halcyon.api import defaults
 from halcyon.api.spec import Spec
 from halcyon.control import kinds, policy
-from halcyon.control.owned import own
+from halcyon.control.owned import server_counts
 from halcyon.control.view import View
-from halcyon.render import names
-from halcyon.render.names import SLOTS
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,7 @@ def autoscaler(view: View, spec: Spec) -> Foreign | None:
     if view.foreign_autoscaler and spec.scaling is not None:
         why = f"{view.foreign_autoscaler} scales this ModelDeployment"
         return Foreign(why, "Delete it, or leave spec.scaling out")
-    counts = _counts(view)
+    counts = server_counts(view)
     there = [name for name, count in counts.items() if count]
     if not spec.replicas or len(there) != 1 or not (who := view.foreign_below.get(there[0])):
         return None
@@ -51,10 +49,3 @@ def autoscaler(view: View, spec: Spec) -> Foreign | None:
         f"Delete it, or let it scale {kinds.MODEL_DEPLOYMENT.kind} {view.key.name}",
         count if limit is None else min(count, limit),
     )
-
-
-def _counts(view: View) -> dict[str, int]:
-    """Replicas of our servers' Deployments, by name."""
-    servers = [names.server(view.key.name, slot) for slot in SLOTS]
-    found = {name: own(view, kinds.DEPLOYMENT, name) for name in servers}
-    return {name: int(obj["spec"].get("replicas") or 0) for name, obj in found.items() if obj is not None}

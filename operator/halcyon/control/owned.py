@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from halcyon.control import kinds
 from halcyon.control.client import Object
 from halcyon.control.kinds import Kind
 from halcyon.control.view import View
+from halcyon.render import names
 
 
 def is_ours(view: View, obj: Object) -> bool:
@@ -18,3 +20,10 @@ def own(view: View, kind: Kind, name: str) -> Object | None:
     """The child of this name, unless it is somebody else's."""
     child = view.children.get((kind, name))
     return child if child is not None and is_ours(view, child) else None
+
+
+def server_counts(view: View) -> dict[str, int]:
+    """Replicas of its servers' Deployments that are there, by their names."""
+    servers = [names.server(view.key.name, slot) for slot in names.SLOTS]
+    found = {name: own(view, kinds.DEPLOYMENT, name) for name in servers}
+    return {name: int(obj["spec"].get("replicas") or 0) for name, obj in found.items() if obj is not None}

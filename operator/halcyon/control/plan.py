@@ -23,7 +23,7 @@ from halcyon.control.client import Object
 from halcyon.control.foreign import Foreign, autoscaler
 from halcyon.control.kinds import Kind, kind_of
 from halcyon.control.objections import objections
-from halcyon.control.owned import is_ours, own
+from halcyon.control.owned import is_ours, own, server_counts
 from halcyon.control.placing import Placed
 from halcyon.control.rollout import Rollout
 from halcyon.control.view import View
@@ -188,13 +188,7 @@ def _stored(view: View) -> Spec | None:
     if not isinstance(count, int) or not 0 <= count <= 1000:  # the field's own bounds
         return spec
     limit = policy.most(view, spec)
-    there = sum(
-        int(
-            (own(view, kinds.DEPLOYMENT, names.server(view.key.name, slot)) or {"spec": {}})["spec"].get("replicas")
-            or 0
-        )
-        for slot in SLOTS
-    )
+    there = sum(server_counts(view).values())
     # What is there stays. More of it would be a way past the policy: `kubectl scale` meets no admission policy.
     return spec.model_copy(update={"replicas": count if limit is None else min(count, max(limit, there))})
 
