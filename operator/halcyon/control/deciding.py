@@ -135,7 +135,7 @@ class Deciding:
             return None
         aims = objectives(spec, largest_seen=aimed.largest)
         replica = replica_of(aims, line, self._rows.get(key, 1.0))
-        return Known(aims, replica, memory.arrivals.dispersion, memory.margin.value)
+        return Known(aims, replica, memory.arrivals.spread.value, memory.margin.value)
 
     def learn(self, key: Key, history: History) -> None:
         """A model's past, in place of that which the planner knows; whatever else it has learnt stays."""

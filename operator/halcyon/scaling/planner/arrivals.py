@@ -12,6 +12,7 @@ from dataclasses import field
 from itertools import pairwise
 
 from halcyon.scaling.immutable import immutable
+from halcyon.scaling.planner.dispersion import Dispersion
 
 _WINDOWS_S = (0.9, 2.0, 4.0, 8.0, 15.0, 30.0)
 """Shorter windows that may prove a higher rate: from one look of an agent to the next (a second, less its jitter) on, each about twice
@@ -35,10 +36,6 @@ _COARSE_S = 900.0
 _COARSE_STEP_S = 5.0
 """Coarse samples are the first ones after whole multiples of this: an agent is silent for no longer. On a grid of the clock's, not so
 long after the one before, or models with the same load would see its trends up to so long apart."""
-_DISPERSION_SPAN_S = 300.0
-"""Time constant of the dispersion: long enough to be a property of the traffic, not of the moment."""
-_MOST_DISPERSION = 200.0
-"""Beyond it (the burstiest trace known has 13) nothing could be told from noise any more."""
 _TREND_BLOCKS = 7
 """Blocks of a trend: the least number with which the median of the increases is blind to a step."""
 _TREND_SIGMAS = 4.0
@@ -68,19 +65,11 @@ class Arrivals:
     coarse_counts: tuple[float, ...] = ()
     raw: float | None = None
     """The counter as it was read last."""
-    dispersion: float = 1.0
-    """Variance over mean of the arrivals in a block."""
-    block_at: float | None = None
-    """Begin of the open block."""
-    block_count: float = 0.0
-    before: float | None = None
-    """Arrivals in the block before; None where there was none, or where its length isn't known."""
+    spread: Dispersion = field(default_factory=Dispersion)
     last_at: float | None = None
     """When the last request arrived, as far as known."""
     since: float | None = None
     """When the counter was read first."""
-    before_s: float = 0.0
-    """Length of the block before in seconds; 0 where there was none."""
     _rate: float | None = field(default=math.nan, init=False, repr=False, compare=False)
     """As `rate` has found it; NaN before it was asked for. It is asked for three times by a decision."""
     _begins: tuple[tuple[float, float], ...] | None = field(default=None, init=False, repr=False, compare=False)
@@ -99,7 +88,7 @@ class Arrivals:
         `block_s` is the horizon over which bursts matter: about the latency objective.
         """
         if self.raw is None or not self.times or at < self.times[-1] - _LONG_S:
-            return Arrivals((at,), (0.0,), (at,), (0.0,), counter, self.dispersion, at, 0.0, since=at)
+            return Arrivals((at,), (0.0,), (at,), (0.0,), counter, self.spread.beginning(at), since=at)
         if at <= self.times[-1]:
             return self
         # A counter that fell was started anew: what it shows now came since.
@@ -110,20 +99,15 @@ class Arrivals:
         if at // _COARSE_STEP_S > coarse_times[-1] // _COARSE_STEP_S:
             keep = bisect_right(coarse_times, at - _COARSE_S)
             coarse_times, coarse_counts = (*coarse_times[keep:], at), (*coarse_counts[keep:], total)
-        block_at, block_count, spread, before, before_s = self._blocks(at, total, block_s)
         made = Arrivals(
             (*self.times[first:], at),
             (*self.counts[first:], total),
             coarse_times,
             coarse_counts,
             counter,
-            spread,
-            block_at,
-            block_count,
-            before,
+            self.spread.with_count(at, total, block_s),
             at if increase > 0 else self.last_at,
             self.times[0] if self.since is None else self.since,
-            before_s,
         )
         if coarse_times is self.coarse_times:
             object.__setattr__(made, "_begins", self._begins)
@@ -140,35 +124,14 @@ class Arrivals:
             self.coarse_times,
             self.coarse_counts,
             self.raw,
-            self.dispersion,
-            self.block_at,
-            self.block_count,
-            self.before,
+            self.spread,
             at,
             self.since,
-            self.before_s,
         )
         object.__setattr__(made, "_rate", self._rate)
         object.__setattr__(made, "_begins", self._begins)
         object.__setattr__(made, "_ends", self._ends)
         return made
-
-    def _blocks(self, at: float, total: float, block_s: float) -> tuple[float, float, float, float | None, float]:
-        """(begin of the open block, counter then, dispersion, arrivals in the block before, its length)."""
-        begin = self.block_at if self.block_at is not None else at
-        length = at - begin
-        if length < block_s:
-            return begin, self.block_count, self.dispersion, self.before, self.before_s
-        count, dispersion = total - self.block_count, self.dispersion
-        if self.before is not None and self.before_s > 0 and count + self.before > 0:
-            # Differences of neighbours, so that neither a trend nor a step within the span counts as noise for long. Blocks end
-            # with a sample, so their lengths differ: of two rates of Poisson arrivals this has the mean 1.
-            seen = (count * self.before_s - self.before * length) ** 2
-            seen /= self.before_s * length * (count + self.before)
-            weight = 1 - math.exp(-min(length, self.before_s) / _DISPERSION_SPAN_S)
-            dispersion += weight * (min(seen, 4 * dispersion + 12) - dispersion)
-            dispersion = min(dispersion, _MOST_DISPERSION)
-        return at, total, dispersion, count, length
 
     def rate(self) -> float | None:
         """Requests per second now: the calm mean, or what a shorter window proves to be more.
@@ -194,7 +157,7 @@ class Arrivals:
         now, total = times[-1], counts[-1]
         if total <= counts[0]:
             return self._mean(now, total, _LONG_S)  # nothing has come, so no window proves anything
-        spread = max(self.dispersion, 1.0)
+        spread = self.spread.doubt
         mean = proven = rate = self._calm(now, total, spread)
         high = len(times)
         for window in reversed(_WINDOWS_S):
@@ -225,27 +188,36 @@ class Arrivals:
             object.__setattr__(self, "_begins", tuple((times[index], counts[index]) for index in found))
         return self._begins or ()
 
+    def sure(self) -> float:
+        """The share of the rate that counts as a reason for more: 1 from a minute on.
+
+        What runs when the first requests are seen was found right by somebody, and seconds say little against it. So there's one
+        standard error less of the rate at first, and less of that with every second.
+        """
+        if len(self.times) < 2:
+            return 1.0
+        young = 1.0 - self.seen_s() / _LONG_S
+        seen = self.counts[-1] - self.coarse_counts[0]
+        # As a factor, which leaves something of the first request too.
+        return 1.0 / (1.0 + young * math.sqrt(self.spread.doubt / seen)) if young > 0 and seen > 0 else 1.0
+
+    def seen_s(self) -> float:
+        """Seconds that the samples cover."""
+        return self.times[-1] - self.coarse_times[0] if self.times else 0.0
+
     def error(self) -> float:
         """Standard error of the rate of a minute, requests per second."""
         if len(self.times) < 2:
             return 0.0
         span, count = self._since(self.times[-1], self.counts[-1], _LONG_S)
-        return math.sqrt(max(self.dispersion, 1.0) * count) / max(span, 1.0)
-
-    def dispersion_error(self) -> float:
-        """Relative standard error of the dispersion, once it is known: a share of it.
-
-        A square of a normal value varies by twice its squared mean; neighbouring differences share a block, which makes it half as
-        much again; and an exponential mean weighs like as many blocks as fit twice into its time constant: 2 x 1.5 / (2 T / block).
-        """
-        return math.sqrt(1.5 * min(self.before_s / _DISPERSION_SPAN_S, 1.0))
+        return math.sqrt(self.spread.doubt * count) / max(span, 1.0)
 
     def proven(self, window_s: float) -> float:
         """The rate that the last `window_s` prove, with 95 % confidence: what is above it may be chance."""
         if len(self.times) < 2:
             return 0.0
         span, count = self._since(self.times[-1], self.counts[-1], window_s)
-        return max(count - _LIKELY * math.sqrt(max(self.dispersion, 1.0) * count), 0.0) / max(span, 1.0)
+        return max(count - _LIKELY * math.sqrt(self.spread.doubt * count), 0.0) / max(span, 1.0)
 
     def mean(self, window_s: float) -> float:
         """Requests per second of the last `window_s`, a minute at most; 0 with fewer than two samples."""
@@ -275,7 +247,7 @@ class Arrivals:
         """
         if len(self.coarse_times) < 2 or self.coarse_counts[-1] <= self.coarse_counts[0]:
             return None  # nothing has come, so nothing rises
-        spread = max(self.dispersion, 1.0)
+        spread = self.spread.doubt
         found = [
             self._extrapolated(span, first, last, spread, horizon_s)
             for span, first, last in self._spans(horizon_s)

@@ -41,6 +41,10 @@ class Hold:
     """When the patience was changed last."""
     held: int | None = None
     """The count that was held last."""
+    bare: tuple[tuple[float, int], ...] = ()
+    """As `needs`, without what is kept because the load may be underrated by chance."""
+    would: int | None = None
+    """The count that would have been held last by those alone."""
 
     def seconds(self, start_s: float, *, foreseen: bool = False, dispersion: float = 1.0) -> float:
         """How long a need is kept now."""
@@ -51,34 +55,55 @@ class Hold:
         return max(start_s, min(max(dispersion, 1.0) * self.shortest_s, FIRST_S))
 
     def with_need(
-        self, now: float, need: int, start_s: float, *, foreseen: bool = False, dispersion: float = 1.0
+        self,
+        now: float,
+        need: int,
+        start_s: float,
+        *,
+        bare: int | None = None,
+        foreseen: bool = False,
+        dispersion: float = 1.0,
     ) -> tuple[int, Hold]:
         """The count to hold now that `need` is needed, and the memory with it.
 
-        `foreseen`: it is known when the next rise is due, so a rise now is no reason for regret. `dispersion`: variance over mean of the
-        arrivals in a short time, which counts until patience is learnt.
+        `bare`: the need without what is kept because of chance, where it is another. `foreseen`: it is known when the next rise is
+        due, so a rise now is no reason for regret. `dispersion`: variance over mean of the arrivals in a short time, which counts
+        until patience is learnt.
         """
+        bare = need if bare is None else bare
         span = self.seconds(start_s, foreseen=foreseen, dispersion=dispersion)
-        needs = (*[(at, count) for at, count in self.needs if at > now - span and count > need], (now, need))
-        held = needs[0][1]
+        needs, bares = _with(self.needs, now, need, span), _with(self.bare, now, bare, span)
+        held, would = needs[0][1], bares[0][1]
+        lower, higher = _moved(self.held, held)
+        would_lower, would_higher = _moved(self.would, would)
         patience, lowered, eased = self.patience_s, self.lowered_at, now if self.eased_at is None else self.eased_at
-        if self.held is not None and held < self.held:
+        if lower or would_lower:
             lowered = now
-        elif self.held is not None and held > self.held and not foreseen:
+        elif (higher or would_higher) and not foreseen:
             if lowered is not None and now - lowered < REGRET * span:
                 patience, lowered, eased = min(2 * span, max(MOST_S, start_s)), None, now
         elif now - eased > 4 * span and (patience is None or patience > self.shortest_s):
             patience, eased = max((span if patience is None else patience) / 2, self.shortest_s), now
-        return held, Hold(needs, patience, self.shortest_s, lowered, eased, held)
+        return held, Hold(needs, patience, self.shortest_s, lowered, eased, held, bares, would)
 
     def at_least(self, now: float, count: int) -> Hold:
         """The memory in which just `count` was needed."""
-        return replace(self, needs=((now, count),), held=count)
+        return replace(self, needs=((now, count),), held=count, bare=((now, count),), would=count)
 
     def released(self) -> Hold:
         """The memory in which nothing is needed any more: the next count is the next need."""
-        return replace(self, needs=())
+        return replace(self, needs=(), bare=())
 
     def blind(self, now: float) -> Hold:
         """The memory where nothing can be known now: what was held last is needed."""
         return self if self.held is None else self.at_least(now, self.held)
+
+
+def _with(needs: tuple[tuple[float, int], ...], now: float, need: int, span_s: float) -> tuple[tuple[float, int], ...]:
+    """The needs with a new one: older ones stay where they are higher and no older than the span."""
+    return (*[(at, count) for at, count in needs if at > now - span_s and count > need], (now, need))
+
+
+def _moved(before: int | None, after: int) -> tuple[bool, bool]:
+    """(whether it fell, whether it rose)."""
+    return (False, False) if before is None else (after < before, after > before)

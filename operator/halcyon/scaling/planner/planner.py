@@ -16,7 +16,7 @@ from halcyon.scaling.planner.damping import WINDOW_S
 from halcyon.scaling.planner.queueing import Replica, ServiceLine
 from halcyon.scaling.planner.reading import Objectives, Reading
 from halcyon.scaling.planner.result import LimitName, Plan, PlanLimit, PlannerMemory, PlanTerm
-from halcyon.scaling.planner.terms import Situation, backlog, foreseen, gpu_veto, needs, rate_now, unless_noise
+from halcyon.scaling.planner.terms import Situation, backlog, foreseen, gpu_veto, if_sure, needs, rate_now, unless_noise
 from halcyon.scaling.planner.trust import doubt
 from halcyon.scaling.spikes import ended, under_way
 
@@ -47,7 +47,7 @@ def plan(now: float, objectives: Objectives, reading: Reading, memory: PlannerMe
         reading,
         memory.still,
         rate=memory.arrivals.rate(),
-        dispersion=memory.arrivals.dispersion,
+        dispersion=memory.arrivals.spread.value,
         most_rps=math.inf if replica is None else high * replica.peak_rps,
     )
     if reason is not None:
@@ -68,7 +68,21 @@ def plan(now: float, objectives: Objectives, reading: Reading, memory: PlannerMe
     rising, memory = _rising(now, memory, rate, start_s)
     ready = [pod.phase for pod in reading.pods].count("ready")
     return _decided(
-        Situation(now, objectives, reading, memory, replica, rate, rising, start_s, max(high, 1), ready), low, high
+        Situation(
+            now,
+            objectives,
+            reading,
+            memory,
+            replica,
+            rate,
+            rising,
+            start_s,
+            max(high, 1),
+            ready,
+            memory.arrivals.sure(),
+        ),
+        low,
+        high,
     )
 
 
@@ -140,12 +154,16 @@ def _held(
         hold = at.memory.hold.at_least(at.now, held)
         return held, winner, at.memory.having(hold=hold), (PlanLimit("idle", held, idle),)
     known = at.memory.spikes.bet is not None
-    need = max(unless_noise(at, winner.replicas), 1)
-    spread = at.memory.arrivals.dispersion
-    held, hold = at.memory.hold.with_need(at.now, need, at.start_s, foreseen=known, dispersion=spread)
+    bare = max(if_sure(at, terms), *(term.replicas for term in back), 1)
+    need = unless_noise(at, bare)
+    spread = at.memory.arrivals.spread.value
+    held, hold = at.memory.hold.with_need(at.now, need, at.start_s, bare=bare, foreseen=known, dispersion=spread)
     memory = at.memory.having(hold=hold)
     if (patient := _patient(at)) is not None:
         return held, winner, memory, (PlanLimit("hold", held, patient),)
+    if low < held < winner.replicas:
+        seen = f"{at.rate * at.sure:.4g} of {at.rate:.4g} req/s are sure after {at.memory.arrivals.seen_s():.0f} s"
+        return held, winner, memory, (PlanLimit("learning", held, f"{held} for now, since {seen}"),)
     if held <= max(winner.replicas, low):
         return held, winner, memory, ()
     if held == need:

@@ -15,8 +15,8 @@ def shifted(memory: PlannerMemory, by_s: float) -> PlannerMemory:
         return None if time is None else time + by_s
 
     def moved(hold: Hold) -> Hold:
-        needs = tuple((time + by_s, count) for time, count in hold.needs)
-        return replace(hold, needs=needs, lowered_at=at(hold.lowered_at), eased_at=at(hold.eased_at))
+        needs, bare = (tuple((time + by_s, count) for time, count in kept) for kept in (hold.needs, hold.bare))
+        return replace(hold, needs=needs, bare=bare, lowered_at=at(hold.lowered_at), eased_at=at(hold.eased_at))
 
     seen = memory.arrivals
     return replace(
@@ -25,7 +25,7 @@ def shifted(memory: PlannerMemory, by_s: float) -> PlannerMemory:
             seen,
             times=tuple(time + by_s for time in seen.times),
             coarse_times=tuple(time + by_s for time in seen.coarse_times),
-            block_at=at(seen.block_at),
+            spread=replace(seen.spread, begin=at(seen.spread.begin)),
             last_at=at(seen.last_at),
             since=at(seen.since),
         ),

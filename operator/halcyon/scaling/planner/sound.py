@@ -48,8 +48,9 @@ def _unsound_arrivals(part: Arrivals) -> str | None:
             return "times or counts that don't ascend"
     if bool(part.times) != bool(part.coarse_times):
         return "samples of one kind only"
-    if min(part.dispersion, part.before or 0.0, part.before_s) < 0:
-        return f"dispersion is {part.dispersion:g}, the block before {part.before} in {part.before_s:g} s; none can be below 0"
+    spread = part.spread
+    if min(spread.value, spread.noise, *spread.first, spread.before or 0.0, spread.before_s) < 0:
+        return f"dispersion is {spread.value:g}, its noise {spread.noise:g}, the block before {spread.before} in {spread.before_s:g} s; none can be below 0"
     return None
 
 
@@ -65,10 +66,14 @@ def _unsound_capacity(part: Capacity) -> str | None:
 
 
 def _unsound_hold(part: Hold) -> str | None:
-    counts = [count for _, count in part.needs] + ([] if part.held is None else [part.held])
+    needs = (*part.needs, *part.bare)
+    counts = [*(count for _, count in needs), *(count for count in (part.held, part.would) if count is not None)]
     if any(not 0 <= count <= MOST_COUNT for count in counts):
         return f"a count that is not between 0 and {MOST_COUNT}"
-    if any(b < a for (a, _), (b, _) in pairwise(part.needs)) or min(part.patience_s or 0.0, part.shortest_s) < 0:
+    if (
+        any(b < a for kept in (part.needs, part.bare) for (a, _), (b, _) in pairwise(kept))
+        or min(part.patience_s or 0.0, part.shortest_s) < 0
+    ):
         return "times that don't ascend, or patience below 0"
     return None
 

@@ -297,13 +297,17 @@ def _thinned(arrivals: Arrivals) -> Arrivals:
 
 def _fewer(hold: Hold) -> Hold:
     """With at most `MOST_NEEDS` needs: neighbours become one, as high and as long as the two were."""
-    needs = hold.needs
+    needs, bare = _fewer_of(hold.needs), _fewer_of(hold.bare)
+    return hold if needs is hold.needs and bare is hold.bare else replace(hold, needs=needs, bare=bare)
+
+
+def _fewer_of(needs: tuple[tuple[float, int], ...]) -> tuple[tuple[float, int], ...]:
     while len(needs) > MOST_NEEDS:
         pairs = [needs[i : i + 2] for i in range(0, len(needs) - 1, 2)]
         # The newest need stays itself: it is what is needed now.
         rest = needs[-1:] if len(needs) % 2 else pairs.pop()
         needs = (*((pair[1][0], pair[0][1]) for pair in pairs), *rest)
-    return hold if needs is hold.needs else replace(hold, needs=needs)
+    return needs
 
 
 def _newer_half(bins: str) -> str:

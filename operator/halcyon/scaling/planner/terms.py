@@ -6,6 +6,8 @@ Each is a pure function of one `Situation`. Not here: for how long a need is kep
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 
 from halcyon.scaling.immutable import immutable
 from halcyon.scaling.planner.backlog import drain
@@ -47,15 +49,17 @@ class Situation:
     """No term asks for more."""
     ready: int
     """Pods that serve."""
+    sure: float = 1.0
+    """The share of the rate that is a reason for more."""
 
     @property
     def later(self) -> float:
         """The rate to be expected one start time from now."""
-        return max(self.rate, self.rising or 0.0)
+        return max(self.rate * self.sure, self.rising or 0.0)
 
     def size(self, rate: float) -> int:
         """Replicas for an arrival rate, at the latency objective or at the utilisation target."""
-        return sized(rate, self.objectives, self.replica, dispersion=self.memory.arrivals.dispersion, most=self.most)
+        return sized(rate, self.objectives, self.replica, dispersion=self.memory.arrivals.spread.value, most=self.most)
 
     def with_margin(self, rate: float) -> float:
         """A rate with what the load has been seen to outrun it by."""
@@ -84,7 +88,7 @@ def sized(rate: float, objectives: Objectives, replica: Replica, *, dispersion: 
 
 def needs(at: Situation) -> tuple[PlanTerm, ...]:
     """What the load of now and soon asks for; the rate's own term is the first."""
-    objectives, spread = at.objectives, at.memory.arrivals.dispersion
+    objectives, spread = at.objectives, at.memory.arrivals.spread.value
     need = at.size(at.with_margin(at.rate))
     if objectives.latency_s is not None and need:
         each = rate_within(need, at.replica, objectives.latency_s, dispersion=spread) / need
@@ -138,6 +142,15 @@ def foreseen(at: Situation) -> tuple[PlanTerm, ...]:
     return tuple(terms)
 
 
+def if_sure(at: Situation, terms: Sequence[PlanTerm]) -> int:
+    """What these terms need, `needs`; where requests were seen for seconds only, no more than held but for what is sure."""
+    need, held = max(term.replicas for term in terms), at.memory.hold.held
+    if at.sure >= 1 or held is None or need <= held:
+        return need
+    surely = max(term.replicas for term in needs(replace(at, rate=at.rate * at.sure, sure=1.0)))
+    return min(need, max(surely, held))
+
+
 def unless_noise(at: Situation, need: int) -> int:
     """The need, but no lower than what the rate would need if it and its bursts were underrated by chance.
 
@@ -149,7 +162,7 @@ def unless_noise(at: Situation, need: int) -> int:
         return need
     arrivals = at.memory.arrivals
     above = at.rate + _BAND_SIGMAS * arrivals.error()
-    burstier = arrivals.dispersion * (1 + _BAND_SIGMAS * arrivals.dispersion_error())
+    burstier = arrivals.spread.doubt * (1 + _BAND_SIGMAS * arrivals.spread.error())
     most = sized(at.with_margin(above), at.objectives, at.replica, dispersion=burstier, most=at.most)
     return max(need, min(most, held))
 
@@ -165,15 +178,15 @@ def backlog(at: Situation, held: int) -> PlanTerm | None:
     # What fits in the batches at hand, and what still meets the objective, is no backlog.
     waiting = max((at.reading.waiting or 0.0) - staying * replica.max_batch * replica.instances, 0.0)
     slack_s = max(replica.slack_s(objectives.latency_s or 0.0), 0.0) / 2
-    serving = staying * replica.peak_rps
-    if waiting <= slack_s * serving and at.rate <= serving:
+    serving, rate = staying * replica.peak_rps, at.rate * at.sure
+    if waiting <= slack_s * serving and rate <= serving:
         return None
     arriving = sorted(_joins(at.now, pod, at.start_s) for pod in pods if pod.phase == "starting")
     missing = at.reading.replicas - sum(pod.phase not in {"draining", "broken"} for pod in pods)
     arriving += [at.start_s] * max(missing, 0)
     asked = drain(
         backlog=waiting,
-        rate=at.rate,
+        rate=rate,
         later_rate=at.later,
         peak_rps=replica.peak_rps,
         ready=at.ready,

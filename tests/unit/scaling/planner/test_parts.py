@@ -93,7 +93,7 @@ def test_the_dispersion_is_that_of_the_load_however_long_its_blocks_are(
     drawn, arrivals, at, total, told = np.random.Generator(np.random.PCG64(5)), Arrivals(), 0.0, 0.0, []
     for turn in range(6000):
         arrivals = arrivals.with_sample(at, total, block_s=2.4)
-        told.append(arrivals.dispersion)
+        told.append(arrivals.spread.value)
         at += every_s[turn % len(every_s)]
         # Requests that come in groups of `noise`: their number has `noise` times the variance of single ones.
         total += noise * float(drawn.poisson(60.0 / noise * every_s[turn % len(every_s)]))
@@ -108,19 +108,49 @@ def poisson(seed: int, seconds: int, group: float = 1.0) -> Arrivals:
 @pytest.mark.parametrize("group", [1.0, 5.0])
 def test_the_dispersion_varies_between_runs_by_the_error_that_it_tells(group: float) -> None:
     runs = [poisson(seed, 1200, group) for seed in range(150)]
-    told = [arrivals.dispersion for arrivals in runs]
-    told_error = float(np.mean([arrivals.dispersion_error() for arrivals in runs]))
+    told = [arrivals.spread.value for arrivals in runs]
+    told_error = float(np.mean([arrivals.spread.error() for arrivals in runs]))
     assert float(np.std(told) / group) == pytest.approx(told_error, rel=0.35)
 
 
 def test_nothing_seen_tells_no_error() -> None:
-    assert Arrivals().dispersion_error() == 0.0
+    assert Arrivals().spread.error() == 0.0
+
+
+@pytest.mark.parametrize("group", [1.0, 5.0, 15.0])
+def test_noise_is_known_within_half_a_minute_where_sizes_are_learnt_in_minutes(group: float) -> None:
+    runs = [poisson(seed, 70, group) for seed in range(100)]  # blocks of 2 s
+    assert float(np.median([arrivals.spread.doubt for arrivals in runs])) == pytest.approx(max(group, 1.0), rel=0.35)
+    assert float(np.median([arrivals.spread.value for arrivals in runs])) < 1 + 0.3 * group
+
+
+def test_before_anything_was_seen_a_few_seconds_prove_nothing() -> None:
+    arrivals = seen([20.0, 20.0, 45.0])
+    assert arrivals.rate() == pytest.approx(arrivals.mean(60.0)), "the last second is no step yet"
+
+
+def test_a_burst_among_the_first_blocks_is_no_noise() -> None:
+    drawn = list(np.random.Generator(np.random.PCG64(1)).poisson(30, 70).astype(float))
+    drawn[20:24] = [400.0] * 4
+    assert seen(drawn).spread.noise < 3
+
+
+def test_what_seconds_have_shown_is_a_reason_for_more_by_and_by() -> None:
+    drawn = np.random.Generator(np.random.PCG64(1)).poisson(200, 90).astype(float).tolist()
+    arrivals, sure = Arrivals().with_sample(0.0, 0.0, block_s=2.0), []
+    for count in drawn:
+        arrivals = seen([count], arrivals)
+        sure.append(arrivals.sure())
+    assert 0.7 < sure[0] < 0.85
+    assert sure[29] > 0.98
+    assert sure[59:] == [1.0] * 31
+    assert Arrivals().sure() == 1.0
 
 
 def test_a_silence_is_one_look_and_not_as_many_as_it_has_seconds() -> None:
     arrivals = seen([float(count) for count in np.random.Generator(np.random.PCG64(7)).poisson(60, 300)])
     at, total = arrivals.times[-1] + 300.0, arrivals.counts[-1] + 300 * 60 * 1.05
-    assert arrivals.with_sample(at, total, block_s=2.0).dispersion < arrivals.dispersion + 0.5
+    assert arrivals.with_sample(at, total, block_s=2.0).spread.value < arrivals.spread.value + 0.5
 
 
 @given(st.integers(0, 2**16), st.floats(1.0, 300.0), st.floats(0.0, 300.0))
@@ -206,8 +236,8 @@ def test_the_dispersion_tells_bursts_from_poisson() -> None:
     drawn = random.Random(2)
     plain = seen([float(sum(drawn.random() < 0.05 for _ in range(400))) for _ in range(900)])
     bursty = seen([float(10 * sum(drawn.random() < 0.005 for _ in range(400))) for _ in range(900)])
-    assert plain.dispersion == pytest.approx(1.0, abs=0.35)
-    assert 6 < bursty.dispersion < 15
+    assert plain.spread.value == pytest.approx(1.0, abs=0.35)
+    assert 6 < bursty.spread.value < 15
 
 
 def drained(
@@ -329,6 +359,24 @@ def test_a_load_that_nobody_knows_is_met_with_patience_by_its_bursts(dispersion:
 
 def test_patience_that_was_learnt_counts_whatever_the_bursts_are() -> None:
     assert Hold(patience_s=90.0).seconds(20.0, dispersion=50.0) == 90.0
+
+
+def test_regret_is_learnt_from_the_load_itself_where_chance_keeps_the_count() -> None:
+    hold = Hold()
+    for second in range(0, 900, 5):
+        bare = 5 if second % 210 < 10 else 2
+        held, hold = hold.with_need(float(second), 5, 60.0, bare=bare)
+        assert held == 5
+    assert hold.patience_s == 4 * SHORTEST_S
+
+
+def test_a_release_that_chance_has_put_off_is_regretted_too() -> None:
+    hold = Hold(patience_s=60.0)
+    for second in range(1000):
+        _, hold = hold.with_need(
+            float(second), 5 if second < 900 or second > 980 else 2, 60.0, bare=2 if second > 5 else 5
+        )
+    assert hold.patience_s == 120.0
 
 
 def test_a_foreseen_rise_is_no_regret() -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from halcyon.scaling.planner.arrivals import Arrivals
 from halcyon.scaling.planner.capacity import Capacity
+from halcyon.scaling.planner.dispersion import Dispersion
 from halcyon.scaling.planner.hold import Hold
 from halcyon.scaling.planner.margin import Margin
 from halcyon.scaling.planner.planner import plan
@@ -107,10 +108,11 @@ def huge() -> PlannerMemory:
     times = tuple(EPOCH + n / 100 + 0.00123 for n in range(7000))
     counts = tuple(n * 1234.56789 for n in range(7000))
     coarse = tuple(EPOCH - 5 * n for n in range(400, 0, -1))
+    needs = tuple((EPOCH + n / 3, 5000 - n) for n in range(5000))
     return replace(
         WEEKS(1),
-        arrivals=Arrivals(times, counts, coarse, counts[:400], 1e9, 3.3333333333),
-        hold=Hold(needs=tuple((EPOCH + n / 3, 5000 - n) for n in range(5000)), held=5000),
+        arrivals=Arrivals(times, counts, coarse, counts[:400], 1e9, Dispersion(3.3333333333, first=counts[:31])),
+        hold=Hold(needs=needs, held=5000, bare=needs, would=5000),
         margin=Margin(0.1234567891, tuple((EPOCH + n / 7, n / 7) for n in range(3000))),
         capacity=replace(
             WEEKS(1).capacity,

@@ -1,0 +1,94 @@
+"""How much more arrivals spread than by chance alone: variance over mean of their number in a block, 1 for Poisson arrivals.
+
+It is asked for by two who err in opposite ways. Queues are sized for `value`, which a few seconds move little. What may be
+chance is told from what is proven by `doubt`, which has to be known within seconds: whoever takes noise for Poisson arrivals
+finds steps where there are none.
+"""
+
+from __future__ import annotations
+
+import math
+
+from halcyon.scaling.immutable import immutable
+
+_SPAN_S = 300.0
+"""Time constant of the dispersion: long enough to be a property of the traffic, not of the moment."""
+_MOST = 200.0
+"""Beyond it (the burstiest trace known has 13) nothing could be told from noise any more."""
+_UNSEEN = 13.0
+"""What is doubted before anything was seen: as with the burstiest trace known."""
+_FEW = 5
+"""Fewer differences of blocks tell nothing. With 8 the first hours of constant loads are the same."""
+_FIRST = 31
+"""So many give the first median, half a minute where blocks are of a second. It is off by a third."""
+_MEDIAN = 0.455
+"""Of the square of a normal value, where its mean is 1."""
+
+
+@immutable(frozen=True, slots=True)
+class Dispersion:
+    """What is remembered of it, and the open block."""
+
+    value: float = 1.0
+    """Learnt from 1 up, over minutes."""
+    noise: float = _UNSEEN
+    """The median of the first differences, which a burst among them doesn't move; from then on learnt as `value` is."""
+    first: tuple[float, ...] = ()
+    """The first differences, in the order they were seen, until there are `_FIRST`."""
+    begin: float | None = None
+    """Of the open block."""
+    count: float = 0.0
+    """The counter then."""
+    before: float | None = None
+    """Arrivals in the block before; None where there was none, or where its length isn't known."""
+    before_s: float = 0.0
+    """Its length in seconds; 0 where there was none."""
+
+    @property
+    def doubt(self) -> float:
+        """What chance has to be thought capable of."""
+        return max(self.value, self.noise, 1.0)
+
+    def error(self) -> float:
+        """Relative standard error, once it is known: a share of it.
+
+        A square of a normal value varies by twice its squared mean; neighbouring differences share a block, which makes it half as
+        much again; and an exponential mean weighs like as many blocks as fit twice into its time constant: 2 x 1.5 / (2 T / block).
+        """
+        return math.sqrt(1.5 * min(self.before_s / _SPAN_S, 1.0))
+
+    def beginning(self, at: float) -> Dispersion:
+        """What was learnt, for a counter that begins anew with 0."""
+        return Dispersion(self.value, self.noise, self.first, at)
+
+    def with_count(self, at: float, total: float, block_s: float) -> Dispersion:
+        """With the counter at a time; the open block ends where it is at least `block_s` long."""
+        begin = self.begin if self.begin is not None else at
+        length = at - begin
+        if length < block_s:
+            return self if begin is self.begin else Dispersion(self.value, self.noise, self.first, at, total)
+        count = total - self.count
+        value, noise, first = self.value, self.noise, self.first
+        if self.before is not None and self.before_s > 0:
+            # Differences of neighbours, so that neither a trend nor a step within the span counts as noise for long. Blocks end
+            # with a sample, so their lengths differ: of two rates of Poisson arrivals this has the mean 1.
+            both, seen = count + self.before, 0.0
+            if both > 0:
+                seen = (count * self.before_s - self.before * length) ** 2 / (self.before_s * length * both)
+                weight = 1 - math.exp(-min(length, self.before_s) / _SPAN_S)
+                value = _moved(value, seen, weight)
+                noise = _moved(noise, seen, weight) if len(first) >= _FIRST else noise
+            if len(first) < _FIRST:
+                first = (*first, seen)
+                noise = min(_median(first) / _MEDIAN, _MOST) if len(first) >= _FEW else noise
+        return Dispersion(value, noise, first, at, total, count, length)
+
+
+def _moved(value: float, seen: float, weight: float) -> float:
+    return min(value + weight * (min(seen, 4 * value + 12) - value), _MOST)
+
+
+def _median(values: tuple[float, ...]) -> float:
+    known = sorted(values)
+    half = len(known) // 2
+    return known[half] if len(known) % 2 else (known[half - 1] + known[half]) / 2
