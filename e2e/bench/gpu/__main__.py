@@ -1,26 +1,26 @@
-"""`python -m e2e.bench.gpu`: what Halcyon learns from a recorded GPU, as build/bench/gpu.json and docs/benchmarks/gpu.md."""
+"""`python -m e2e.bench.gpu`: what Halcyon learns from recorded GPUs, as build/bench/gpu.json and docs/benchmarks/gpu.md."""
 
 from __future__ import annotations
 
 import argparse
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from e2e.bench.gpu.findings import LOOKS_S, MAX_BATCH, NEW_PODS, SHARES, Busy, Learnt, busy, laws, learnt
 from e2e.bench.gpu.replay import Law
 
-RECORDING = Path(__file__).with_name("h200.json")
+RECORDINGS = tuple(sorted(Path(__file__).parent.glob("*.json")))
 _ROOT = Path(__file__).resolve().parents[3]
 _SHOWN = (1, 4, 8, 16, 32, 64)
 
 _HEAD = """# What batches on a real GPU teach
 
-Written by `make bench-gpu` from a recording: {gpu}, driver {driver}, PyTorch {torch}; the same figures for machines:
+Written by `make bench-gpu` from recordings: {recorded}. The same figures for machines:
 build/bench/gpu.json. To record another GPU, on a machine that has one: `python3 e2e/bench/gpu/record.py FILE` (4 minutes; it needs PyTorch,
-torchvision, transformers and nvidia-ml-py), then `make bench-gpu RECORDING=FILE`.
+torchvision, transformers and nvidia-ml-py), then `make bench-gpu RECORDING=FILE`, which writes this page of that GPU alone.
 
 No Triton ran there, and no Kubernetes. Batches are counted as Triton counts them: input to the GPU, inference, output to the host.
 What pods show, and when, is played from the recorded batches (e2e/bench/gpu/replay.py); what is made of it is the operator's own code.
@@ -56,23 +56,43 @@ The number in a load's name is its rate, over what one instance can do with full
 """
 
 
+@dataclass(frozen=True)
+class Found:
+    """What a recording has taught."""
+
+    recording: Mapping[str, Any]
+    learnt: Sequence[Learnt]
+    busy: Sequence[Busy]
+
+    @classmethod
+    def of(cls, recording: Mapping[str, Any]) -> Found:
+        """Play it."""
+        lines = [learnt(model, law, share) for share in SHARES for model, law in laws(recording).items()]
+        return cls(recording, lines, busy(recording))
+
+    def row(self) -> dict[str, Any]:
+        """For machines."""
+        return {
+            "gpu": self.recording["gpu"],
+            "learnt": [asdict(one) for one in self.learnt],
+            "busy": [asdict(one) for one in self.busy],
+        }
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write both; returns the exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m e2e.bench.gpu", description="What Halcyon learns from a recorded GPU."
+        prog="python -m e2e.bench.gpu", description="What Halcyon learns from recorded GPUs."
     )
-    parser.add_argument("--recording", type=Path, default=RECORDING, help="what record.py wrote")
-    recording = json.loads(parser.parse_args(arguments).recording.read_text())
-    found = [learnt(model, law, share) for share in SHARES for model, law in laws(recording).items()]
-    busy_found = busy(recording)
-    rows = {
-        "gpu": recording["gpu"],
-        "learnt": [asdict(one) for one in found],
-        "busy": [asdict(one) for one in busy_found],
-    }
+    parser.add_argument(
+        "--recording", type=Path, help="what record.py wrote; without it, the recordings beside this program"
+    )
+    one = parser.parse_args(arguments).recording
+    found = [Found.of(json.loads(file.read_text())) for file in ((one,) if one else RECORDINGS)]
+    rows = [each.row() for each in found]
     for file, content in (
         (_ROOT / "build" / "bench" / "gpu.json", json.dumps(rows, indent=1) + "\n"),
-        (_ROOT / "docs" / "benchmarks" / "gpu.md", text(recording, found, busy_found)),
+        (_ROOT / "docs" / "benchmarks" / "gpu.md", text(found)),
     ):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(content)
@@ -80,46 +100,64 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def text(recording: Mapping[str, Any], found: Sequence[Learnt], busy_found: Sequence[Busy]) -> str:
+def text(found: Sequence[Found]) -> str:
     """The page."""
-    parts = [_HEAD.format_map(recording), _LAWS]
-    parts += _table(
-        ("model", *(f"S({rows})" for rows in _SHOWN), "first of 1 row", "first of other sizes"),
-        [(name, *_law(law)) for name, law in laws(recording).items()],
-    )
+    recorded = "; ".join("{gpu}, driver {driver}, PyTorch {torch}".format_map(each.recording) for each in found)
+    parts = [_HEAD.format(recorded=recorded), _LAWS]
+    for each in found:
+        parts += [
+            *_named(each),
+            *_table(
+                ("model", *(f"S({rows})" for rows in _SHOWN), "first of 1 row", "first of other sizes"),
+                [(name, *_law(law)) for name, law in laws(each.recording).items()],
+            ),
+        ]
     parts += ["", _LEARNT.format(most=MAX_BATCH, more=NEW_PODS)]
-    parts += _table(
-        (
-            "load",
-            "model",
-            "after the warm-up",
-            *(f"{at_s} s: mean batch" for at_s in LOOKS_S[1:]),
-            *(f"{at_s} s: largest" for at_s in LOOKS_S[1:]),
-            f"{NEW_PODS} more pods: largest",
-            "most in the minute after",
-        ),
-        [
-            (
-                f"{one.share:g}",
-                one.model,
-                _percent(one.at_full[0]),
-                *(_percent(one.at_mean[at_s]) for at_s in LOOKS_S[1:]),
-                *(_percent(one.at_full[at_s]) for at_s in LOOKS_S[1:]),
-                _percent(one.scaled),
-                f"{one.worst_after:.0f}",
-            )
-            for one in found
-        ],
-    )
+    for each in found:
+        parts += [*_named(each), *_learnt(each.learnt)]
     parts += ["", _BUSY]
-    parts += _table(
-        ("load", "derived", "NVML", "graphics engine"),
-        [
-            (one.load, f"{one.derived:.1f}", f"{one.nvml:.1f}", "-" if one.graphics is None else f"{one.graphics:.1f}")
-            for one in busy_found
-        ],
-    )
+    for each in found:
+        parts += [
+            *_named(each),
+            *_table(
+                ("load", "derived", "NVML", "graphics engine"),
+                [(one.load, *(_busy(of) for of in (one.derived, one.nvml, one.graphics))) for one in each.busy],
+            ),
+        ]
     return "\n".join(parts) + "\n"
+
+
+def _named(found: Found) -> Sequence[str]:
+    return ("", f"**{found.recording['gpu']}**", "")
+
+
+def _busy(percent: float | None) -> str:
+    return "-" if percent is None else f"{percent:.1f}"
+
+
+def _learnt(found: Sequence[Learnt]) -> Sequence[str]:
+    head = (
+        "load",
+        "model",
+        "after the warm-up",
+        *(f"{at_s} s: mean batch" for at_s in LOOKS_S[1:]),
+        *(f"{at_s} s: largest" for at_s in LOOKS_S[1:]),
+        f"{NEW_PODS} more pods: largest",
+        "most in the minute after",
+    )
+    lines = [
+        (
+            f"{one.share:g}",
+            one.model,
+            _percent(one.at_full[0]),
+            *(_percent(one.at_mean[at_s]) for at_s in LOOKS_S[1:]),
+            *(_percent(one.at_full[at_s]) for at_s in LOOKS_S[1:]),
+            _percent(one.scaled),
+            f"{one.worst_after:.0f}",
+        )
+        for one in found
+    ]
+    return _table(head, lines)
 
 
 def _law(law: Law) -> Sequence[str]:

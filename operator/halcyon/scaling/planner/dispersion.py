@@ -32,9 +32,10 @@ class Dispersion:
     value: float = 1.0
     """Learnt from 1 up, over minutes."""
     noise: float = _UNSEEN
-    """The median of the first differences, which a burst among them doesn't move; from then on learnt as `value` is."""
+    """The median of the first differences, which a burst among them doesn't move; from then on learnt as `value` is. Who is quiet at
+    first has none: what comes then is a step."""
     first: tuple[float, ...] = ()
-    """The first differences, in the order they were seen, until there are `_FIRST`."""
+    """The first differences of blocks that weren't both empty, in the order they were seen, until there are `_FIRST`."""
     begin: float | None = None
     """Of the open block."""
     count: float = 0.0
@@ -72,15 +73,18 @@ class Dispersion:
         if self.before is not None and self.before_s > 0:
             # Differences of neighbours, so that neither a trend nor a step within the span counts as noise for long. Blocks end
             # with a sample, so their lengths differ: of two rates of Poisson arrivals this has the mean 1.
-            both, seen = count + self.before, 0.0
+            both = count + self.before
             if both > 0:
                 seen = (count * self.before_s - self.before * length) ** 2 / (self.before_s * length * both)
                 weight = 1 - math.exp(-min(length, self.before_s) / _SPAN_S)
                 value = _moved(value, seen, weight)
-                noise = _moved(noise, seen, weight) if len(first) >= _FIRST else noise
-            if len(first) < _FIRST:
-                first = (*first, seen)
-                noise = min(_median(first) / _MEDIAN, _MOST) if len(first) >= _FEW else noise
+                if len(first) >= _FIRST:
+                    noise = _moved(noise, seen, weight)
+                else:
+                    first = (*first, seen)
+                    noise = min(_median(first) / _MEDIAN, _MOST) if len(first) >= _FEW else noise
+            elif not first:
+                noise = 1.0
         return Dispersion(value, noise, first, at, total, count, length)
 
 

@@ -129,6 +129,13 @@ def test_before_anything_was_seen_a_few_seconds_prove_nothing() -> None:
     assert arrivals.rate() == pytest.approx(arrivals.mean(60.0)), "the last second is no step yet"
 
 
+def test_after_quiet_a_step_is_proven_at_once_and_noise_is_known_as_soon() -> None:
+    quiet = seen([0.0] * 60)
+    assert (seen([100.0, 100.0], quiet).rate() or 0.0) > 95
+    drawn = (5.0 * np.random.Generator(np.random.PCG64(seed)).poisson(20, 62).astype(float) for seed in range(50))
+    assert float(np.median([seen(list(counts), quiet).spread.noise for counts in drawn])) == pytest.approx(5, rel=0.2)
+
+
 def test_a_burst_among_the_first_blocks_is_no_noise() -> None:
     drawn = list(np.random.Generator(np.random.PCG64(1)).poisson(30, 70).astype(float))
     drawn[20:24] = [400.0] * 4
