@@ -21,6 +21,8 @@ _FEW = 5
 """Fewer differences of blocks tell nothing. With 8 the first hours of constant loads are the same."""
 _FIRST = 31
 """So many give the first median, half a minute where blocks are of a second. It is off by a third."""
+_NEAR = 1.2
+"""Times that what is learnt may be doubted. With 1.05 and 1.5 the count goes the same way."""
 _MEDIAN = 0.455
 """Of the square of a normal value, where its mean is 1."""
 
@@ -49,6 +51,11 @@ class Dispersion:
     def doubt(self) -> float:
         """What chance has to be thought capable of."""
         return max(self.value, self.noise, 1.0)
+
+    @property
+    def is_learnt(self) -> bool:
+        """Whether `value` has come near what is doubted."""
+        return self.doubt <= _NEAR * max(self.value, 1.0)
 
     def error(self) -> float:
         """Relative standard error, once it is known: a share of it.

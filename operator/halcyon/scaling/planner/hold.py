@@ -42,7 +42,7 @@ class Hold:
     held: int | None = None
     """The count that was held last."""
     bare: tuple[tuple[float, int], ...] = ()
-    """As `needs`, without what is kept because the load may be underrated by chance."""
+    """As `needs`, without what is kept because not all of the load's noise is learnt yet."""
     would: int | None = None
     """The count that would have been held last by those alone."""
 
@@ -66,7 +66,7 @@ class Hold:
     ) -> tuple[int, Hold]:
         """The count to hold now that `need` is needed, and the memory with it.
 
-        `bare`: the need without what is kept because of chance, where it is another. `foreseen`: it is known when the next rise is
+        `bare`: the need without what is kept because noise isn't learnt yet, where it is another. `foreseen`: it is known when the next rise is
         due, so a rise now is no reason for regret. `dispersion`: variance over mean of the arrivals in a short time, which counts
         until patience is learnt.
         """

@@ -154,10 +154,10 @@ def _held(
         hold = at.memory.hold.at_least(at.now, held)
         return held, winner, at.memory.having(hold=hold), (PlanLimit("idle", held, idle),)
     known = at.memory.spikes.bet is not None
-    bare = max(if_sure(at, terms), *(term.replicas for term in back), 1)
-    need = unless_noise(at, bare)
-    spread = at.memory.arrivals.spread.value
-    held, hold = at.memory.hold.with_need(at.now, need, at.start_s, bare=bare, foreseen=known, dispersion=spread)
+    asked, spread = max(if_sure(at, terms), *(term.replicas for term in back), 1), at.memory.arrivals.spread
+    need = unless_noise(at, asked)
+    bare = need if spread.is_learnt else asked
+    held, hold = at.memory.hold.with_need(at.now, need, at.start_s, bare=bare, foreseen=known, dispersion=spread.value)
     memory = at.memory.having(hold=hold)
     if (patient := _patient(at)) is not None:
         return held, winner, memory, (PlanLimit("hold", held, patient),)
@@ -169,7 +169,7 @@ def _held(
     if held == need:
         why = f"{held} stay, since {at.rate:.4g} req/s may be underrated by chance"
     else:
-        span = hold.seconds(at.start_s, foreseen=known, dispersion=spread)
+        span = hold.seconds(at.start_s, foreseen=known, dispersion=spread.value)
         why = f"{held} were needed within the last {span:.0f} s"
     return held, winner, memory, (PlanLimit("hold", held, why),)
 
