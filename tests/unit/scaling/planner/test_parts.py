@@ -124,6 +124,12 @@ def test_noise_is_known_within_half_a_minute_where_sizes_are_learnt_in_minutes(g
     assert float(np.median([arrivals.spread.value for arrivals in runs])) < 1 + 0.3 * group
 
 
+def test_once_sizes_have_learnt_the_noise_too_there_is_one_dispersion() -> None:
+    early, late = poisson(1, 120, 5.0).spread, poisson(1, 2400, 5.0).spread
+    assert (early.is_learnt, late.is_learnt) == (False, True)
+    assert late.value == pytest.approx(late.noise, rel=0.02)
+
+
 def test_before_anything_was_seen_a_few_seconds_prove_nothing() -> None:
     arrivals = seen([20.0, 20.0, 45.0])
     assert arrivals.rate() == pytest.approx(arrivals.mean(60.0)), "the last second is no step yet"
