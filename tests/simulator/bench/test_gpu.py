@@ -2,12 +2,24 @@
 
 import json
 from functools import cache
+from typing import NamedTuple
 
 import pytest
 
 from e2e.bench.gpu.__main__ import RECORDINGS
 from e2e.bench.gpu.findings import Busy, Learnt, busy, laws, learnt
 
+
+class Bounds(NamedTuple):
+    """How far the line may be off, percent: at the mean batch after 10 and 60 s, and at most after pods have come."""
+
+    mean_10: float
+    mean_60: float
+    worst_after: float
+
+
+BOUNDS = {"h100": Bounds(12, 19, 33), "h200": Bounds(10, 12, 30)}
+"""A little more than each recording shows: a floor of launches is a compromise on each GPU, and another one."""
 RECORDED = {file.stem: json.loads(file.read_text()) for file in RECORDINGS}
 LAWS = {(gpu, model): law for gpu, recording in RECORDED.items() for model, law in laws(recording).items()}
 
@@ -21,10 +33,9 @@ def played(of: tuple[str, str], share: float) -> Learnt:
 def test_after_ten_seconds_of_load_the_line_is_that_of_warm_pods(of: tuple[str, str]) -> None:
     found = played(of, 0.5)
     assert found.at_full[10] == pytest.approx(0, abs=10)
-    # Where launches are a floor no line fits, and the batches of most requests count most.
-    within = 20 if "layer by layer" in of[1] else 10
-    assert found.at_mean[10] == pytest.approx(0, abs=within)
-    assert found.at_mean[60] == pytest.approx(0, abs=within)
+    # Launches are a floor: no line fits there, and the batches of most requests count most.
+    assert found.at_mean[10] == pytest.approx(0, abs=BOUNDS[of[0]].mean_10)
+    assert found.at_mean[60] == pytest.approx(0, abs=BOUNDS[of[0]].mean_60)
 
 
 @pytest.mark.parametrize("share", [0.05, 0.5])
@@ -33,7 +44,7 @@ def test_pods_that_come_from_their_warm_up_make_a_model_look_no_slower(of: tuple
     found = played(of, share)
     assert found.scaled == found.at_full[60]
     # What is learnt after it is of batches that ran, and brings no error that was not there.
-    assert found.worst_after <= max(abs(found.scaled or 0.0) + 1, 35)
+    assert found.worst_after <= max(abs(found.scaled or 0.0) + 1, BOUNDS[of[0]].worst_after)
 
 
 @pytest.mark.parametrize("of", LAWS, ids=" ".join)

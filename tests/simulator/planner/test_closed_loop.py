@@ -78,6 +78,20 @@ def test_at_constant_load_with_a_fifth_of_noise_the_count_never_turns_around(
     assert max(counts) - min(counts) <= 1 + 0.05 * max(counts)
 
 
+def test_in_the_first_minute_of_a_load_only_what_is_sure_is_a_reason_for_more_and_the_sentence_says_so() -> None:
+    driven = Driven(replicas=25)
+    drawn = np.random.Generator(np.random.PCG64(1)).poisson(240, 70).astype(float).tolist()
+    early = driven.run(drawn[:3])
+    first = driven.plans[2]
+    asked = next(term.replicas for term in first.terms if term.name == "rate")
+    assert early[-1] < asked
+    assert [limit.name for limit in first.limits] == ["learning"]
+    assert "req/s are sure after 2 s" in first.say()
+    late = driven.run(drawn[3:])
+    assert late[-1] >= next(term.replicas for term in driven.plans[-1].terms if term.name == "rate")
+    assert "learning" not in [limit.name for limit in driven.plans[-1].limits]
+
+
 @given(st.integers(0, 2**32))
 @settings(max_examples=5 * max(OFTEN // 10, 1))
 def test_a_load_that_jumps_about_turns_the_count_around_only_so_often(seed: int) -> None:
