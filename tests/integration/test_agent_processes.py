@@ -65,8 +65,8 @@ BROKEN = "broken=3\n"
 
 
 def test_a_reading_adds_up_both_protocols() -> None:
-    reading = parse([INFO, STATE, STAT, TABLE, HELD, BROKEN])
-    assert (reading.process, reading.config) == (4711, "halcyon-0123")
+    reading = parse([INFO, STATE, STAT, TABLE, HELD, BROKEN], at=5.0)
+    assert (reading.at, reading.process, reading.config) == (5.0, 4711, "halcyon-0123")
     assert (reading.queued, reading.held, reading.inflight) == (31, 5, 7)
     assert (reading.answered, reading.service_ms) == (80, 9000)
     assert (reading.requests, reading.refused, reading.errors) == (100, 7, 2)
@@ -79,11 +79,11 @@ def test_a_reading_adds_up_both_protocols() -> None:
 
 def test_protocols_that_disagree_are_seen() -> None:
     half = STATE.replace("6 grpc_a 1 s1 10.0.0.1 2 0", "6 grpc_a 1 s1 10.0.0.2 2 9")
-    assert parse([INFO, half, STAT, TABLE, HELD, BROKEN]).lines[LineKey("a", 1)] == Observed("", "mixed", 7)
+    assert parse([INFO, half, STAT, TABLE, HELD, BROKEN], at=5.0).lines[LineKey("a", 1)] == Observed("", "mixed", 7)
 
 
 def test_a_table_without_a_row_has_counted_nothing() -> None:
-    reading = parse([INFO, STATE, STAT, "# table: counters, type: integer, size:16, used:0\n", HELD, BROKEN])
+    reading = parse([INFO, STATE, STAT, "# table: counters, type: integer, size:16, used:0\n", HELD, BROKEN], at=5.0)
     assert (reading.requests, reading.refused, reading.errors) == (0, 0, 0)
 
 
@@ -101,7 +101,7 @@ def test_a_table_without_a_row_has_counted_nothing() -> None:
 )
 def test_an_answer_that_is_not_haproxys_is_an_error(answers: list[str]) -> None:
     with pytest.raises(HaproxyError):
-        parse(answers)
+        parse(answers, at=5.0)
 
 
 async def test_a_command_that_haproxy_refuses_is_an_error_and_both_protocols_are_told(tmp_path: Path) -> None:

@@ -685,6 +685,9 @@ def check_times(records: Sequence[tuple[float, Record]]) -> None:
         sooner.balancer and later.balancer and later.balancer.requests > sooner.balancer.requests > 0
         for sooner, later in confirming
     )
+    # Each is of the moment at which HAProxy answered, and that was after the pods did.
+    assert all(sooner.at < later.at for _, sooner, later in pairs)
+    assert all(pod.at <= record.at for _, record in records for pod in record.pods)
 
 
 async def test_the_agent_as_a_process_serves_reports_takes_out_a_dead_backend_and_stays_small(

@@ -56,7 +56,7 @@ class Load:
         await self._agent.__aexit__()
 
     async def _send(self, stream: aiohttp.ClientWebSocketResponse) -> None:
-        self._counted = time.monotonic()
+        self._counted = time.time()
         while True:
             pods, balancer = await asyncio.to_thread(self._pods)
             await stream.send_str(self._record(pods, balancer))
@@ -68,11 +68,11 @@ class Load:
         return servers(self._space), next(name for name in names if name.startswith("m-balancer-"))
 
     def _record(self, pods: list[str], sender: str) -> str:
-        # By the time that passed, and right before it is told: on a busy machine a beat takes longer, and the rate is to be what was
-        # asked for.
-        last, self._counted = self._counted, time.monotonic()
-        self._requests += self.rate * (self._counted - last)
-        now, done = time.time(), int(self._requests)
+        # By the time that passed: on a busy machine a beat takes longer, and the rate is to be what was asked for.
+        now = time.time()
+        last, self._counted = self._counted, now
+        self._requests += self.rate * (now - last)
+        done = int(self._requests)
         ran = done // BATCH // max(len(pods), 1)
         single = (1, 1, 86_000)
         sizes = (single, (BATCH, ran, int(ran * FULL_S * 1e6))) if ran else (single,)
@@ -225,8 +225,7 @@ async def test_a_hand_over_from_one_writer_to_the_other_never_moves_the_count(op
     async with Load(operator, space) as load:
         load.rate = 20
         await learnt(space)
-        # 3.3 replicas' worth: what a busy machine makes of a beat moves nothing.
-        load.rate = 180
+        load.rate = 180  # 3.3 replicas' worth
         await reached(lambda: count(space), lambda n: n >= 4, what="the load is planned for")
         # A fresh load may be understood better a second later; from here on nothing about it is new.
         await asyncio.sleep(10)

@@ -379,12 +379,13 @@ class Agent:
         # Before the endpoints are known a record would say that there are no pods.
         if self._uplink is None or self._plan is None or self._endpoints is None:
             return
+        reading = self._pilot.reading
         record = sensor.record(
             namespace=self._plan.namespace,
             name=self._plan.name,
             agent=self._settings.pod,
-            at=time.time(),
-            reading=self._pilot.reading,
+            at=time.time() if reading is None else reading.at,
+            reading=reading,
             endpoints=self._endpoints,
             sightings=self._sightings,
             maintenance=self._maintenance,

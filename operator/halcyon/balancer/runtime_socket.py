@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,8 @@ class RefusedError(HaproxyError):
 class Reading:
     """What one HAProxy process said of itself."""
 
+    at: float
+    """When it was said, in seconds since the epoch."""
     process: int
     """Its process id: another one has lost all state and counters."""
     config: str
@@ -86,7 +89,7 @@ class Knocks:
     """Counter: all of this process."""
 
 
-def parse(answers: Sequence[str]) -> Reading:
+def parse(answers: Sequence[str], *, at: float) -> Reading:
     """The reading in the answers to `show info`, `show servers state`, `show stat`, `show table`, `show held` and `show broken`.
 
     Raises:
@@ -100,6 +103,7 @@ def parse(answers: Sequence[str]) -> Reading:
         requests, refused, errors, repeated = (counts.get(index, 0) for index in range(4))
         slots, knocked = latency.read(counts), parse_knocks(knocks)
         return Reading(
+            at=at,
             process=int(told["Pid"]),
             config=told.get("description", ""),
             lines=_lines(state, sessions),
@@ -199,9 +203,11 @@ class RuntimeSocket:
         Raises:
             HaproxyError: where it does not answer.
         """
+        asked = time.time()
         # Answers end with an empty line, and no answer has one inside.
         answers = (await self._ask(self.path, _SHOW, self.timeout_s)).strip("\n").split("\n\n")
-        return parse([answer.lstrip("\n") for answer in answers])
+        # It was said somewhere between, and a busy machine may have kept either side waiting.
+        return parse([answer.lstrip("\n") for answer in answers], at=(asked + time.time()) / 2)
 
     async def knocks(self) -> Knocks:
         """Who waits for the first server: a small part of `read`, for those who ask often.

@@ -102,6 +102,8 @@ class BalancerPoint:
     """Counter: requests that it refused."""
     errors: float
     """Counter: answers lost on the way."""
+    counted_at: float
+    """Of when the counters are: growth counts when the next look has confirmed it."""
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ An agent that is silent for `FRESH_S` leaves the picture. If its pod is gone, so
 only the agent is gone, its queue is unknown and the others' stands alone: too low, until the agent is back (the kubelet
 restarts it in seconds). It makes the model's values missing only when no other agent speaks.
 
-Clocks: ages are measured by the receiver. A sample's age when it was sent is the difference of two times of one agent's
-clock, so it doesn't matter what that clock says; no two agents' clocks are ever compared.
+Clocks: times are the receiver's. When a record was made, and how old its samples were then, are differences of times of one
+agent's clock, so it doesn't matter what that clock says (`transit`); no two agents' clocks are ever compared. An agent is silent
+since its last record was heard.
 
 Not here: connections (`collector`), what a value may be (`vetting`), what follows (`halcyon.scaling`). No clock: `now` is
 the caller's monotonic one, in seconds.
@@ -51,6 +52,7 @@ from halcyon.signals.remembered import (
     state_of,
 )
 from halcyon.signals.series import Counters
+from halcyon.signals.transit import Transit
 
 EXPIRE_S = 300.0
 """A model that nobody speaks for is forgotten after this long."""
@@ -95,19 +97,22 @@ class Hub:
             agent = model.agents[record.agent] = Agent(heard=now, at=-math.inf)
         elif agent.at - FRESH_S < record.at <= agent.at:
             return False
+        elif record.at <= agent.at:
+            agent.transit = Transit()
         agent.heard, agent.at = max(now, agent.heard), record.at
+        made = agent.transit.made_at(record.at, now)
         if confirms:
             agent.confirmed = now
         before, agent.pods = agent.pods, {sys.intern(pod.name): _view(pod, record) for pod in record.pods}
         if record.balancer is not None:
-            _add_balancer(agent, record.balancer, now)
+            _add_balancer(agent, record.balancer, made, now)
         for sample in record.pods:
             # One that is told twice must not confirm itself.
             told = before.get(sample.name)
             if sample.state != "unreachable" and (told is None or sample.at != told.at):
-                _add_pod(model, record.agent, sample, now - _age(sample, record))
+                _add_pod(model, record.agent, sample, made - _age(sample, record))
             if sample.batches is not None:
-                _add_batches(model.pods.setdefault(sample.name, Pod()), sample.batches, record, now)
+                _add_batches(model.pods.setdefault(sample.name, Pod()), sample.batches, record, made)
         _drop_gone(model, now)
         model.said = None
         self._tell(key, model, now)
@@ -227,8 +232,9 @@ def _make_room(model: Model, now: float) -> None:
         del model.agents[oldest]
 
 
-def _add_balancer(agent: Agent, sample: BalancerSample, now: float) -> None:
-    at = max(now, math.nextafter(agent.ring.newest, math.inf))
+def _add_balancer(agent: Agent, sample: BalancerSample, made: float, now: float) -> None:
+    before = agent.ring.newest
+    at = max(made, math.nextafter(before, math.inf))
     requests, refused, errors = agent.counters.read(at, [getattr(sample, name) for name in BALANCER_COUNTERS])
     # Who is refused has asked: more refusals than requests are a bad sample, and would read as demand.
     agent.refused += min(refused - agent.counted[1], requests - agent.counted[0])
@@ -236,7 +242,9 @@ def _add_balancer(agent: Agent, sample: BalancerSample, now: float) -> None:
     if agent.last is not None and sample.refused > agent.last.refused:
         agent.knocked = now
     agent.last = sample
-    agent.ring.add((at, sample.queued, sample.inflight, requests, agent.refused, errors))
+    # The ring may drop the row before, so each row says of when its counts are.
+    counted_at = at if before == -math.inf else before
+    agent.ring.add((at, sample.queued, sample.inflight, requests, agent.refused, errors, counted_at))
 
 
 def _add_pod(model: Model, agent: str, sample: PodSample, at: float) -> None:
@@ -257,9 +265,9 @@ def _add_pod(model: Model, agent: str, sample: PodSample, at: float) -> None:
     pod.ring.add((at, pending, gpu, *known))
 
 
-def _add_batches(pod: Pod, batches: BatchStats, record: Record, now: float) -> None:
+def _add_batches(pod: Pod, batches: BatchStats, record: Record, made: float) -> None:
     # Their age is a difference within one clock too. Agents repeat what they read until they read it anew.
-    at = now - max(record.at - batches.at, 0.0)
+    at = made - max(record.at - batches.at, 0.0)
     row = array("q", (value for size in batches.sizes for value in size))
     if at <= pod.batches_at or row == pod.batches:
         return

@@ -45,7 +45,7 @@ GPU_WINDOW_S = 5.0
 QUEUE_WINDOW_S = 5.0
 """The same for what waits in a Triton that has no gauge for it."""
 _NAMED = 3
-_AT, _QUEUED, _INFLIGHT, _REQUESTS, _REFUSED = range(5)
+_AT, _QUEUED, _INFLIGHT, _REQUESTS, _REFUSED, _ERRORS, _COUNTED_AT = range(7)
 """Columns of a balancer's rows, and of a pod's the time and"""
 _PENDING, _GPU, _SUCCEEDED, _ROWS, _QUEUE_US = 1, 2, 3, 5, 7
 
@@ -163,7 +163,7 @@ def _is_heard(ring: Ring, now: float) -> bool:
     newest = ring.newest
     if now - newest > FRESH_S:
         return False
-    return ring.count(now - OBSERVED_S) == 1 or newest - ring.value(2, _AT) <= FRESH_S
+    return ring.count(now - OBSERVED_S) == 1 or newest - ring.value(1, _COUNTED_AT) <= FRESH_S
 
 
 def _counted_at(rings: Collection[Ring], now: float) -> float:
@@ -173,7 +173,7 @@ def _counted_at(rings: Collection[Ring], now: float) -> float:
     """
     since = now - OBSERVED_S
     busy = [
-        ring.value(2, _AT)
+        ring.value(1, _COUNTED_AT)
         for ring in rings
         if ring.count(since) > 1 and ring.value(1, _REQUESTS) > ring.value(2, _REQUESTS)
     ]
@@ -183,21 +183,21 @@ def _counted_at(rings: Collection[Ring], now: float) -> float:
 def _idle_until(ring: Ring, since: float) -> float:
     """What it counted since then may be in its last record, and isn't confirmed."""
     newest = ring.newest
-    return newest if ring.count(since) == 1 else max(ring.value(2, _AT), newest - PACE_S)
+    return newest if ring.count(since) == 1 else max(ring.value(1, _COUNTED_AT), newest - PACE_S)
 
 
 def _count(ring: Ring, at: float, now: float) -> float:
     """What it had counted at that time: between two records in proportion, after the last one as then."""
     since = now - OBSERVED_S
     back, rows = 1, len(ring)
-    while back < rows and (later_at := ring.value(back, _AT)) > since:
-        # The count in a record is that of the record before: growth is confirmed by the next.
-        counted_at, count = ring.value(back + 1, _AT), ring.value(back, _REQUESTS)
+    while back < rows and ring.value(back, _AT) > since:
+        counted_at, count = ring.value(back, _COUNTED_AT), ring.value(back, _REQUESTS)
         if counted_at <= at:
             if back == 1:
                 return count
+            later_at, later = ring.value(back - 1, _COUNTED_AT), ring.value(back - 1, _REQUESTS)
             share = (at - counted_at) / (later_at - counted_at)
-            return count + (ring.value(back - 1, _REQUESTS) - count) * min(share, 1.0)
+            return count + (later - count) * min(share, 1.0)
         back += 1
     return ring.value(max(back - 1, 1), _REQUESTS)
 

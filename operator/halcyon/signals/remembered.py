@@ -15,6 +15,7 @@ from halcyon.api.record import BalancerSample, Batches, PodState
 from halcyon.scaling.immutable import immutable
 from halcyon.scaling.observations import FRESH_S
 from halcyon.signals.series import Counters, Ring
+from halcyon.signals.transit import Transit
 
 BALANCER_KEEP_S = 60.0
 POD_KEEP_S = 20.0
@@ -48,7 +49,8 @@ class Agent:
     at: float
     """By its own clock."""
     pods: dict[str, View] = field(default_factory=dict)
-    ring: Ring = field(default_factory=lambda: Ring(6, keep_s=BALANCER_KEEP_S))
+    transit: Transit = field(default_factory=Transit)
+    ring: Ring = field(default_factory=lambda: Ring(7, keep_s=BALANCER_KEEP_S))
     counters: Counters = field(default_factory=lambda: Counters([math.nan] * len(BALANCER_COUNTERS)))
     counted: tuple[float, float] = (0.0, 0.0)
     """Totals of requests and refused ones, as counted."""

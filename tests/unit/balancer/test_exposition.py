@@ -33,6 +33,7 @@ COUNTERS = {
     10: 70,
 }
 READING = Reading(
+    0.0,
     4711,
     "halcyon-0123",
     lines={

@@ -10,7 +10,7 @@ from halcyon.balancer.runtime_socket import Reading
 
 def reading(answered: int, *, queued: int = 9, process: int = 1, service_ms: int | None = None) -> Reading:
     spent = 50 * answered if service_ms is None else service_ms
-    return Reading(process, "x", queued=queued, answered=answered, service_ms=spent)
+    return Reading(0.0, process, "x", queued=queued, answered=answered, service_ms=spent)
 
 
 def looks(meter: Meter, rate: int, *, seconds: int, servers: int = 2, start: int = 0, queued: int = 9) -> Pace | None:

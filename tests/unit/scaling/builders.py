@@ -21,7 +21,9 @@ def balancer(
 ) -> BalancerObservation:
     return BalancerObservation(
         agent,
-        tuple(BalancerPoint(t, queued, 0.0, 50 * (t - times[0]), refused_per_s * (t - times[0]), 0.0) for t in times),
+        tuple(
+            BalancerPoint(t, queued, 0.0, 50 * (t - times[0]), refused_per_s * (t - times[0]), 0.0, t) for t in times
+        ),
     )
 
 

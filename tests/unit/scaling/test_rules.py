@@ -243,13 +243,13 @@ def test_what_moves_from_one_balancer_to_a_new_one_is_not_counted_twice() -> Non
 
 
 def test_a_rate_needs_two_points() -> None:
-    one = [BalancerPoint(NOW, 0, 0, 10, 0, 0)]
+    one = [BalancerPoint(NOW, 0, 0, 10, 0, 0, NOW)]
     assert rate(one, NOW, 15, lambda p: p.requests) is None
-    assert rate([*one, BalancerPoint(NOW + 2, 0, 0, 30, 0, 0)], NOW + 2, 15, lambda p: p.requests) == 10
+    assert rate([*one, BalancerPoint(NOW + 2, 0, 0, 30, 0, 0, NOW)], NOW + 2, 15, lambda p: p.requests) == 10
 
 
 def test_two_records_at_once_do_not_read_as_a_flood() -> None:
-    close = [BalancerPoint(NOW, 0, 0, 0, 0, 0), BalancerPoint(NOW + 0.001, 0, 0, 5, 0, 0)]
+    close = [BalancerPoint(NOW, 0, 0, 0, 0, 0, NOW), BalancerPoint(NOW + 0.001, 0, 0, 5, 0, 0, NOW)]
     assert rate(close, NOW + 1, 15, lambda p: p.requests) == 5
 
 

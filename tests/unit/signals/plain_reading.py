@@ -96,7 +96,7 @@ def _is_heard(points: Sequence[BalancerPoint], now: float) -> bool:
     """Whether its count is known: it has spoken lately, and no silence lies before that."""
     if not points or now - points[-1].at > FRESH_S:
         return False
-    return len(points) == 1 or points[-1].at - points[-2].at <= FRESH_S
+    return len(points) == 1 or points[-1].at - points[-1].counted_at <= FRESH_S
 
 
 def _counted_at(all_points: Sequence[Sequence[BalancerPoint]]) -> float:
@@ -104,24 +104,25 @@ def _counted_at(all_points: Sequence[Sequence[BalancerPoint]]) -> float:
 
     One that counts nothing sends nothing, so its silence says as much as a record: it holds nobody back.
     """
-    busy = [points[-2].at for points in all_points if len(points) > 1 and points[-1].requests > points[-2].requests]
+    busy = [
+        points[-1].counted_at for points in all_points if len(points) > 1 and points[-1].requests > points[-2].requests
+    ]
     return min(busy) if busy else max(_idle_until(points) for points in all_points)
 
 
 def _idle_until(points: Sequence[BalancerPoint]) -> float:
     """What it counted since then may be in its last record, and isn't confirmed."""
-    return points[-1].at if len(points) == 1 else max(points[-2].at, points[-1].at - PACE_S)
+    return points[-1].at if len(points) == 1 else max(points[-1].counted_at, points[-1].at - PACE_S)
 
 
 def _count(points: Sequence[BalancerPoint], at: float) -> float:
     """What it had counted at that time: between two records in proportion, after the last one as then."""
     for index in range(len(points) - 1, 0, -1):
-        # The count in a record is that of the record before: growth is confirmed by the next.
-        counted_at, count = points[index - 1].at, points[index].requests
+        counted_at, count = points[index].counted_at, points[index].requests
         if counted_at <= at:
             if index + 1 == len(points):
                 return count
-            share = (at - counted_at) / (points[index].at - counted_at)
+            share = (at - counted_at) / (points[index + 1].counted_at - counted_at)
             return count + (points[index + 1].requests - count) * min(share, 1.0)
     return points[min(1, len(points) - 1)].requests
 

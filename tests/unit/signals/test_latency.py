@@ -28,7 +28,7 @@ def told(*slots: str) -> Record:
     counted = latency.read({SLOT_A: 9, SLOT_A + 1: 40, SLOT_A + 2: 5})
     clients = latency.read_clients({CLIENTS: 3, CLIENTS + 1: 3, CLIENTS + 2: 2})
     lines = {LineKey(slot, 1): Observed("10.0.0.1", "ready", 0) for slot in slots}
-    reading = Reading(1, "halcyon-0", lines=lines, latency=counted, clients=clients)
+    reading = Reading(0.0, 1, "halcyon-0", lines=lines, latency=counted, clients=clients)
     return sensor.record(
         namespace="ns",
         name="m",

@@ -30,7 +30,7 @@ def balancer(
     age: float = 0.5,
     now: float = NOW,
 ) -> BalancerObservation:
-    return BalancerObservation(name, (BalancerPoint(now - age, queued, inflight, requests, refused, 0.0),))  # fmt: skip
+    return BalancerObservation(name, (BalancerPoint(now - age, queued, inflight, requests, refused, 0.0, now - age),))
 
 
 def triton(
@@ -147,7 +147,9 @@ def test_a_balancer_that_counted_unseen_and_unexpected_does_not_jump() -> None:
 
 def spoken(name: str, *said: tuple[float, float]) -> BalancerObservation:
     """(time, count) of each record."""
-    return BalancerObservation(name, tuple(BalancerPoint(at, 0.0, 0.0, count, 0.0, 0.0) for at, count in said))
+    times = [said[0][0], *(at for at, _ in said)]  # of when its counts are: the record before
+    points = (BalancerPoint(at, 0.0, 0.0, count, 0.0, 0.0, of) for (at, count), of in zip(said, times, strict=False))
+    return BalancerObservation(name, tuple(points))
 
 
 def test_the_count_of_a_record_is_that_of_the_record_before() -> None:
@@ -204,6 +206,26 @@ def test_neither_the_time_nor_the_merged_count_ever_falls(records: list[tuple[st
             assert made.reading.at >= at
             arrived, at = made.reading.arrived, made.reading.at
     assert arrived <= sum(counts.values()) - 3000
+
+
+@given(st.lists(st.tuples(st.floats(0.1, 1.4), st.floats(0.0, 2.0)), min_size=3, max_size=60))
+def test_a_steady_load_is_steady_however_late_and_however_close_its_records_come(
+    said: list[tuple[float, float]],
+) -> None:
+    hub, memory, made, now, begin = Hub(), SignalMemory(), 0.0, 0.0, None
+    for number, (pause_s, late_s) in enumerate([(0.5, 0.0), *said]):
+        made += pause_s
+        now = max(now, made + (0.0 if number % 10 == 0 else late_s))
+        hub.receive(record(made, agent="b-0", balancer=haproxy(requests=round(1000 * made))), now)
+        picture_now = hub.look("ns", "m", now)
+        assert picture_now is not None
+        found = reading(picture_now, replicas=1, pods=(), epoch=EPOCH, memory=memory)
+        memory = found.memory
+        if found.reading.arrived and found.reading.at is not None:
+            begin = begin or (found.reading.at, found.reading.arrived)
+            expected = 1000 * (found.reading.at - begin[0])
+            # Two counts are whole numbers, and times lose a microsecond to the epoch's size.
+            assert found.reading.arrived - begin[1] == pytest.approx(expected, abs=2.0)
 
 
 def test_one_pod_whose_backend_is_dead_is_broken_and_left_out() -> None:
