@@ -49,7 +49,7 @@ def _unsound_arrivals(part: Arrivals) -> str | None:
     if bool(part.times) != bool(part.coarse_times):
         return "samples of one kind only"
     spread = part.spread
-    if min(spread.value, spread.noise, *spread.first, spread.before or 0.0, spread.before_s) < 0:
+    if min(spread.value, spread.noise, *spread.first, spread.later, spread.before or 0.0, spread.before_s) < 0:
         return f"dispersion is {spread.value:g}, its noise {spread.noise:g}, the block before {spread.before} in {spread.before_s:g} s; none can be below 0"
     return None
 

@@ -124,6 +124,15 @@ def test_noise_is_known_within_half_a_minute_where_sizes_are_learnt_in_minutes(g
     assert float(np.median([arrivals.spread.value for arrivals in runs])) < 1 + 0.3 * group
 
 
+def test_noise_is_known_better_with_every_block_after_the_first_median() -> None:
+    def off(seconds: int) -> float:
+        return float(np.std([poisson(seed, seconds, 5.0).spread.noise / 5 for seed in range(100)]))
+
+    after = [off(seconds) for seconds in (64, 124, 244)]  # 31, 61 and 121 differences
+    assert after[1] < 0.75 * after[0]
+    assert after[2] < 0.55 * after[0]
+
+
 def test_once_sizes_have_learnt_the_noise_too_there_is_one_dispersion() -> None:
     early, late = poisson(1, 120, 5.0).spread, poisson(1, 2400, 5.0).spread
     assert (early.is_learnt, late.is_learnt) == (False, True)
