@@ -688,6 +688,8 @@ def check_times(records: Sequence[tuple[float, Record]]) -> None:
     # Each is of the moment at which HAProxy answered, and that was after the pods did.
     assert all(sooner.at < later.at for _, sooner, later in pairs)
     assert all(pod.at <= record.at for _, record in records for pod in record.pods)
+    # By the same clock on the same machine: sent after that, and heard at once.
+    assert all(record.sent is not None and record.at <= record.sent for _, record in records)
 
 
 async def test_the_agent_as_a_process_serves_reports_takes_out_a_dead_backend_and_stays_small(

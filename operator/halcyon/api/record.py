@@ -143,6 +143,8 @@ class Record:
     balancer: BalancerSample | None
     """None where HAProxy does not answer."""
     pods: tuple[PodSample, ...] = ()
+    sent: float | None = None
+    """When it was sent, by the same clock: it may have waited for its turn, or for a connection. None: an older agent doesn't tell."""
 
     def to_json(self) -> str:
         """One line."""

@@ -13,7 +13,8 @@ import asyncio
 import random
 import socket
 import ssl
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import aiohttp
@@ -235,7 +236,7 @@ class Uplink:
                     # What was urgent came out of turn: the next look's record is due when it would have been.
                     sent_at = sent_at if box.urgent else clock()
                     for sent in box.take():
-                        await ws.send_str(sent.to_json())
+                        await ws.send_str(replace(sent, sent=time.time()).to_json())
                     continue
                 box.changed.clear()
                 try:

@@ -100,7 +100,7 @@ class Hub:
         elif record.at <= agent.at:
             agent.transit = Transit()
         agent.heard, agent.at = max(now, agent.heard), record.at
-        made = agent.transit.made_at(record.at, now)
+        made = agent.transit.made_at(record.at, now, sent=record.sent)
         if confirms:
             agent.confirmed = now
         before, agent.pods = agent.pods, {sys.intern(pod.name): _view(pod, record) for pod in record.pods}

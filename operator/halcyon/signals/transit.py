@@ -11,7 +11,7 @@ import math
 KEEP_S = 30.0
 """The shortest way of so long to twice as long ago counts. Two clocks that nobody sets part by 100 ppm, 6 ms in that time."""
 MOST_LATE_S = 3.0
-"""No way is taken to be longer: a clock that was set back makes every record look late, until the shortest way is a new one."""
+"""No record is taken to be older: a clock that was set back makes every record look late, until the shortest way is a new one."""
 
 
 class Transit:
@@ -25,13 +25,16 @@ class Transit:
         self._before = self._shortest = math.inf
         """Least difference of the clocks in the span before, and in the one that has begun; both the receiver's less the sender's."""
 
-    def made_at(self, sent: float, received: float) -> float:
-        """The time of a record by the receiver's clock, at most `received`; `sent` is by the sender's.
+    def made_at(self, made: float, received: float, *, sent: float | None = None) -> float:
+        """The time of a record by the receiver's clock, at most `received`; `made` and `sent` are by the sender's.
 
-        The order of records is kept while neither clock is set back.
+        What a record has waited for before it was sent is no part of its way; without `sent` it looks like one. The order of
+        records is kept while neither clock is set back.
         """
+        sent = made if sent is None else sent
         if received - self._began >= KEEP_S:
             self._before, self._shortest, self._began = self._shortest, math.inf, received
         difference = received - sent
         self._shortest = min(self._shortest, difference)
-        return received - min(difference - min(self._shortest, self._before), MOST_LATE_S)
+        late_s = difference - min(self._shortest, self._before) + max(sent - made, 0.0)
+        return received - min(late_s, MOST_LATE_S)

@@ -66,6 +66,8 @@ def vet(record: Record) -> Vetted:
     for field in ("namespace", "name", "agent"):
         _need_name(getattr(record, field), field)
     _need_time(record.at, "at")
+    if record.sent is not None:
+        _need_time(record.sent, "sent")
     if len(record.pods) > MOST_PODS:
         raise RecordError(f"record of {record.name} has {len(record.pods)} pods; at most {MOST_PODS} can be real")
     balancer = record.balancer
@@ -81,7 +83,9 @@ def vet(record: Record) -> Vetted:
         vetted, thrown = _vet_pod(pod, record)
         pods.append(vetted)
         absurd += thrown
-    return Vetted(Record(record.namespace, record.name, record.agent, record.at, balancer, tuple(pods)), absurd)
+    return Vetted(
+        Record(record.namespace, record.name, record.agent, record.at, balancer, tuple(pods), record.sent), absurd
+    )
 
 
 def _plausible(balancer: BalancerSample) -> bool:

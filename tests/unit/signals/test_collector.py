@@ -175,7 +175,12 @@ async def test_an_agent_that_speaks_for_another_model_is_cut_off(foreign: dict[s
         assert list(scene.hub.models()) == []
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", "[" * 90_000, '{"version":' + "9" * 5000 + "}", '{"version":99}'])
+UNSENT = record(0).to_json().replace('"sent":null', '"sent":"soon"')
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", "[" * 90_000, '{"version":' + "9" * 5000 + "}", '{"version":99}', UNSENT]
+)
 async def test_garbage_is_cut_off(text: str) -> None:
     async with served() as scene:
         stream = await scene.connect()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from halcyon.api.record import BalancerSample, PodSample
 from halcyon.scaling.observations import Observation, rate, total_rate
 from halcyon.signals.hub import EXPIRE_S, MOST_AGENTS, Hub
-from tests.unit.signals.records import haproxy, record, triton
+from tests.unit.signals.records import EPOCH, haproxy, record, triton
 
 
 def seen(hub: Hub, now: float, name: str = "m") -> Observation:
@@ -65,6 +65,18 @@ def test_a_clock_that_was_set_back_is_believed_and_a_late_record_is_not() -> Non
     assert not hub.receive(record(99, balancer=haproxy(2)), 0.5)
     assert hub.receive(record(50, balancer=haproxy(3)), 1.0)
     assert seen(hub, 1.0).balancers[0].points[-1].queued == 3
+
+
+def test_what_a_record_waited_for_its_connection_is_part_of_its_age() -> None:
+    hub = Hub()
+    for made, sent in ((0.0, 0.8), (1.0, 1.0), (2.0, 2.0)):
+        hub.receive(
+            record(made, triton(at=made - 0.1), balancer=haproxy(requests=int(90 * made)), sent=EPOCH + sent), sent
+        )
+    (balancer,) = seen(hub, 2.0).balancers
+    assert [point.at for point in balancer.points] == pytest.approx([0.0, 1.0, 2.0], abs=1e-6)
+    assert [point.at for point in seen(hub, 2.0).pods[0].points] == pytest.approx([-0.1, 0.9, 1.9], abs=1e-6)
+    assert [(point.counted_at, point.requests) for point in balancer.points][-1] == pytest.approx((1.0, 90.0))
 
 
 def test_a_sample_that_an_agent_keeps_repeating_grows_old() -> None:

@@ -41,6 +41,19 @@ def test_no_record_was_made_after_it_was_heard_or_long_before(said: list[tuple[f
         assert now - MOST_LATE_S <= transit.made_at(EPOCH + now + clock, now) <= now
 
 
+@given(st.lists(st.tuples(st.floats(0.1, 5.0), st.floats(0.0, 1.5), st.floats(0.0, 1.4)), min_size=1, max_size=30))
+def test_what_a_record_waits_for_before_it_is_sent_is_taken_off_even_of_the_first(
+    said: list[tuple[float, float, float]],
+) -> None:
+    transit, made, heard = Transit(), 0.0, 0.0
+    for number, (pause_s, waited_s, late_s) in enumerate(said):
+        made += pause_s
+        sent = made + waited_s
+        heard = max(heard, sent + (late_s if number % 10 else 0.0))
+        found = transit.made_at(EPOCH + made, heard, sent=EPOCH + sent)
+        assert found == pytest.approx(max(made, heard - MOST_LATE_S), abs=0.001)
+
+
 def test_a_clock_that_is_set_forward_is_believed_at_once_and_one_that_is_set_back_within_a_minute() -> None:
     transit = Transit()
     transit.made_at(EPOCH, 0.0)
