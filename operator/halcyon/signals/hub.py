@@ -98,7 +98,7 @@ class Hub:
         elif agent.at - FRESH_S < record.at <= agent.at:
             return False
         elif record.at <= agent.at:
-            agent.transit = Transit()
+            agent.transit = Transit()  # its clock was set back
         agent.heard, agent.at = max(now, agent.heard), record.at
         made = agent.transit.made_at(record.at, now, sent=record.sent)
         if confirms:

@@ -8,6 +8,7 @@ finds steps where there are none.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from halcyon.scaling.immutable import immutable
 
@@ -71,16 +72,14 @@ class Dispersion:
 
     def beginning(self, at: float) -> Dispersion:
         """What was learnt, for a counter that begins anew with 0."""
-        return Dispersion(self.value, self.noise, self.first, self.later, at)
+        return replace(self, begin=at, count=0.0, before=None, before_s=0.0)
 
     def with_count(self, at: float, total: float, block_s: float) -> Dispersion:
         """With the counter at a time; the open block ends where it is at least `block_s` long."""
         begin = self.begin if self.begin is not None else at
         length = at - begin
         if length < block_s:
-            return (
-                self if begin is self.begin else Dispersion(self.value, self.noise, self.first, self.later, at, total)
-            )
+            return self if begin is self.begin else replace(self, begin=at, count=total)
         count = total - self.count
         value, noise, first, later = self.value, self.noise, self.first, self.later
         if self.before is not None and self.before_s > 0:
