@@ -26,6 +26,8 @@ STATUS_EVERY_S = 10.0
 """Changes of values alone are written no more often than this."""
 COUNTS_EVERY_S = 1.0
 """The same for how many pods there are, which come and go one by one, and for the generation, which a count of ours moves too."""
+STATES_EVERY_S = 0.5
+"""The same for conditions and phases: where one thing follows from another, they are told together. A count waits for nobody."""
 REFUSED_AGAIN_S = 30.0
 REPLACE_EVERY_S = 30.0
 STRANGERS_AGAIN_S = 10.0
@@ -280,10 +282,17 @@ _COUNTS = {"total", "ready", "updated", "unschedulable"}
 
 
 def _rest_s(before: Any, after: Any) -> float:  # any JSON values
-    """How long after the last write the next one is: not at all, where more differs than values and counts."""
-    if _weighty(before) != _weighty(after):
+    """How long after the last write the next one is: not at all, where the count asked for differs."""
+    if _asked(before) != _asked(after):
         return 0.0
+    if _weighty(before) != _weighty(after):
+        return STATES_EVERY_S
     return COUNTS_EVERY_S if _counts(before) != _counts(after) else STATUS_EVERY_S
+
+
+def _asked(written: Any) -> Any:  # any JSON value
+    """Waited for by whoever is to write it (`scale_writer`)."""
+    return (written.get("scaling") or {}).get("desired")
 
 
 def _counts(written: Any) -> Any:  # any JSON value
@@ -292,7 +301,7 @@ def _counts(written: Any) -> Any:  # any JSON value
 
 
 def _weighty(written: Any) -> Any:  # any JSON value
-    """What is written at once: everything but values, sentences about them, and counts of pods."""
+    """What is news by itself: everything but values, sentences about them, and counts of pods."""
     return {
         **{k: v for k, v in written.items() if k not in _PARTS},
         "conditions": [(c["type"], c["status"], c["reason"]) for c in written.get("conditions") or ()],

@@ -1,5 +1,8 @@
 """Writes /scale: what is ours to write, when the status has told it, and only where the count is still the one that was seen.
 
+Where statuses are late, more replicas don't wait for them: a status is one more write in front of the count, of every model whose
+load grows at that moment.
+
 mode        actuator   the count rises               falls              to 0
 Active      HPA        /scale at once (fast path)    by the HPA alone   /scale
 Active      Direct     /scale                        /scale             /scale
@@ -11,8 +14,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from halcyon.api.spec import Spec
 from halcyon.control import errors, kinds
@@ -28,6 +32,8 @@ log = logging.getLogger(__name__)
 PUBLISHED_WITHIN_S = 0.3
 """A status is written within a tenth of that. Where the API server is slower, a standby sees the count itself a moment after it was
 written (`Caches.count_ahead`)."""
+LATE_FOR_S = 30.0
+"""After a status that was later than that, higher counts go before their statuses for this long."""
 LOWER_WITHIN_S = 1.0
 """The same for a lower count, which nobody waits for: the next decision may take it back."""
 _LOOK_S = 0.02
@@ -49,7 +55,16 @@ class ScaleWriter:
     """Told that a count could not be written."""
     again: Callable[[Scaled], None]
     """Told that only part of what is wanted was written."""
+    ended: Callable[[Scaled], None]
+    """Told last, whatever became of it."""
     tracer: Tracer = OFF
+
+    _late_until: float = field(default=-math.inf, init=False)
+
+    def goes_first(self, model: Scaled) -> bool:
+        """Whether this model's count is to be written before its status tells it."""
+        wanted = self.wanted(model)
+        return wanted is not None and wanted > self.caches.replicas(model.key) and self.clock() < self._late_until
 
     def wanted(self, model: Scaled) -> int | None:
         """The count that is ours to write now; None where there is none."""
@@ -65,7 +80,11 @@ class ScaleWriter:
     def begin(self, model: Scaled) -> None:
         """Write what is wanted, unless that is under way."""
         model.writing = asyncio.create_task(self._write(model), name=f"scale {model.key}")
-        model.writing.add_done_callback(lambda _: setattr(model, "writing", None))
+        model.writing.add_done_callback(lambda _: self._end(model))
+
+    def _end(self, model: Scaled) -> None:
+        model.writing = None
+        self.ended(model)
 
     async def _write(self, model: Scaled) -> None:
         """Write, once the standby can know of it: an HPA that asks it must not hear the count before."""
@@ -106,7 +125,11 @@ class ScaleWriter:
             wanted = self.wanted(model)
             if wanted is None or self.caches.desired_told(model.key) == wanted:
                 return
-            rises = wanted > self.caches.replicas(model.key)
-            if self.clock() - began >= (PUBLISHED_WITHIN_S if rises else LOWER_WITHIN_S):
+            if self.goes_first(model):
+                return  # one that began later than the one that was late, too
+            rises, now = wanted > self.caches.replicas(model.key), self.clock()
+            if now - began >= (PUBLISHED_WITHIN_S if rises else LOWER_WITHIN_S):
+                if rises:
+                    self._late_until = now + LATE_FOR_S
                 return
             await asyncio.sleep(_LOOK_S)

@@ -20,6 +20,12 @@ class Shown:
     at: float
     verdict: Verdict
     rival: str
+    moved: float = math.inf
+    """Since when values are others."""
+
+
+MOVED_FOR_S = 2.0
+"""Values that have moved are told after this long: where a count follows from them, with that."""
 
 
 @dataclass(slots=True)
@@ -50,9 +56,11 @@ class Scaled:
     lowered: int = 0
     """and lowered, while this replica led."""
     writing: asyncio.Task[None] | None = None
+    untold: bool = False
+    """Whether the status has news to tell that wait for the count to be written."""
 
     def is_news(self, made: Verdict, rival: str, now: float, every_s: float) -> bool:
-        """Whether the status has to be told: at once where counts change, else where a value has moved, and not too often."""
+        """Whether the status has to be told: at once where counts change, else where a value has moved for good, and not too often."""
         told = self.shown
         if told is None:
             return True
@@ -64,7 +72,8 @@ class Scaled:
             told.rival,
         ):
             return True
-        return now - told.at >= every_s and verdict.is_news(before, made)
+        told.moved = min(now, told.moved) if verdict.is_news(before, made) else math.inf
+        return now - told.at >= every_s and now - told.moved >= MOVED_FOR_S
 
     def may_be_decided(self, now: float, spacing_s: float) -> bool:
         """Whether what its agents say may be looked at now.

@@ -103,6 +103,7 @@ class Scaler:
             wrote=lambda model, count: self.rivals.wrote(model.key, count),
             failed=self._not_written,
             again=self._soon,
+            ended=self._told_late,
             tracer=self.tracer,
         )
         in_force = self._models.values
@@ -301,6 +302,8 @@ class Scaler:
         if self.leads():
             self._tell(model, made, now)
             self._act(model, made)
+            if model.writing is None:
+                self._told_late(model)
 
     def _act(self, model: Scaled, made: Verdict) -> None:
         if made.desired == made.current or self._writer.wanted(model) is None or model.writing is not None:
@@ -320,7 +323,7 @@ class Scaler:
     # What is told
 
     def _tell(self, model: Scaled, made: Verdict, now: float) -> None:
-        """Remember a change, and have the status written where it says something new."""
+        """Remember a change, and have the status written where it says something new: before the count, if that is to wait for it."""
         if model.shown is None:
             model.changes.extend(self._changes_told(model.key))
             before = self.caches.desired_told(model.key)
@@ -349,7 +352,16 @@ class Scaler:
                 pass  # it was made before; how long that took is a metric
         if model.is_news(made, model.rival, now, SHOWN_EVERY_S):
             model.shown = Shown(now, made, model.rival)
-            self.enqueue(model.key, Priority.CHANGE if self._writer.wanted(model) is None else Priority.COUNT)
+            if self._writer.goes_first(model):
+                model.untold = True  # until the count is written
+            else:
+                self.enqueue(model.key, Priority.CHANGE if self._writer.wanted(model) is None else Priority.COUNT)
+
+    def _told_late(self, model: Scaled) -> None:
+        """No count is being written any more that was to go before its status: the status has its turn."""
+        if model.untold:
+            model.untold = False
+            self.enqueue(model.key, Priority.CHANGE)
 
     def _changes_told(self, key: Key) -> list[Change]:
         status = (self.caches.resources.get(key) or {}).get("status") or {}

@@ -20,8 +20,10 @@ class SlotState:
     count: int
     max_surge: int
     max_unavailable: int
-    complete: bool
-    """Its controller has seen the template, and every pod is of it."""
+    seen: bool
+    """Its controller has seen it as it is."""
+    whole: bool
+    """Every pod is of the template that its controller has seen last."""
     ready: int
     timed_out: bool = False
     """No progress for its deadline, and its controller knows the template as it is."""
@@ -29,6 +31,11 @@ class SlotState:
     """Why pods can't be created, in the API server's words."""
     refused_since: float | None = None
     """Seconds since the epoch."""
+
+    @property
+    def complete(self) -> bool:
+        """Its controller has seen the template, and every pod is of it."""
+        return self.seen and self.whole
 
     @classmethod
     def of(cls, deployment: Object) -> SlotState:
@@ -44,7 +51,8 @@ class SlotState:
             count=int(spec.get("replicas") or 0),
             max_surge=_number(rolling.get("maxSurge"), 1),
             max_unavailable=_number(rolling.get("maxUnavailable"), 0),
-            complete=seen and status.get("updatedReplicas", 0) == status.get("replicas", 0),
+            seen=seen,
+            whole=status.get("updatedReplicas", 0) == status.get("replicas", 0),
             ready=int(status.get("readyReplicas") or 0),
             timed_out=seen and (found.get("Progressing") or {}).get("reason") == "ProgressDeadlineExceeded",
             refusal=str(failure.get("message") or "") if fails else "",

@@ -96,13 +96,13 @@ class Cluster:
             elif kind is not None:
                 before = self.children.get((kind, name), {"status": {"availableReplicas": 1}})
                 self.children[kind, name] = {**copied(obj), "status": before["status"]}
+                self._raise_generation(self.children[kind, name], before)
         for where in planned.delete:
             self.children.pop(where, None)
         for slot in self.slots():
             now = str(self._deployment(slot)["spec"]["template"]["metadata"]["labels"][names.REVISION_LABEL])
             if self.templates.setdefault(slot, [])[-1:] != [now]:
                 self.templates[slot].append(now)
-                self._tell(slot, seen=False)
         return planned
 
     def slots(self) -> list[str]:
@@ -117,7 +117,7 @@ class Cluster:
         """One step of the Deployment controller, for each slot."""
         for slot in self.slots():
             self._control(slot)
-            self._tell(slot, seen=True)
+            self._tell(slot)
 
     def _control(self, slot: str) -> None:
         spec, wanted = self._deployment(slot)["spec"], self.templates[slot][-1]
@@ -149,7 +149,7 @@ class Cluster:
         for server in self.servers:
             server.ready = server.ready or (server.scheduled and server.revision not in self.bad)
         for slot in self.slots():
-            self._tell(slot, seen=True)
+            self._tell(slot)
 
     def settle(self, rounds: int = 40, step_s: float = 15.0) -> Plan:
         """Everybody acts in turn, often enough for whatever is to come; the last plan."""
@@ -178,17 +178,20 @@ class Cluster:
         gone = sorted(among, key=lambda s: s.ready)[: max(number, 0)]
         self.servers = [s for s in self.servers if s not in gone]
 
-    def _tell(self, slot: str, *, seen: bool) -> None:
-        deployment, generation = self._deployment(slot), len(self.templates[slot])
-        deployment["metadata"]["generation"] = generation
-        if seen:
-            found = self.of(slot)
-            deployment["status"] = {
-                "observedGeneration": generation,
-                "replicas": len(found),
-                "updatedReplicas": sum(s.revision == self.templates[slot][-1] for s in found),
-                "readyReplicas": sum(s.ready for s in found),
-            }
+    def _raise_generation(self, after: Object, before: Object) -> None:
+        """As the API server does: with each change of the spec, which the controller hasn't seen then."""
+        was = before.get("metadata", {}).get("generation", 0)
+        after["metadata"]["generation"] = was + (after.get("spec") != before.get("spec"))
+
+    def _tell(self, slot: str) -> None:
+        """What the Deployment controller says once it has seen the Deployment as it is."""
+        deployment, found = self._deployment(slot), self.of(slot)
+        deployment["status"] = {
+            "observedGeneration": deployment["metadata"]["generation"],
+            "replicas": len(found),
+            "updatedReplicas": sum(s.revision == self.templates[slot][-1] for s in found),
+            "readyReplicas": sum(s.ready for s in found),
+        }
 
     def _pod(self, server: Server) -> Object:
         conditions = [{"type": "Ready", "status": str(server.ready)}]

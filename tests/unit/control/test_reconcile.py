@@ -14,7 +14,7 @@ from halcyon.control.caches import Caches
 from halcyon.control.client import FIELD_MANAGER, Object
 from halcyon.control.events import Recorder
 from halcyon.control.kinds import Key, Kind
-from halcyon.control.reconcile import COUNTS_EVERY_S, STATUS_EVERY_S, Reconciler
+from halcyon.control.reconcile import COUNTS_EVERY_S, STATES_EVERY_S, STATUS_EVERY_S, Reconciler
 from halcyon.render import names
 from tests.unit.control.memory_kube import MemoryKube
 from tests.unit.control.objects import pod, resource
@@ -46,7 +46,7 @@ class Applying(MemoryKube):
         raise AssertionError
 
 
-def reconciler(kube: Applying) -> Reconciler:
+def reconciler(kube: Applying, clock: Callable[[], float] = lambda: 1000.0) -> Reconciler:
     caches = Caches(kube, enqueue=lambda _: None)
     made = resource()
     made["metadata"]["resourceVersion"] = "1"
@@ -54,9 +54,6 @@ def reconciler(kube: Applying) -> Reconciler:
     caches.resources._store(DIGITS, made)
     claim = {"metadata": {"namespace": "team", "name": "models", "resourceVersion": "1"}}
     caches.claims._store(Key("team", "models"), claim)
-
-    def clock() -> float:
-        return 1000.0
 
     recorder = Recorder(kube, instance="op", clock=clock)
     return Reconciler(kube, caches, recorder, lambda: SITE, clock, on_plan=lambda *_: None, on_gone=lambda _: None)
@@ -98,7 +95,7 @@ async def test_a_reconcile_that_is_cancelled_writes_nothing_more() -> None:
     assert kube.statuses == []
 
 
-async def test_pods_that_come_one_by_one_are_told_of_once_a_second_and_what_is_news_at_once(
+async def test_pods_that_come_one_by_one_are_told_of_once_a_second_and_what_is_news_twice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Revisions are refused too, so the rollout's beginning is kept nowhere, and each look finds it a second later.
@@ -108,7 +105,8 @@ async def test_pods_that_come_one_by_one_are_told_of_once_a_second_and_what_is_n
         raise errors.Refused(403, "denied")
 
     kube = Applying(refuse)
-    subject = reconciler(kube)
+    time = 1000.0
+    subject = reconciler(kube, lambda: time)
     caches = subject.caches
 
     async def reconciled(version: int) -> float | None:
@@ -124,9 +122,12 @@ async def test_pods_that_come_one_by_one_are_told_of_once_a_second_and_what_is_n
         caches.pods._store(Key("team", made["metadata"]["name"]), made)
 
     await reconciled(2)
-    await reconciled(3)
-    written = len(kube.statuses)
+    assert await reconciled(3) == STATES_EVERY_S
+    assert len(kube.statuses) == 1
+    time += STATES_EVERY_S
+    await reconciled(4)
+    assert len(kube.statuses) == 2
     for number in range(3):
         have(number)
-        assert await reconciled(4 + number) == COUNTS_EVERY_S
-    assert len(kube.statuses) == written
+        assert await reconciled(5 + number) == COUNTS_EVERY_S
+    assert len(kube.statuses) == 2

@@ -146,6 +146,33 @@ def test_a_first_revision_without_room_replaces_nothing() -> None:
     assert decided(cluster).phase is Phase.PROGRESSING
 
 
+@pytest.mark.parametrize("count", [1, 3, 5])
+def test_another_count_is_no_rollout(count: int) -> None:
+    cluster = served(room=5, count=3)
+    cluster.spec["replicas"] = count
+
+    seen = [decided(cluster).phase]
+    for act in (cluster.operate, cluster.control, cluster.schedule, cluster.start) * 3:
+        act()
+        seen.append(decided(cluster).phase)
+
+    assert set(seen) == {Phase.COMPLETE}
+
+
+def test_another_count_after_a_rollback_is_no_rollout_either() -> None:
+    cluster, _ = under_way(room=3)
+    cluster.settle(rounds=60)
+    assert decided(cluster).phase is Phase.ROLLED_BACK
+    cluster.spec["replicas"] = 3
+
+    seen = [decided(cluster).phase]
+    for act in (cluster.operate, cluster.control, cluster.schedule, cluster.start) * 3:
+        act()
+        seen.append(decided(cluster).phase)
+
+    assert set(seen) == {Phase.ROLLED_BACK}
+
+
 def pressed(*, for_s: float) -> Cluster:
     """Five are wanted and three have room, for so long; then another revision is asked for."""
     cluster = served(room=3, count=3)

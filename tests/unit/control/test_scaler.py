@@ -9,7 +9,7 @@ import pytest
 from halcyon.control import errors
 from halcyon.control.kinds import Key
 from halcyon.control.plan import Actuator
-from halcyon.control.scale_writer import PUBLISHED_WITHIN_S
+from halcyon.control.scale_writer import LATE_FOR_S, PUBLISHED_WITHIN_S
 from halcyon.control.scaler import REST_S, SPACING_S, TICK_S
 from halcyon.scaling.observations import Missing
 from tests.unit.control.scaling_world import CONFLICT, DIGITS, Running, World, live, served, spec
@@ -77,6 +77,61 @@ def test_a_count_is_written_although_nobody_writes_the_status() -> None:
 
     assert write.replicas == 5
     assert write.at <= PUBLISHED_WITHIN_S + 2 * TICK_S
+
+
+def test_where_a_status_was_late_higher_counts_go_before_theirs_for_a_while() -> None:
+    times: list[float] = []
+
+    async def scenario(world: World) -> None:
+        dictated = world.dictate()
+        key = world.model(replicas=2, maxReplicas=100)
+        async with Running(world.scaler):
+            for wanted, pause_s in ((5, 3.0), (6, LATE_FOR_S), (7, 3.0)):
+                dictated.wanted[key] = wanted
+                times.append(world.time())
+                world.speak()
+                await asyncio.sleep(pause_s)
+                assert world.told()["desired"] == wanted
+                world.publishes_in_s = 0.2
+
+    late, ahead, quick_again = live(scenario, publishes_in_s=1.0).writes
+
+    assert (late.told, ahead.told, quick_again.told) == (None, 5, 7)
+    assert late.at - times[0] >= PUBLISHED_WITHIN_S
+    assert ahead.at - times[1] <= 2 * TICK_S
+    assert quick_again.at - times[2] >= 0.2
+
+
+@pytest.mark.parametrize("error", [CONFLICT, errors.Unreachable("no answer")])
+def test_a_status_whose_count_was_to_go_before_it_is_written_although_the_count_could_not_be(error: Exception) -> None:
+    async def scenario(world: World) -> None:
+        dictated = world.dictate()
+        key = world.model(replicas=2, maxReplicas=100)
+        async with Running(world.scaler):
+            dictated.wanted[key] = 5
+            await asyncio.sleep(3)
+            world.kube.errors = [error] * 100
+            dictated.wanted[key] = 7
+            world.speak()
+            await asyncio.sleep(3)
+            assert world.told()["desired"] == 7
+
+    assert live(scenario, publishes_in_s=1.0).counts() == [5]
+
+
+def test_a_fall_waits_for_its_status_although_those_are_late() -> None:
+    async def scenario(world: World) -> None:
+        dictated = world.dictate()
+        key = world.model(replicas=2, maxReplicas=100, actuator=DIRECT)
+        async with Running(world.scaler):
+            for wanted in (5, 3):
+                dictated.wanted[key] = wanted
+                world.speak()
+                await asyncio.sleep(3)
+
+    _, fall = live(scenario, publishes_in_s=0.5).writes
+
+    assert (fall.replicas, fall.told) == (3, 3)
 
 
 @pytest.mark.parametrize("publishes_in_s", [0.01, 0.2, 0.98])

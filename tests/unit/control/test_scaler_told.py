@@ -10,6 +10,7 @@ import pytest
 
 from halcyon.control.events import happenings
 from halcyon.control.plan import Actuator
+from halcyon.control.scaled import MOVED_FOR_S
 from halcyon.control.scaler import REST_S, SHOWN_EVERY_S, TICK_S
 from halcyon.scaling.verdict import KEPT, Signal
 from tests.unit.control.scaling_world import DIGITS, Running, World, live, plan_of
@@ -155,6 +156,46 @@ def test_a_value_is_news_when_it_has_moved_by_a_fifth_and_not_more_often_than_it
             times = [at for at, _ in world.queued[1:]]
             assert 1 <= len(times) <= 2
             assert all(later - sooner >= SHOWN_EVERY_S for sooner, later in pairwise(times))
+
+    live(scenario)
+
+
+@pytest.mark.parametrize(("for_s", "more"), [(MOVED_FOR_S - 1, 0), (MOVED_FOR_S + 1.5, 1)])
+def test_a_value_that_has_moved_is_told_when_it_stays(for_s: float, more: int) -> None:
+    async def scenario(world: World) -> None:
+        dictated = world.dictate()
+        dictated.signals[DIGITS] = rate(100)
+        world.model(replicas=2)
+        async with Running(world.scaler):
+            await asyncio.sleep(SHOWN_EVERY_S + 1)
+            dictated.signals[DIGITS] = rate(200)
+            for _ in range(int(for_s)):
+                world.speak()
+                await asyncio.sleep(1)
+            dictated.signals[DIGITS] = rate(100 if more == 0 else 200)
+            for _ in range(5):
+                world.speak()
+                await asyncio.sleep(1)
+            assert len(world.queued) == 1 + more
+
+    live(scenario)
+
+
+def test_what_moves_right_before_a_count_does_is_told_with_it() -> None:
+    async def scenario(world: World) -> None:
+        dictated = world.dictate()
+        dictated.signals[DIGITS] = rate(100)
+        world.model(replicas=2)
+        async with Running(world.scaler):
+            await asyncio.sleep(SHOWN_EVERY_S + 1)
+            dictated.signals[DIGITS] = rate(200)
+            world.speak()
+            await asyncio.sleep(1)
+            assert len(world.queued) == 1
+            dictated.wanted[DIGITS] = 4
+            world.speak()
+            await asyncio.sleep(2 * TICK_S)
+            assert len(world.queued) == 2
 
     live(scenario)
 
