@@ -24,6 +24,12 @@ _FIRST = 31
 """So many give the first median, half a minute where blocks are of a second. It is off by a half, and by a quarter a minute later."""
 _MEDIAN_WORTH = 12
 """Their median is as certain as the mean of so many (0.37 of 31), which is what the next ones are averaged with."""
+_QUIET_S = 10.0
+_QUIET_BLOCKS = 3
+"""A load that was away for as long, and for so many blocks, comes back by a step and is no noise: twice as long as an agent is silent
+at most, and longer than chance would have it where the objective is of minutes."""
+_EDGE = 2
+"""Differences that a step takes: it comes within a block."""
 _NEAR = 1.2
 """Times that what is learnt may be doubted. With 1.05 and 1.5 the count goes the same way."""
 _MEDIAN = 0.455
@@ -38,7 +44,8 @@ class Dispersion:
     """Learnt from 1 up, over minutes."""
     noise: float = _UNSEEN
     """The median of the first differences, which a burst among them doesn't move; then their mean with those that follow, until it is
-    learnt as `value` is. Who is quiet at first has none: what comes then is a step."""
+    learnt as `value` is. Who is quiet at first has none: what comes then is a step. Nor is the way back out of the quiet any: short
+    loads with rests between them are mostly edges, and the median would be that of the steps."""
     first: tuple[float, ...] = ()
     """The first differences of blocks that weren't both empty, in the order they were seen, until there are `_FIRST`."""
     later: int = 0
@@ -51,6 +58,10 @@ class Dispersion:
     """Arrivals in the block before; None where there was none, or where its length isn't known."""
     before_s: float = 0.0
     """Its length in seconds; 0 where there was none."""
+    quiet_s: float = 0.0
+    """How long no request has come, in whole blocks."""
+    edge: int = 0
+    """Differences to come that belong to a step out of the quiet."""
 
     @property
     def doubt(self) -> float:
@@ -72,7 +83,7 @@ class Dispersion:
 
     def beginning(self, at: float) -> Dispersion:
         """What was learnt, for a counter that begins anew with 0."""
-        return replace(self, begin=at, count=0.0, before=None, before_s=0.0)
+        return replace(self, begin=at, count=0.0, before=None, before_s=0.0, quiet_s=0.0, edge=0)
 
     def with_count(self, at: float, total: float, block_s: float) -> Dispersion:
         """With the counter at a time; the open block ends where it is at least `block_s` long."""
@@ -82,6 +93,7 @@ class Dispersion:
             return self if begin is self.begin else replace(self, begin=at, count=total)
         count = total - self.count
         value, noise, first, later = self.value, self.noise, self.first, self.later
+        edge = _EDGE if count > 0 and self.quiet_s >= max(_QUIET_S, _QUIET_BLOCKS * block_s) else self.edge
         if self.before is not None and self.before_s > 0:
             # Differences of neighbours, so that neither a trend nor a step within the span counts as noise for long. Blocks end
             # with a sample, so their lengths differ: of two rates of Poisson arrivals this has the mean 1.
@@ -90,7 +102,9 @@ class Dispersion:
                 seen = (count * self.before_s - self.before * length) ** 2 / (self.before_s * length * both)
                 weight = 1 - math.exp(-min(length, self.before_s) / _SPAN_S)
                 value = _moved(value, seen, weight)
-                if len(first) >= _FIRST:
+                if edge > 0:
+                    edge -= 1
+                elif len(first) >= _FIRST:
                     later += 1
                     noise = _moved(noise, seen, max(weight, 1 / (_MEDIAN_WORTH + later)))
                 else:
@@ -98,7 +112,8 @@ class Dispersion:
                     noise = min(_median(first) / _MEDIAN, _MOST) if len(first) >= _FEW else noise
             elif not first:
                 noise = 1.0
-        return Dispersion(value, noise, first, later, at, total, count, length)
+        quiet_s = self.quiet_s + length if count == 0 else 0.0
+        return Dispersion(value, noise, first, later, at, total, count, length, quiet_s, edge)
 
 
 def _moved(value: float, seen: float, weight: float) -> float:

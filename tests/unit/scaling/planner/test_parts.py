@@ -151,6 +151,31 @@ def test_after_quiet_a_step_is_proven_at_once_and_noise_is_known_as_soon() -> No
     assert float(np.median([seen(list(counts), quiet).spread.noise for counts in drawn])) == pytest.approx(5, rel=0.2)
 
 
+@given(
+    pulses=st.lists(st.tuples(st.floats(8, 40), st.floats(25, 120), st.floats(60, 500)), min_size=2, max_size=6),
+    phase=st.floats(0.05, 0.95),
+    is_random=st.booleans(),
+    seed=st.integers(0, 1000),
+)
+@example(pulses=[(12.0, 60.0, 210.0)] * 4, phase=0.5, is_random=False, seed=0)
+def test_a_load_that_comes_and_goes_is_known_as_soon_each_time(
+    pulses: list[tuple[float, float, float]], phase: float, is_random: bool, seed: int
+) -> None:
+    draw = np.random.default_rng(seed)
+    arrivals, at, total = Arrivals(), 0.0, 0.0
+    for lasts_s, rest_s, rate in pulses:
+        for _ in range(int(rest_s / 5)):  # as an agent that has nothing new to tell
+            at += 5.0
+            arrivals = arrivals.with_sample(at, total, block_s=0.5)
+        for second in range(int(lasts_s)):
+            wait_s = 1.0 if second else phase
+            at += 1.0
+            total += draw.poisson(rate * wait_s) if is_random else rate * wait_s
+            arrivals = arrivals.with_sample(at, total, block_s=0.5)
+            if second == 2:
+                assert (arrivals.rate() or 0.0) >= 0.6 * rate
+
+
 def test_a_burst_among_the_first_blocks_is_no_noise() -> None:
     drawn = list(np.random.Generator(np.random.PCG64(1)).poisson(30, 70).astype(float))
     drawn[20:24] = [400.0] * 4
