@@ -61,10 +61,15 @@ class ScaleWriter:
 
     _late_until: float = field(default=-math.inf, init=False)
 
+    @property
+    def statuses_are_late(self) -> bool:
+        """Whether one was, a moment ago: the API server has more to do than it can."""
+        return self.clock() < self._late_until
+
     def goes_first(self, model: Scaled) -> bool:
         """Whether this model's count is to be written before its status tells it."""
         wanted = self.wanted(model)
-        return wanted is not None and wanted > self.caches.replicas(model.key) and self.clock() < self._late_until
+        return wanted is not None and wanted > self.caches.replicas(model.key) and self.statuses_are_late
 
     def wanted(self, model: Scaled) -> int | None:
         """The count that is ours to write now; None where there is none."""

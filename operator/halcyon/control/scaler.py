@@ -49,7 +49,9 @@ REST_S = 4.5
 SLICE_S = 0.02
 """Deciding for many lets others have their turn after this long."""
 SHOWN_EVERY_S = 10.0
-"""What has moved without a change of the count is shown no more often than this."""
+"""What has moved without a change of the count is shown no more often than this,"""
+SHOWN_EVERY_LATE_S = 30.0
+"""and than this where statuses are late: in a large fleet most of them would tell of nothing but values."""
 SETTLED_S = 15.0
 """A process that is younger may not have heard its agents yet: that it knows nothing is no news."""
 
@@ -237,7 +239,7 @@ class Scaler:
                     self._share(now)
                     if not self.leads():
                         self._follow()
-                if now - batches >= SHOWN_EVERY_S:
+                if now - batches >= (SHOWN_EVERY_LATE_S if self._writer.statuses_are_late else SHOWN_EVERY_S):
                     batches = now
                     await self._show_batches()
                 await self._round()
@@ -350,7 +352,8 @@ class Scaler:
                 halcyon__why=why,
             ):
                 pass  # it was made before; how long that took is a metric
-        if model.is_news(made, model.rival, now, SHOWN_EVERY_S):
+        every_s = SHOWN_EVERY_LATE_S if self._writer.statuses_are_late else SHOWN_EVERY_S
+        if model.is_news(made, model.rival, now, every_s):
             model.shown = Shown(now, made, model.rival)
             if self._writer.goes_first(model):
                 model.untold = True  # until the count is written

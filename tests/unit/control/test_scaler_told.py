@@ -11,7 +11,7 @@ import pytest
 from halcyon.control.events import happenings
 from halcyon.control.plan import Actuator
 from halcyon.control.scaled import MOVED_FOR_S
-from halcyon.control.scaler import REST_S, SHOWN_EVERY_S, TICK_S
+from halcyon.control.scaler import REST_S, SHOWN_EVERY_LATE_S, SHOWN_EVERY_S, TICK_S
 from halcyon.scaling.verdict import KEPT, Signal
 from tests.unit.control.scaling_world import DIGITS, Running, World, live, plan_of
 
@@ -179,6 +179,30 @@ def test_a_value_that_has_moved_is_told_when_it_stays(for_s: float, more: int) -
             assert len(world.queued) == 1 + more
 
     live(scenario)
+
+
+def test_where_statuses_are_late_values_are_told_less_often() -> None:
+    async def scenario(world: World) -> None:
+        dictated = world.dictate()
+        dictated.signals[DIGITS] = rate(100)
+        world.model(replicas=2)
+        async with Running(world.scaler):
+            await asyncio.sleep(1)
+            dictated.wanted[DIGITS] = 4  # its status comes too late
+            for _ in range(3):
+                world.speak()
+                await asyncio.sleep(1)
+            told = len(world.queued)
+            for value in (200, 400, 800):
+                dictated.signals[DIGITS] = rate(value)
+                for _ in range(8):
+                    world.speak()
+                    await asyncio.sleep(1)
+            assert len(world.queued) == told
+            await asyncio.sleep(SHOWN_EVERY_LATE_S)
+            assert len(world.queued) == told + 1
+
+    live(scenario, publishes_in_s=1.0)
 
 
 def test_what_moves_right_before_a_count_does_is_told_with_it() -> None:
