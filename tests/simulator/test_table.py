@@ -113,6 +113,14 @@ def test_rows_and_the_page_have_what_was_run(tmp_path: Path) -> None:
     assert "## Where Halcyon is not on the front" in (tmp_path / "docs" / "scaling.md").read_text()
 
 
+def test_the_page_has_every_constant_of_the_planner_with_its_reason(tmp_path: Path) -> None:
+    page.write({_CELL: [_point("halcyon", (5.0, 1.5)), _point("kpa", (5.0, 1.5))]}, {}, tmp_path / "scaling.md")
+    _, _, constants = (tmp_path / "scaling.md").read_text().partition("## The planner's constants")
+    told = [line for line in constants.splitlines() if line.startswith("| `")]
+    assert len(told) > 100
+    assert [line for line in told if line.endswith("| - |")] == []
+
+
 def test_the_page_compares_the_planner_alone_and_as_it_is_installed(tmp_path: Path) -> None:
     figures = [(5.0, 1.5), (5.2, 1.5), (4.8, 1.5)]
     points = {

@@ -8,6 +8,7 @@ of a record (`readings`), a decision (`planner`).
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -297,13 +298,19 @@ def _table(decided: _Decided) -> str:
     rows += [(f"schedule {window.name}", "", "", _bounds(window)) for window in decided.windows]
     widths = [max((len(row[column]) for row in rows), default=0) for column in range(2)]
     lines = [f"  {name:<{widths[0]}}  {count:>{widths[1]}} {star:1} {why}" for name, count, star, why in rows]
-    head = f"{_said(decided.now)}  {made.say()} ({_change(made)})"
+    head = f"{_said(decided.now)}  {made.say()} ({_change(made)}; {_next(decided)})"
     return "\n".join([head, *lines])
 
 
 def _bounds(window: Window) -> str:
     least = [] if window.low is None else [f"at least {window.low}"]
     return ", ".join(least if window.high is None else [*least, f"at most {window.high}"])
+
+
+def _next(decided: _Decided) -> str:
+    """When the operator would look again, whatever it hears until then."""
+    wait_s = decided.plan.look_again_at - decided.now
+    return f"next look in {wait_s:.3g} s" if math.isfinite(wait_s) else "next look when there is news"
 
 
 def _change(made: Plan) -> str:

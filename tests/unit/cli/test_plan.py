@@ -85,7 +85,7 @@ def test_each_decision_is_a_sentence_and_a_table_of_its_terms(desk: Desk) -> Non
     head, *rows = blocks[-1].splitlines()
     assert head.startswith("1970-01-01T00:16:59Z  ")
     assert "replicas: 20 req/s" in head
-    assert "(2 before)" in head
+    assert head.endswith("(2 before; next look in 1 s)")
     assert any(row.split()[0] == "rate" and " * " in row for row in rows)
 
 

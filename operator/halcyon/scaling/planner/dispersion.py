@@ -25,9 +25,9 @@ _FIRST = 31
 _MEDIAN_WORTH = 12
 """Their median is as certain as the mean of so many (0.37 of 31), which is what the next ones are averaged with."""
 _QUIET_S = 10.0
+"""A load that was away for as long comes back by a step and is no noise: twice as long as an agent is silent at most,"""
 _QUIET_BLOCKS = 3
-"""A load that was away for as long, and for so many blocks, comes back by a step and is no noise: twice as long as an agent is silent
-at most, and longer than chance would have it where the objective is of minutes."""
+"""and so many blocks at least: where the objective is of minutes, one that is empty may be chance."""
 _EDGE = 2
 """Differences that a step takes: it comes within a block."""
 _NEAR = 1.2
