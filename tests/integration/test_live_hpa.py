@@ -1,0 +1,139 @@
+"""What an HPA does that reads our metric and syncs every second: hand-overs, and modes that leave the count to people.
+
+The API server, the HPA controller, the aggregated API, the operator and the way of the agents' records are real; the pods are
+KWOK's, and what the agents say is made up (`e2e.bench.stand_in`).
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from e2e.bench.agents import Agents
+from e2e.bench.counts import Counts
+from e2e.bench.plane import Plane, alone, model, namespace_of, plane
+from halcyon.control import kinds
+
+pytestmark = pytest.mark.more
+
+RATE_RPS = 180.0
+"""3.3 replicas' worth."""
+NEEDED = 4
+SYNCS_S = 4.0
+"""In which the HPA syncs three times at least."""
+AT_REST_S = 12.0
+LIMIT_S = 60.0
+TLS_ENDS_S = 0.3
+"""A closed connection's transport goes a moment later: aiohttp's own advice for TLS (docs, "Graceful Shutdown")."""
+
+
+@pytest.fixture(scope="module")
+def there() -> Iterator[Plane]:
+    with alone(beside=True), plane(hpa_sync_s=1, pods=60) as found:
+        yield found
+
+
+class Subject:
+    """One model under a steady load."""
+
+    def __init__(self, name: str, counts: Counts) -> None:
+        self.name, self._counts = name, counts
+
+    @property
+    def count(self) -> int:
+        return self._counts.count(self.name)
+
+    @property
+    def actuator(self) -> str | None:
+        return self._counts.actuator(self.name)
+
+    def changes_since(self, when_s: float) -> list[int]:
+        """The counts that were written."""
+        return [count for at, count in self._counts.replicas[self.name] if at >= when_s]
+
+    async def change(self, **scaling: Any) -> None:
+        await self._merge({"spec": {"scaling": scaling}})
+
+    async def scale(self, count: int) -> None:
+        """As a person does it."""
+        await self._merge({"spec": {"replicas": count}}, subresource="scale")
+
+    async def status(self) -> dict[str, Any]:
+        found = await self._counts.client.get(kinds.MODEL_DEPLOYMENT, namespace_of(self.name), self.name)
+        return dict((found or {}).get("status") or {})
+
+    async def hpa_reads(self) -> str | None:
+        """The value that the HPA has last read; None where there is no HPA, or it has read none."""
+        hpa = await self._counts.client.get(kinds.HPA, namespace_of(self.name), self.name)
+        metrics = ((hpa or {}).get("status") or {}).get("currentMetrics") or [{}]
+        current = (metrics[0].get("external") or {}).get("current") or {}
+        return current.get("averageValue")
+
+    async def _merge(self, patch: dict[str, Any], *, subresource: str = "") -> None:
+        await self._counts.client.patch(
+            kinds.MODEL_DEPLOYMENT, namespace_of(self.name), self.name, patch, subresource=subresource
+        )
+
+
+@asynccontextmanager
+async def loaded(there: Plane, name: str, **scaling: Any) -> AsyncIterator[Subject]:
+    """A model that has come to rest under its load."""
+    async with Counts(there.kubeconfig, namespace_of) as counts, Agents(there, counts, spread_s=0.0) as agents:
+        document = model(name, most=10, targets={"latency": "500ms"}, **scaling)
+        await counts.client.create(kinds.MODEL_DEPLOYMENT, document, namespace=namespace_of(name))
+        await counts.until_served([name], limit_s=LIMIT_S)
+        await agents.begin([name])
+        agents.set_rate(name, 30.0)
+        await asyncio.sleep(5)
+        agents.set_rate(name, RATE_RPS)
+        await counts.until(lambda: counts.count(name) >= NEEDED, what="the load is planned for", limit_s=LIMIT_S)
+        await asyncio.sleep(AT_REST_S)
+        yield Subject(name, counts)
+        agents.check()
+        await counts.client.delete(kinds.MODEL_DEPLOYMENT, namespace_of(name), name)
+    await asyncio.sleep(TLS_ENDS_S)
+
+
+async def is_so(read: Any, wanted: Any) -> None:
+    """Until it is; `read` is asked four times a second."""
+    found = None
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            while (found := await read()) != wanted:
+                await asyncio.sleep(0.25)
+    except TimeoutError:
+        raise AssertionError(f"it is {found!r}; {wanted!r} was waited for {LIMIT_S:.0f} s") from None
+
+
+async def test_a_hand_over_between_a_live_hpa_and_the_operator_never_moves_the_count(there: Plane) -> None:
+    async with loaded(there, "handed-over", actuator="HPA") as subject:
+        held, began_s = subject.count, time.monotonic()
+        await is_so(subject.hpa_reads, "1")  # the desired count over the present one
+        for actuator in ("Direct", "HPA", "Direct", "HPA"):
+            await subject.change(actuator=actuator)
+            async with asyncio.timeout(LIMIT_S):
+                while subject.actuator != actuator:
+                    await asyncio.sleep(0.1)
+            await asyncio.sleep(SYNCS_S)
+        await is_so(subject.hpa_reads, "1")
+        assert (subject.count, subject.changes_since(began_s)) == (held, [])
+
+
+@pytest.mark.parametrize("mode", ["Recommend", "Paused"])
+async def test_a_persons_count_stands_although_a_live_hpa_asks_every_second(there: Plane, mode: str) -> None:
+    async with loaded(there, mode.lower(), actuator="HPA") as subject:
+        held = subject.count
+        await subject.change(mode=mode)
+        await asyncio.sleep(SYNCS_S)
+        began_s = time.monotonic()
+        await subject.scale(held + 3)
+        await asyncio.sleep(2 * SYNCS_S)
+        assert subject.changes_since(began_s) == [held + 3]
+        assert (await subject.status())["scaling"]["desired"] == held
+
+        await subject.change(mode="Active")
+        await asyncio.sleep(SYNCS_S)
+        assert subject.count == held
