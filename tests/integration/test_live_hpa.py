@@ -1,10 +1,11 @@
-"""What an HPA does that reads our metric and syncs every second: hand-overs, and modes that leave the count to people.
+"""What an HPA does that reads our metric and syncs every second: hand-overs, modes that leave the count to people, restarts.
 
 The API server, the HPA controller, the aggregated API, the operator and the way of the agents' records are real; the pods are
 KWOK's, and what the agents say is made up (`e2e.bench.stand_in`).
 """
 
 import asyncio
+import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -134,3 +135,17 @@ async def test_a_persons_count_stands_although_a_live_hpa_asks_every_second(ther
         await subject.change(mode="Active")
         await asyncio.sleep(SYNCS_S)
         assert subject.count == held
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["ends", "is killed"])
+async def test_an_operator_that_starts_anew_under_load_moves_nothing(there: Plane, number: signal.Signals) -> None:
+    async with loaded(there, f"restarted-{number}", actuator="HPA") as subject:
+        held, began_s = subject.count, time.monotonic()
+        there.operator.signal(number)
+        await asyncio.to_thread(there.operator.stop)
+        await asyncio.sleep(SYNCS_S)  # the HPA hears nothing
+        there.operator.start()
+        await asyncio.to_thread(there.operator.wait_ready, LIMIT_S)
+        await asyncio.sleep(AT_REST_S)
+        await is_so(subject.hpa_reads, "1")
+        assert (subject.count, subject.changes_since(began_s)) == (held, [])
