@@ -1,6 +1,12 @@
+import os
 import re
+import subprocess
+import sys
+from collections import defaultdict
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import orjson
 import pytest
@@ -9,6 +15,7 @@ from halcyon.cli.main import main as halcyon
 from halcyon.simulate.main import main
 
 _FAST = ["--scenario", "S6-aibrix", "--policy", "hpa"]
+_SVG = "{http://www.w3.org/2000/svg}"
 _KEYS = {
     "scenario", "policy", "params", "seed", "requests", "violations_pct", "refused_pct", "p50_ms", "p95_ms", "p99_ms",
     "gpu_seconds", "gpu_ratio_work", "gpu_ratio_clairvoyant", "direction_changes_per_h", "overshoot", "settling_s",
@@ -44,6 +51,21 @@ def test_the_json_has_every_figure_of_every_run(capsysbinary: pytest.CaptureFixt
 
 def test_the_same_seed_gives_the_same_result(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     assert _json(capsysbinary, *_FAST) == _json(capsysbinary, *_FAST)
+
+
+def test_the_planners_runs_are_the_same_to_the_byte_for_a_seed_and_others_for_another() -> None:
+    command = [sys.executable, "-m", "halcyon.simulate.main", *_FAST[:2], "--policy", "halcyon", "--seeds", "2"]
+    # Processes of their own, whose sets have other orders.
+    environments = ({**os.environ, "PYTHONHASHSEED": order} for order in ("1", "2"))
+    one, again = (
+        subprocess.run([*command, "--json"], env=environment, check=True, capture_output=True).stdout
+        for environment in environments
+    )
+    assert one == again
+    first, second = orjson.loads(one)["runs"]
+    assert (first["seed"], second["seed"]) == (1, 2)
+    assert first["gpu_seconds"] != second["gpu_seconds"]
+    assert first["p99_ms"] != second["p99_ms"]
 
 
 def test_a_trace_is_superposed_and_limits_reach_the_run(trace: str, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
@@ -91,6 +113,89 @@ def test_a_sweep_marks_the_front(capsys: pytest.CaptureFixture[str], tmp_path: P
     assert len(lines) > 3
     assert any(line.endswith("*") for line in lines)
     assert "<svg" in picture.read_text()
+
+
+@dataclass(frozen=True)
+class _Field:
+    """What one field of an SVG shows."""
+
+    texts: set[str]
+    lines: list[list[float]]
+    """Heights of each line's points, as shares of the field's."""
+    points: int
+
+
+def _fields(picture: Path) -> list[_Field]:
+    fields = []
+    for axes in ET.parse(picture).iterfind(f".//{_SVG}g"):
+        if not axes.get("id", "").startswith("axes_"):
+            continue
+        parts = [(part.get("id", "").rstrip("0123456789"), part) for part in axes]
+        edges = _ys(next(part for name, part in parts if name == "patch_"))
+        low, high = max(edges), min(edges)
+        lines = [[(low - y) / (low - high) for y in _ys(part)] for name, part in parts if name == "line2d_"]
+        points = sum(len(part.findall(f".//{_SVG}use")) for name, part in parts if name == "PathCollection_")
+        fields.append(_Field({text.text or "" for text in axes.iterfind(f".//{_SVG}text")}, lines, points))
+    return fields
+
+
+def _ys(group: ET.Element) -> list[float]:
+    path = group.find(f"{_SVG}path")
+    assert path is not None
+    return [float(y) for y in re.findall(r"[ML] \S+ (\S+)", path.get("d", ""))]
+
+
+def test_the_front_of_a_sweep_is_what_no_other_point_betters(
+    capsysbinary: pytest.CaptureFixture[bytes], tmp_path: Path
+) -> None:
+    swept = ["--scenario", "S6-aibrix", "--policy", "kpa", "--seeds", "2", "--max", "20", "--sweep"]
+    picture = tmp_path / "front.svg"
+    document = _json(capsysbinary, *swept, "--plot", str(picture))
+    figures = defaultdict(list)
+    for run in document["runs"]:
+        knobs = ",".join(f"{key}={value}" for key, value in run["params"].items())
+        figures[f"kpa:{knobs}".rstrip(":")].append((run["gpu_ratio_clairvoyant"], run["violations_pct"]))
+    assert {len(seeds) for seeds in figures.values()} == {2}
+    means = {policy: tuple(sum(of) / 2 for of in zip(*seeds, strict=True)) for policy, seeds in figures.items()}
+    bettered = {
+        policy
+        for policy, (gpu, late) in means.items()
+        if any(other != (gpu, late) and other[0] <= gpu and other[1] <= late for other in means.values())
+    }
+    assert 2 < len(bettered) < len(means) - 2
+    assert {name: sorted(front) for name, front in document["front"].items()} == {
+        "S6-aibrix": sorted(set(means) - bettered)
+    }
+    assert main(swept) == 0
+    shown = [line.split() for line in capsysbinary.readouterr().out.decode().splitlines()[1:]]
+    assert {line[1] for line in shown} == set(means)
+    assert {line[1] for line in shown if line[-1] == "*"} == set(means) - bettered
+    (drawn,) = _fields(picture)
+    assert {"S6-aibrix", "GPU time / clairvoyant", "violations, %", "kpa"} <= drawn.texts
+    assert drawn.points == len(means)
+
+
+def test_a_picture_draws_load_replicas_queue_and_latency_of_each_policy(
+    trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picture = tmp_path / "one.svg"
+    # 20 requests/s until the end, at replicas that serve 10 each: where there is one, the queue grows.
+    asked = ["--policy", "static:n=1", "--policy", "static:n=3"]
+    assert main(["--trace", trace, *asked, "--plot", str(picture)]) == 0
+    load, count, queue, latency = _fields(picture)
+    assert {"requests/s", "load.csv, start 60 s, seed 1"} <= load.texts
+    assert {"replicas", "static:n=1", "static:n=3"} <= count.texts
+    assert "waiting" in queue.texts
+    assert {"slowest answer, s", "minutes"} <= latency.texts
+    ((rate,), (few, many), (grown, none), (slow, fast, objective)) = (
+        field.lines for field in (load, count, queue, latency)
+    )
+    assert rate[0] > 0.8
+    assert rate[-1] < 0.2
+    assert few[-1] < 0.5 < many[-1]
+    assert max(none) < 0.5 < grown[-1]
+    assert max(fast) < objective[0] < max(slow)
+    assert "static:n=3" in capsys.readouterr().out
 
 
 def test_a_picture_is_the_same_every_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

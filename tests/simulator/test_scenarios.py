@@ -19,6 +19,7 @@ from halcyon.simulate.scenarios import (
 )
 
 _L1, _L2 = LAWS["L1"], LAWS["L2"]
+_DAY_S = 86400.0
 _QUICK = ("S1", "S3", "S6-azure", "S6-mooncake", "S6-aibrix", "S7-3m", "S8-pods", "S9-noise-few", "S11-01")
 
 
@@ -75,6 +76,19 @@ def test_random_spikes_are_as_many_and_elsewhere_for_each_seed() -> None:
 def test_the_flash_crowd_is_a_fifth_of_the_record() -> None:
     case = scenario("S4", law=_L1, start_s=60, seed=1)
     assert len(case.arrivals) / case.duration_s == pytest.approx(262, rel=0.01)
+
+
+def test_two_weeks_of_days_have_one_to_learn_from_and_one_that_is_scored() -> None:
+    case = scenario("S5", law=_L1, start_s=60, seed=1)
+    assert (case.duration_s, case.score_from_s) == (14 * _DAY_S, 7 * _DAY_S)
+    assert 9.4 <= _rate(case.arrivals, 0, case.duration_s) <= 10.1
+    days = [_rate(case.arrivals, day * _DAY_S, (day + 1) * _DAY_S) for day in range(14)]
+    assert min(days) > 5
+    assert max(days) < 20
+    # The hours of a day are alike in both weeks: what was learnt is of use.
+    hours = np.histogram(case.arrivals, np.arange(14 * 24 + 1) * 3600.0)[0].reshape(2, 7, 24).mean(axis=1)
+    assert np.all(hours.max(axis=1) > 2 * hours.min(axis=1))
+    assert np.corrcoef(hours)[0, 1] > 0.5
 
 
 def test_rates_grow_with_what_a_replica_serves() -> None:

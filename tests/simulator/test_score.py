@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from halcyon.simulate.case import Case, Service
+from halcyon.simulate.clairvoyant import bounds
 from halcyon.simulate.run import Write
 from halcyon.simulate.score import direction_changes, last_step_s, score
 from tests.simulator.builders import SECOND, case, poisson, run
@@ -38,11 +39,36 @@ def test_only_what_arrives_and_happens_in_the_scored_span_counts() -> None:
     assert outcome.pods_in_vain == 0
 
 
+def test_percentiles_are_those_of_the_answers_in_the_scored_span() -> None:
+    # A hundred at once at one who serves one a second: 1, 2, ... 100 s; the one before them isn't scored.
+    of = case([0.0, *[100.0] * 100], duration_s=250.0, score_from_s=50.0)
+    outcome = score(of, run(of), policy="", params={})
+    assert (outcome.requests, outcome.violations_pct) == (100, 95)
+    assert [outcome.p50_ms, outcome.p95_ms, outcome.p99_ms] == pytest.approx([50_500, 95_050, 99_010])
+
+
 def test_direction_changes_are_the_turns_between_successive_writes() -> None:
     counts = [1, 4, 8, 6, 5, 7, 3]
     writes = [Write(float(at), before, after) for at, (before, after) in enumerate(pairwise(counts))]
     assert direction_changes(writes) == 3
     assert direction_changes(writes[:1]) == direction_changes([]) == 0
+
+
+def test_direction_changes_per_hour_are_over_the_scored_span() -> None:
+    counts = {100.0: 5, 200.0: 2, 300.0: 4, 700.0: 6, 900.0: 3, 1100.0: 7, 1300.0: 5}
+    # From 600 s on: up, down, up, down.
+    of = case([], duration_s=1800.0, score_from_s=600.0)
+    assert score(of, run(of, counts), policy="", params={}).direction_changes_per_h == 9
+    whole = replace(of, score_from_s=0.0)
+    assert score(whole, run(whole, counts), policy="", params={}).direction_changes_per_h == 5 * 2
+
+
+def test_overshoot_is_the_largest_count_over_that_of_who_knows_the_load() -> None:
+    of = replace(_stepped(), high=40)
+    most = bounds(of).largest
+    assert most > 3
+    for counts, largest in (({330.0: 4 * most, 640.0: 3}, 4 * most), ({330.0: 4}, 4)):
+        assert score(of, run(of, counts), policy="", params={}).overshoot == pytest.approx(largest / most)
 
 
 def test_a_pod_released_before_it_served_as_long_as_it_took_to_start_was_in_vain() -> None:
@@ -69,6 +95,15 @@ def test_settling_counts_from_the_last_step_until_the_count_stays_near_its_last(
         100, abs=2
     )
     assert score(of, run(of, {330.0: 9, 870.0: 3}), policy="", params={}).settling_s is None
+
+
+def test_a_count_is_settled_within_a_tenth_of_its_last_and_never_without_a_step() -> None:
+    of = _stepped()
+    near, far = ({330.0: 45, 640.0: at, 700.0: 30} for at in (33, 34))
+    settled = [score(of, run(of, counts), policy="", params={}).settling_s for counts in (near, far)]
+    assert settled == pytest.approx([40, 100], abs=2)
+    even = replace(of, arrivals=poisson(20, 900))
+    assert score(even, run(even, far), policy="", params={}).settling_s is None
 
 
 def test_nothing_to_score_gives_no_ratio_and_no_violation() -> None:

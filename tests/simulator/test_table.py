@@ -1,3 +1,6 @@
+import re
+import signal
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,13 +18,14 @@ from halcyon.simulate.report import Cell, Point
 from halcyon.simulate.scenarios import LAWS
 from halcyon.simulate.shared import quota, simulate
 from halcyon.simulate.store import Result, Store, digest, imported
-from halcyon.simulate.table import Effort, Table, cells, rows
+from halcyon.simulate.table import Effort, Table, cells, effort, main, rows
 
 _CELL = Cell("S6-aibrix", "L1", 60.0)
 _ROW = {
     "scenario", "law", "start_delay_s", "policy", "params", "seeds", "violations_pct", "gpu_ratio_clairvoyant",
     "gpu_ratio_work", "direction_changes_per_h", "p99_ms",
 }  # fmt: skip
+_FIGURES = ("violations_pct", "gpu_ratio_clairvoyant", "gpu_ratio_work", "direction_changes_per_h", "p99_ms")
 _OUTCOME = Outcome(
     scenario="S1",
     policy="kpa",
@@ -113,6 +117,36 @@ def test_rows_and_the_page_have_what_was_run(tmp_path: Path) -> None:
     assert "## Where Halcyon is not on the front" in (tmp_path / "docs" / "scaling.md").read_text()
 
 
+@pytest.fixture
+def _own_sigterm() -> Iterator[None]:
+    """The table's command ends by SIGTERM in a way of its own; the tests after it don't."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.usefixtures("_own_sigterm")
+def test_the_command_writes_the_rows_and_the_page_with_the_same_figures(tmp_path: Path) -> None:
+    out, text = tmp_path / "bench", tmp_path / "docs" / "scaling.md"
+    chosen = ["--only", "S6-aibrix", "--policy", "halcyon", "--policy", "triton-gke"]
+    assert main([*chosen, "--jobs", "1", "--out", str(out), "--page", str(text)]) == 0
+    made = orjson.loads((out / "scaling.json").read_bytes())
+    assert all(set(row) >= _ROW for row in made)
+    assert all(isinstance(row[figure], float) for row in made for figure in _FIGURES)
+    assert {row["policy"] for row in made} == {"halcyon", "triton-gke"}
+    assert {"target": "30", "window_s": "60"} in [row["params"] for row in made]
+
+    own = {(row["law"], row["start_delay_s"]): row for row in made if row["policy"] == "halcyon"}
+    assert set(own) == {("L1", 60), ("L1", 180), ("L2", 60)}
+    told = dict(re.findall(r"\| S6-aibrix \| (L. \| \d+) \| ([^|]* \| [^|]* \| \d+) \|", text.read_text()))
+    for (law, delay_s), row in own.items():
+        assert (row["scenario"], row["params"], row["seeds"]) == ("S6-aibrix", {}, list(range(1, 11)))
+        figures = f"{row['violations_pct']:.2f} % at {row['gpu_ratio_clairvoyant']:.2f}"
+        turns_and_p99 = f"{row['direction_changes_per_h']:.1f} | {row['p99_ms']:.0f}"
+        assert told[f"{law} | {delay_s:g}"] == f"{figures} | {turns_and_p99}"
+        assert (text.parent / f"scaling-{law}-{delay_s:g}s.svg").exists()
+
+
 def test_the_page_has_every_constant_of_the_planner_with_its_reason(tmp_path: Path) -> None:
     page.write({_CELL: [_point("halcyon", (5.0, 1.5)), _point("kpa", (5.0, 1.5))]}, {}, tmp_path / "scaling.md")
     _, _, constants = (tmp_path / "scaling.md").read_text().partition("## The planner's constants")
@@ -161,6 +195,13 @@ def test_the_table_covers_every_scenario_with_a_load() -> None:
     first, second = ({cell.scenario for cell in full if cell.law == law} for law in ("L1", "L2"))
     assert first == second
     assert first - {cell.scenario for cell in usual if cell.law == "L2"} == {"S4", "S5"}
+
+
+def test_scenarios_of_days_have_three_seeds_and_no_grid() -> None:
+    days = [cell for cell in cells(full=True) if cell.family == "S5"]
+    assert {cell.law for cell in days} == set(LAWS)
+    assert {(effort(cell).grid, effort(cell).compared) for cell in days} == {(0, 3)}
+    assert effort(_CELL).compared == 10
 
 
 def test_a_change_of_the_planner_is_none_for_the_peers() -> None:
