@@ -2,7 +2,9 @@
 
 Keeping a pod through a gap costs its time; releasing it and starting one again costs a start. Whoever keeps it for as long
 as a start takes pays at most twice what foresight would. Each time a release was followed by a new rise within `REGRET` holds,
-the hold doubles, so that in an hour at most log2(MOST_S / SHORTEST_S) + 3600 / MOST_S + 1 releases can be followed by one.
+the hold doubles; calm for as long halves it. So in an hour at most nine releases are regretted, since each but the last two follows a
+calm of `REGRET` holds of two minutes which undid the doubling before it; and at most 15 are followed by a rise at all (one that comes
+later is no regret), so what the load needs turns the count around 30 times at most (a search over all sequences of regret and calm).
 A load whose gaps nobody knows yet is met with patience by its bursts: so many arrivals that come in clumps tell as much as an I-th of them
 would that come by chance alone, I being the dispersion. What a minute shows of a Poisson load takes I minutes of this one.
 Where the next rise is foreseen there is nothing to be patient for: a pod is kept only if the gap is shorter than its start.
