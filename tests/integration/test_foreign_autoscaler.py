@@ -3,12 +3,20 @@
 The controller lifts a count below an HPA's minReplicas without any metric.
 """
 
+import asyncio
+import uuid
+
 import pytest
 
+from halcyon.api.record import AUDIENCE
 from halcyon.control import kinds
 from halcyon.control.client import Object
+from halcyon.control.kinds import Kind
 from tests.integration.operator_process import Operator
 from tests.integration.operator_space import Space
+from tests.integration.test_operator_direct import SCALING as RULES
+from tests.integration.test_operator_direct import Agent, record
+from tests.integration.test_operator_election import token
 from tests.integration.waiting import always, rested, until
 
 PAST_A_SYNC_S = 20.0
@@ -16,18 +24,27 @@ PAST_A_SYNC_S = 20.0
 STEADY = {"maxReplicas": 6, "actuator": "Direct"}
 
 
-def autoscaler(least: int) -> Object:
-    """What `kubectl autoscale deployment m-a` makes."""
+def autoscaler(least: int, name: str = "theirs", target: Kind = kinds.DEPLOYMENT) -> Object:
+    """What `kubectl autoscale deployment m-a` makes; or one on the ModelDeployment."""
+    scaled = "m-a" if target is kinds.DEPLOYMENT else "m"
     return {
         "apiVersion": kinds.HPA.api_version,
         "kind": kinds.HPA.kind,
-        "metadata": {"name": "theirs"},
+        "metadata": {"name": name},
         "spec": {
-            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "m-a"},
+            "scaleTargetRef": {"apiVersion": target.api_version, "kind": target.kind, "name": scaled},
             "minReplicas": least,
             "maxReplicas": 6,
         },
     }
+
+
+def of_keda(least: int, target: Kind) -> Object:
+    """What KEDA makes of ScaledObject `m`."""
+    made = autoscaler(least, "keda-hpa-m", target)
+    owner = {"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "name": "m", "uid": str(uuid.uuid4())}
+    made["metadata"]["ownerReferences"] = [owner | {"controller": True, "blockOwnerDeletion": True}]
+    return made
 
 
 def count(space: Space) -> tuple[int, int]:
@@ -75,6 +92,34 @@ def test_it_is_named_and_left_the_count(
     after = (counts[0], counts[0])
     until(lambda: count(space), lambda found: found == after, what="the count after it", limit_s=15)
     always(lambda: count(space), lambda found: found == after, what="no hand-over moves it", for_s=3)
+
+
+@pytest.mark.parametrize(
+    ("target", "scales"),
+    [
+        (kinds.MODEL_DEPLOYMENT, "this ModelDeployment"),
+        (kinds.DEPLOYMENT, "Deployment m-a, whose pods are this ModelDeployment's"),
+    ],
+    ids=["the ModelDeployment", "the Deployment"],
+)
+async def test_a_scaled_object_is_named_and_left_the_count(
+    operator: Operator, space: Space, target: Kind, scales: str
+) -> None:
+    operator.wait_ready()
+    space.serve(scaling=RULES)
+    space.apply(of_keda(2, target))
+
+    message = space.wait_condition("AutoscalerConflict", "True", "ForeignAutoscaler", limit_s=40)
+    assert message.startswith(
+        f"HorizontalPodAutoscaler keda-hpa-m of ScaledObject m scales {scales}; Halcyon leaves the count alone."
+    )
+    async with Agent(operator, space, token(space, "m-balancer", AUDIENCE)) as stream:
+        for _ in range(12):
+            # By the rules that is 5 at once; the other lifts it to 2 when it looks.
+            await stream.send_str(record(space, queued=48))
+            await asyncio.sleep(0.5)
+            assert count(space)[0] <= 2
+    assert conflict(space)
 
 
 def conflict(space: Space) -> Object | None:

@@ -6,7 +6,8 @@ in 80 + 6 b ms. API server, TokenReview, TLS and the operator are real; the pods
 
 import asyncio
 import time
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 import aiohttp
@@ -17,7 +18,7 @@ from halcyon.api.record import AUDIENCE, BalancerSample, BatchStats, PodSample, 
 from halcyon.control import kinds
 from tests.integration.operator_process import Operator
 from tests.integration.operator_space import Space
-from tests.integration.test_operator_direct import Agent, servers
+from tests.integration.test_operator_direct import Agent
 from tests.integration.test_operator_election import token
 from tests.integration.versions import keeps_tolerance
 from tests.integration.waiting import PATIENCE, always, until
@@ -63,9 +64,11 @@ class Load:
             await asyncio.sleep(BEAT_S)
 
     def _pods(self) -> tuple[list[str], str]:
-        """Names of the servers, and of the balancer."""
-        names = [str(p["metadata"]["name"]) for p in self._space.every(kinds.POD)]
-        return servers(self._space), next(name for name in names if name.startswith("m-balancer-"))
+        """Names of the servers that run, and of the balancer."""
+        pods = [p for p in self._space.every(kinds.POD) if p["status"].get("podIP")]
+        names = [str(p["metadata"]["name"]) for p in pods]
+        balancer = next(name for name in names if name.startswith("m-balancer-"))
+        return [name for name in names if name.startswith("m-a-")], balancer
 
     def _record(self, pods: list[str], sender: str) -> str:
         # By the time that passed: on a busy machine a beat takes longer, and the rate is to be what was asked for.
@@ -183,7 +186,12 @@ async def test_a_schedule_raises_the_least_count_while_it_is_open(operator: Oper
         )
 
 
-async def test_a_writer_that_comes_again_and_again_is_named_and_left_alone(operator: Operator, space: Space) -> None:
+@pytest.mark.parametrize(
+    ("subresource", "who"), [("scale", "somebody else"), ("", "field manager gitops")], ids=["by /scale", "by name"]
+)
+async def test_a_writer_that_comes_again_and_again_is_named_and_left_alone(
+    operator: Operator, space: Space, subresource: str, who: str
+) -> None:
     space.serve(scaling=DIRECT, traffic={"balancerReplicas": 1})
     async with Load(operator, space) as load:
         load.rate = 20
@@ -191,14 +199,14 @@ async def test_a_writer_that_comes_again_and_again_is_named_and_left_alone(opera
         for wanted in (7, 8, 9):
             answer = space.api.call(
                 "PATCH",
-                kinds.MODEL_DEPLOYMENT.path(space.namespace, "m", "scale") + "?fieldManager=gitops",
+                kinds.MODEL_DEPLOYMENT.path(space.namespace, "m", subresource) + "?fieldManager=gitops",
                 {"spec": {"replicas": wanted}},
                 content_type="application/merge-patch+json",
             )
             assert answer.status == 200, answer
             await asyncio.sleep(2)
         message = await asyncio.to_thread(space.wait_condition, "AutoscalerConflict", "True", "ForeignWriter")
-        assert message.startswith("somebody else has set spec.replicas 3 times within 5 min, to ")
+        assert message.startswith(f"{who} has set spec.replicas 3 times within 5 min, to ")
         now = count(space)
         await asyncio.to_thread(always, lambda: count(space), lambda n: n == now, what="Halcyon steps back", for_s=3)
 
@@ -211,6 +219,7 @@ async def test_an_hpa_follows_the_planner_and_the_fast_path_does_not_wait_for_it
     assert hpa["behavior"]["scaleUp"].get("tolerance") == ("0" if keeps_tolerance(cluster) else None)
     coarse = "this cluster's HPAs know no tolerance" in space.status()["scaling"]["actuatorReason"]
     assert coarse == (not keeps_tolerance(cluster)), "it isn't said that an HPA ignores small changes here"
+    assert Space(space.api, operator.namespace).every(kinds.HPA) == [], "the dry run that found it out was none"
     assert [m["external"]["metric"]["name"] for m in hpa["metrics"]] == ["desiredReplicas"]
     async with Load(operator, space) as load:
         load.rate = 20
@@ -279,3 +288,41 @@ async def test_a_full_quota_limits_the_count_instead_of_pods_that_are_never_made
         assert count(space) == 3
         space.merge(kinds.RESOURCE_QUOTA, "team", {"spec": {"hard": {"pods": "20"}}})
         await reached(lambda: count(space), lambda n: n >= 5, what="the room is used")
+
+
+@pytest.fixture
+def two_gpus(cluster: Cluster) -> Iterator[dict[str, str]]:
+    """Labels of a node with 2 GPUs."""
+    name = f"gpus-{uuid.uuid4().hex[:8]}"
+    labels = {"halcyon.dev/pool": name}
+    resources = {"cpu": "64", "memory": "512Gi", "ephemeral-storage": "1Ti", "pods": "100", "nvidia.com/gpu": "2"}
+    node = {"metadata": {"name": name, "labels": labels}, "status": {"capacity": resources, "allocatable": resources}}
+    cluster.api.create("/api/v1/nodes", node)
+    yield labels
+    cluster.api.call("DELETE", f"/api/v1/nodes/{name}")
+
+
+async def test_free_gpus_limit_no_count_and_the_scheduler_says_what_lacks(
+    operator: Operator, space: Space, two_gpus: dict[str, str]
+) -> None:
+    runtime = {"gpu": {"count": 1}, "placement": {"nodeSelector": two_gpus}}
+    space.serve(scaling=DIRECT | {"maxReplicas": 5}, runtime=runtime, traffic={"balancerReplicas": 1})
+    async with Load(operator, space) as load:
+        load.rate = 20
+        await learnt(space)
+        load.rate = 400
+        await reached(lambda: count(space), lambda n: n == 5, what="the load is planned for")
+        await reached(
+            lambda: space.status()["replicas"],
+            lambda told: (told["total"], told["ready"], told["unschedulable"]) == (5, 2, 3),
+            what="three find no node",
+        )
+        message = await reached(
+            lambda: space.condition("ScalingActive")[2],
+            lambda text: "Wants 5: 2 ready, 0 starting, 3 unschedulable (" in text,
+            what="it is said",
+        )
+        assert "Insufficient nvidia.com/gpu" in message.partition("3 unschedulable (")[2]
+        await asyncio.to_thread(always, lambda: count(space), lambda n: n == 5, what="the count asked for", for_s=5)
+        assert scaling_of(space)["desired"] == 5
+        assert "quota" not in scaling_of(space).get("limitedBy", ())
