@@ -138,7 +138,13 @@ class Talk(asyncio.Protocol):
 
 def pod(model: str, number: int, address: str) -> Object:
     labels = {names.OWNER_LABEL: model, names.COMPONENT_LABEL: names.SERVER}
-    meta = {"namespace": "team", "name": f"{model}-a-{number}", "uid": f"{model}-{number}", "resourceVersion": "1", "labels": labels}
+    meta = {
+        "namespace": "team",
+        "name": f"{model}-a-{number}",
+        "uid": f"{model}-{number}",
+        "resourceVersion": "1",
+        "labels": labels,
+    }
     ready = {"type": "Ready", "status": "True"}
     return pods.project({"metadata": meta, "status": {"phase": "Running", "podIP": address, "conditions": [ready]}})
 
