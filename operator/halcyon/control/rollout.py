@@ -361,10 +361,14 @@ def _gives_way(seen: Sight, target: Revision, speed: Pace, slots: tuple[Placed, 
 def _phase(
     seen: Sight, target: Revision, trail: Trail, slot: SlotState | None, *, returns: bool
 ) -> tuple[Phase, Trouble | None]:
-    there = slot is not None and slot.revision == target.key and slot.whole and not seen.others(target.key)
-    if slot is not None and not slot.seen:
+    there = (
+        slot is not None
+        and slot.revision == target.key
+        and slot.whole
         # Of one that was served, all that its controller hasn't seen yet is another count: that is no rollout.
-        there = there and (returns or trail.result == Result.SERVED)
+        and (slot.seen or returns or trail.result == Result.SERVED)
+        and not seen.others(target.key)
+    )
     failed = Trouble(Reason(trail.reason), trail.message) if trail.ended and trail.reason else None
     if returns:
         return (Phase.ROLLED_BACK if there else Phase.ROLLING_BACK), failed

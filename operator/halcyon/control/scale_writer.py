@@ -32,10 +32,10 @@ log = logging.getLogger(__name__)
 PUBLISHED_WITHIN_S = 0.3
 """A status is written within a tenth of that. Where the API server is slower, a standby sees the count itself a moment after it was
 written (`Caches.count_ahead`)."""
-LATE_FOR_S = 30.0
-"""After a status that was later than that, higher counts go before their statuses for this long."""
 LOWER_WITHIN_S = 1.0
 """The same for a lower count, which nobody waits for: the next decision may take it back."""
+LATE_FOR_S = 30.0
+"""After a status that a higher count has waited for in vain, those go before theirs for this long."""
 _LOOK_S = 0.02
 
 
@@ -130,9 +130,9 @@ class ScaleWriter:
             wanted = self.wanted(model)
             if wanted is None or self.caches.desired_told(model.key) == wanted:
                 return
-            if self.goes_first(model):
-                return  # one that began later than the one that was late, too
             rises, now = wanted > self.caches.replicas(model.key), self.clock()
+            if rises and self.statuses_are_late:
+                return  # whichever it was that was late
             if now - began >= (PUBLISHED_WITHIN_S if rises else LOWER_WITHIN_S):
                 if rises:
                     self._late_until = now + LATE_FOR_S

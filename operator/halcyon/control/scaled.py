@@ -12,6 +12,9 @@ from halcyon.control.plan import Actuator
 from halcyon.scaling import verdict
 from halcyon.scaling.verdict import Change, Verdict
 
+MOVED_FOR_S = 2.0
+"""Values that have moved are told after this long: where a count follows from them, with that."""
+
 
 @dataclass(slots=True)
 class Shown:
@@ -22,10 +25,6 @@ class Shown:
     rival: str
     moved: float = math.inf
     """Since when values are others."""
-
-
-MOVED_FOR_S = 2.0
-"""Values that have moved are told after this long: where a count follows from them, with that."""
 
 
 @dataclass(slots=True)

@@ -239,7 +239,7 @@ class Scaler:
                     self._share(now)
                     if not self.leads():
                         self._follow()
-                if now - batches >= (SHOWN_EVERY_LATE_S if self._writer.statuses_are_late else SHOWN_EVERY_S):
+                if now - batches >= self._shown_every_s:
                     batches = now
                     await self._show_batches()
                 await self._round()
@@ -352,13 +352,16 @@ class Scaler:
                 halcyon__why=why,
             ):
                 pass  # it was made before; how long that took is a metric
-        every_s = SHOWN_EVERY_LATE_S if self._writer.statuses_are_late else SHOWN_EVERY_S
-        if model.is_news(made, model.rival, now, every_s):
+        if model.is_news(made, model.rival, now, self._shown_every_s):
             model.shown = Shown(now, made, model.rival)
             if self._writer.goes_first(model):
                 model.untold = True  # until the count is written
             else:
                 self.enqueue(model.key, Priority.CHANGE if self._writer.wanted(model) is None else Priority.COUNT)
+
+    @property
+    def _shown_every_s(self) -> float:
+        return SHOWN_EVERY_LATE_S if self._writer.statuses_are_late else SHOWN_EVERY_S
 
     def _told_late(self, model: Scaled) -> None:
         """No count is being written any more that was to go before its status: the status has its turn."""

@@ -78,6 +78,7 @@ class MemoryKube(Kube):
     async def apply(
         self, kind: Kind, obj: Object, *, force: bool = True, subresource: str = "", manager: str = FIELD_MANAGER
     ) -> Object:
+        # How server-side apply merges is the API server's to say: tests/integration has a real one.
         raise NotImplementedError
 
     @override

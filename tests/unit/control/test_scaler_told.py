@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import pairwise
 
@@ -13,7 +15,7 @@ from halcyon.control.plan import Actuator
 from halcyon.control.scaled import MOVED_FOR_S
 from halcyon.control.scaler import REST_S, SHOWN_EVERY_LATE_S, SHOWN_EVERY_S, TICK_S
 from halcyon.scaling.verdict import KEPT, Signal
-from tests.unit.control.scaling_world import DIGITS, Running, World, live, plan_of
+from tests.unit.control.scaling_world import DIGITS, Dictated, Running, World, live, plan_of
 
 
 def test_the_last_changes_are_kept_the_newest_first() -> None:
@@ -137,22 +139,35 @@ def rate(value: float) -> tuple[Signal, ...]:
     return (Signal("requestRate", value=value),)
 
 
+@asynccontextmanager
+async def steady(world: World, *, for_s: float) -> AsyncIterator[Dictated]:
+    """A model with two replicas at 100 requests per second, of which the status has told, for so long."""
+    dictated = world.dictate()
+    dictated.signals[DIGITS] = rate(100)
+    world.model(replicas=2)
+    async with Running(world.scaler):
+        await asyncio.sleep(for_s)
+        assert len(world.queued) == 1
+        yield dictated
+
+
+async def spoken(world: World, seconds: int) -> None:
+    """An agent speaks each second."""
+    for _ in range(seconds):
+        world.speak()
+        await asyncio.sleep(1)
+
+
 def test_a_value_is_news_when_it_has_moved_by_a_fifth_and_not_more_often_than_it_is_shown() -> None:
     async def scenario(world: World) -> None:
-        dictated = world.dictate()
-        dictated.signals[DIGITS] = rate(100)
-        world.model(replicas=2)
-        async with Running(world.scaler):
-            await asyncio.sleep(1)
-            assert len(world.queued) == 1
+        async with steady(world, for_s=1) as dictated:
             for value in (90, 110, 119, 85):
                 dictated.signals[DIGITS] = rate(value)
                 await asyncio.sleep(SHOWN_EVERY_S + REST_S)
             assert len(world.queued) == 1
             for value in range(200, 1200, 100):
                 dictated.signals[DIGITS] = rate(value)
-                world.speak()
-                await asyncio.sleep(1)
+                await spoken(world, 1)
             times = [at for at, _ in world.queued[1:]]
             assert 1 <= len(times) <= 2
             assert all(later - sooner >= SHOWN_EVERY_S for sooner, later in pairwise(times))
@@ -160,22 +175,14 @@ def test_a_value_is_news_when_it_has_moved_by_a_fifth_and_not_more_often_than_it
     live(scenario)
 
 
-@pytest.mark.parametrize(("for_s", "more"), [(MOVED_FOR_S - 1, 0), (MOVED_FOR_S + 1.5, 1)])
-def test_a_value_that_has_moved_is_told_when_it_stays(for_s: float, more: int) -> None:
+@pytest.mark.parametrize(("stays_s", "more"), [(int(MOVED_FOR_S) - 1, 0), (int(MOVED_FOR_S) + 6, 1)])
+def test_a_value_that_has_moved_is_told_when_it_stays(stays_s: int, more: int) -> None:
     async def scenario(world: World) -> None:
-        dictated = world.dictate()
-        dictated.signals[DIGITS] = rate(100)
-        world.model(replicas=2)
-        async with Running(world.scaler):
-            await asyncio.sleep(SHOWN_EVERY_S + 1)
+        async with steady(world, for_s=SHOWN_EVERY_S + 1) as dictated:
             dictated.signals[DIGITS] = rate(200)
-            for _ in range(int(for_s)):
-                world.speak()
-                await asyncio.sleep(1)
-            dictated.signals[DIGITS] = rate(100 if more == 0 else 200)
-            for _ in range(5):
-                world.speak()
-                await asyncio.sleep(1)
+            await spoken(world, stays_s)
+            dictated.signals[DIGITS] = rate(100)
+            await spoken(world, 5)
             assert len(world.queued) == 1 + more
 
     live(scenario)
@@ -183,21 +190,13 @@ def test_a_value_that_has_moved_is_told_when_it_stays(for_s: float, more: int) -
 
 def test_where_statuses_are_late_values_are_told_less_often() -> None:
     async def scenario(world: World) -> None:
-        dictated = world.dictate()
-        dictated.signals[DIGITS] = rate(100)
-        world.model(replicas=2)
-        async with Running(world.scaler):
-            await asyncio.sleep(1)
+        async with steady(world, for_s=1) as dictated:
             dictated.wanted[DIGITS] = 4  # its status comes too late
-            for _ in range(3):
-                world.speak()
-                await asyncio.sleep(1)
+            await spoken(world, 3)
             told = len(world.queued)
             for value in (200, 400, 800):
                 dictated.signals[DIGITS] = rate(value)
-                for _ in range(8):
-                    world.speak()
-                    await asyncio.sleep(1)
+                await spoken(world, 8)
             assert len(world.queued) == told
             await asyncio.sleep(SHOWN_EVERY_LATE_S)
             assert len(world.queued) == told + 1
@@ -207,14 +206,9 @@ def test_where_statuses_are_late_values_are_told_less_often() -> None:
 
 def test_what_moves_right_before_a_count_does_is_told_with_it() -> None:
     async def scenario(world: World) -> None:
-        dictated = world.dictate()
-        dictated.signals[DIGITS] = rate(100)
-        world.model(replicas=2)
-        async with Running(world.scaler):
-            await asyncio.sleep(SHOWN_EVERY_S + 1)
+        async with steady(world, for_s=SHOWN_EVERY_S + 1) as dictated:
             dictated.signals[DIGITS] = rate(200)
-            world.speak()
-            await asyncio.sleep(1)
+            await spoken(world, 1)
             assert len(world.queued) == 1
             dictated.wanted[DIGITS] = 4
             world.speak()

@@ -49,8 +49,10 @@ def _unsound_arrivals(part: Arrivals) -> str | None:
     if bool(part.times) != bool(part.coarse_times):
         return "samples of one kind only"
     spread = part.spread
-    if min(spread.value, spread.noise, *spread.first, spread.later, spread.before or 0.0, spread.before_s) < 0:
-        return f"dispersion is {spread.value:g}, its noise {spread.noise:g}, the block before {spread.before} in {spread.before_s:g} s; none can be below 0"
+    figures = (spread.value, spread.noise, spread.before or 0.0, spread.before_s, spread.quiet_s)
+    if min(*figures, *spread.first, spread.later, spread.edge) < 0:
+        told = ", ".join(f"{figure:g}" for figure in (*figures, spread.later, spread.edge))
+        return f"of its dispersion something is below 0: it, its noise, the block before, its seconds, quiet seconds, later and edge are {told}"
     return None
 
 
