@@ -172,8 +172,9 @@ class Space:
         return count
 
     def events(self, name: str = "m") -> list[Object]:
-        """Events about a ModelDeployment."""
-        return [e for e in self.every(kinds.EVENT) if (e.get("regarding") or {}).get("name") == name]
+        """Events about a ModelDeployment; what Kubernetes says of another object of that name is none of them."""
+        about = {"kind": kinds.MODEL_DEPLOYMENT.kind, "name": name}
+        return [e for e in self.every(kinds.EVENT) if about.items() <= (e.get("regarding") or {}).items()]
 
     def make(self) -> None:
         """Make the namespace."""
