@@ -416,6 +416,8 @@ def test_a_canary_takes_its_share_and_promotion_restarts_no_pod_of_it(
     assert space.status()["revision"] == {"current": bad, "target": bad}
     space.wait_condition("Ready", "True", "Ready")
     assert not space.condition("Reconciling")[0]
+    # Once the last pod of the old slot is gone too, which its Deployment doesn't wait for.
+    until(lambda: rollout(space)["phase"], lambda phase: phase == "Complete", what="the rollout is over")
     told = "halcyon promote: no canary of m is under way: its rollout is Complete\n"
     assert said(kubectl, space, "promote") == (2, told)
 
