@@ -127,9 +127,9 @@ def test_a_step_is_answered_in_two_seconds_with_pods_for_the_rate_and_the_backlo
 def test_after_the_drain_the_pods_for_it_are_released_and_those_for_the_rate_stay() -> None:
     driven = Driven()
     driven.run([20.0] * 300)
-    counts = driven.run([200.0] * 150)
+    counts = driven.run([250.0] * 150)
     assert max(counts) == 100
-    assert 20 <= counts[-1] <= 30
+    assert 25 <= counts[-1] <= 35
 
 
 def test_pods_for_the_backlog_stay_until_the_others_can_do_the_rest_in_time() -> None:
@@ -138,7 +138,7 @@ def test_pods_for_the_backlog_stay_until_the_others_can_do_the_rest_in_time() ->
     left = []
     for _ in range(150):
         before = driven.plans[-1].count
-        (count,) = driven.run([200.0])
+        (count,) = driven.run([250.0])
         if before == 100 > count:
             left.append((driven.waiting, count))
     assert len(left) == 1
@@ -149,13 +149,15 @@ def test_pods_for_the_backlog_stay_until_the_others_can_do_the_rest_in_time() ->
 def test_what_starts_for_a_backlog_is_kept_a_while_when_it_is_gone() -> None:
     driven = Driven()
     driven.run([20.0] * 300)
-    asked = max(driven.run([60.0, 60.0, 60.0]))
+    driven.run([60.0, 60.0, 60.0])
     seconds = int(driven.objectives.drain_s)
     counts = driven.run([20.0] * 3 * seconds)
     gone = next(number for number, made in enumerate(driven.plans) if number > 300 and "backlog" not in terms_of(made))
-    assert [made.count for made in driven.plans[gone : gone + seconds - 2]] == [asked] * (seconds - 2)
+    asked = [max((t.replicas for t in made.terms if t.name == "backlog"), default=0) for made in driven.plans]
+    for number in range(gone, gone + seconds - 2):
+        assert driven.plans[number].count == max(asked[number - seconds + 1 : number + 1]) > 10
     assert f"within the last {seconds} s" in driven.plans[gone].say()
-    assert counts[-1] < asked
+    assert counts[-1] < min(filter(None, asked))
 
 
 def test_a_ramp_is_answered_ahead() -> None:

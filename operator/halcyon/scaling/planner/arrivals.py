@@ -23,12 +23,13 @@ _CALM_S = (900.0, 480.0, 240.0, 120.0)
 """Longer windows, whose mean is the rate of a load that stands still. The longest is as long as samples are kept."""
 _AGREE_SIGMAS = 2.0
 """Standard errors of a window's mean (95 %) within which it agrees with longer ones. 1.5 to 3 give the same table of scenarios."""
-_SIGMAS = 3.5
-"""How sure a shorter window must be before it overrides the long one: once in 4,300 looks by chance, and by little then. There are six
-windows and a look every second or two, so that three standard errors (once in 740) added a replica every few minutes by chance
-alone."""
+_SIGMAS = 5.0
+"""How sure a shorter window must be before it overrides the long ones. There are six windows and a look every second: with 20 % of noise in
+each second 3.5 standard errors (once in 4,300 looks) came true every few hours. A step that is worth a replica is as sure within seconds."""
+_SURE_SIGMAS = 2.0
+"""Standard errors of the rate that are no reason for more in the first seconds: 95 %. One is too few in one beginning of six."""
 _LIKELY = 1.65
-"""The same for judging a forecast: 95 %, since a single judgement moves little."""
+"""How sure a forecast's judgement is: 95 %, since a single one moves little."""
 _FINE_S = _LONG_S + 10.0
 """Samples are kept so long; a lost record must not shorten the long window."""
 _COARSE_S = 900.0
@@ -38,16 +39,21 @@ _COARSE_STEP_S = 5.0
 long after the one before, or models with the same load would see its trends up to so long apart."""
 _TREND_BLOCKS = 7
 """Blocks of a trend: the least number with which the median of the increases is blind to a step."""
-_TREND_SIGMAS = 4.0
-"""How sure the rise over the whole span must be: a trend is extrapolated, and is looked for all the time in three spans."""
+_TREND_SIGMAS = 5.0
+"""How sure the rise of a line through the blocks must be: a trend is extrapolated, and is looked for all the time in five spans. A line
+tells a rise from noise as well with 5 standard errors as the last block less the first does with 4, and errs a hundred times less."""
+_BEFORE_SIGMAS = 3.0
+"""The same without the last block: a step that has just begun is all in that one."""
+_ENDS_SIGMAS = 2.0
+"""Spans whose last block isn't as far above the first aren't looked at: one rise in 2,500 that is proven has less than that."""
+_STEP_BLOCKS = 3
+"""The least number of blocks that a step is looked for in."""
 _TREND_SPANS = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Spans in which a trend is looked for, in horizons."""
 _SHORTEST_TREND_S = 60.0
 """No trend is read from less."""
 _STEP_SIGMAS = 2.0
-"""Standard errors by which a step has to explain a span better than a line does, to be taken for one. Simulated: of the looks in the
-first minute after a step from 50 to 100 req/s 6 % see a trend (61 % without this test), and of those at a ramp of 0.5 req/s each second
-90 % still do (94 %)."""
+"""Standard errors by which a step has to explain blocks better than a line does, to be taken for one."""
 _MEDIAN_ERROR = 0.5
 """Share of a block's deviation that is taken off the slope: two thirds of the standard error of the median of six
 differences of neighbours, 0.72 (computed). All of it misses rises that last no longer than a start."""
@@ -140,9 +146,9 @@ class Arrivals:
         window that is shorter moves it into its own confidence interval. So under constant load it stands still, where the mean of a
         minute would wander, and a load that falls takes it along within that minute.
 
-        Of the windows within that minute the one with the highest lower bound tells more: as much beyond that bound as the bound is
-        beyond the calm mean, and at most its own mean (firm shrinkage, Gao and Bruce, 1997). So a step is known as it is within
-        seconds, and noise moves little. Monotone in the last count. None with fewer than two samples.
+        Of the windows within that minute that prove more than the calm mean, the one that proves most moves the rate into its own
+        interval as well. So a step is known within seconds, and never as more than it is. Monotone in the last count: what more of it
+        adds to the shorter of two windows is more. None with fewer than two samples.
         """
         known = self._rate
         if known is not None and math.isnan(known):
@@ -158,16 +164,17 @@ class Arrivals:
         if total <= counts[0]:
             return self._mean(now, total, _LONG_S)  # nothing has come, so no window proves anything
         spread = self.spread.doubt
-        mean = proven = rate = self._calm(now, total, spread)
+        proven = rate = self._calm(now, total, spread)
         high = len(times)
         for window in reversed(_WINDOWS_S):
             index = max(bisect_right(times, now - window, 0, high) - 1, 0)
             span, count = now - times[index], total - counts[index]
             if span <= 0 or count <= 0:
                 continue
-            bound = (count - _SIGMAS * math.sqrt(spread * count)) / span
+            error = math.sqrt(spread * count)
+            bound = (count - _SIGMAS * error) / span
             if bound > proven:
-                proven, rate = bound, min(count / span, 2 * bound - mean)
+                proven, rate = bound, (count - _AGREE_SIGMAS * error) / span
         return rate
 
     def _calm(self, now: float, total: float, spread: float) -> float:
@@ -191,15 +198,15 @@ class Arrivals:
     def sure(self) -> float:
         """The share of the rate that counts as a reason for more: 1 from a minute on.
 
-        What runs when the first requests are seen was found right by somebody, and seconds say little against it. So there's one
-        standard error less of the rate at first, and less of that with every second.
+        What runs when the first requests are seen was found right by somebody, and seconds say little against it. So there are two
+        standard errors less of the rate at first, and less of that with every second.
         """
         if len(self.times) < 2:
             return 1.0
         young = 1.0 - self.seen_s() / _LONG_S
         seen = self.counts[-1] - self.coarse_counts[0]
         # As a factor, which leaves something of the first request too.
-        return 1.0 / (1.0 + young * math.sqrt(self.spread.doubt / seen)) if young > 0 and seen > 0 else 1.0
+        return 1.0 / (1.0 + _SURE_SIGMAS * young * math.sqrt(self.spread.doubt / seen)) if young > 0 and seen > 0 else 1.0
 
     def seen_s(self) -> float:
         """Seconds that the samples cover."""
@@ -242,8 +249,8 @@ class Arrivals:
 
         Looks at spans from a quarter of the horizon to four times of it, extrapolates none further than it is long, and takes what
         proves most. A span is cut into seven blocks; the median of the six increases is the slope, from which its
-        standard error is taken away. Where a step explains the blocks better than a line does, there is no trend. Monotone in the
-        last count.
+        standard error is taken away. There is a trend where a line through the blocks rises by more than chance, and no step explains
+        them, or the last of them, better. Monotone in the last count.
         """
         if len(self.coarse_times) < 2 or self.coarse_counts[-1] <= self.coarse_counts[0]:
             return None  # nothing has come, so nothing rises
@@ -251,7 +258,7 @@ class Arrivals:
         found = [
             self._extrapolated(span, first, last, spread, horizon_s)
             for span, first, last in self._spans(horizon_s)
-            if last - first > _TREND_SIGMAS * math.sqrt(spread * (first + last))
+            if last - first > _ENDS_SIGMAS * math.sqrt(spread * (first + last))
         ]
         return max([rate for rate in found if rate is not None], default=None)
 
@@ -277,8 +284,7 @@ class Arrivals:
         now, block = self.coarse_times[-1], span_s / _TREND_BLOCKS
         between = [self._at(now - block * k) or 0.0 for k in range(_TREND_BLOCKS - 1, 0, -1)]
         counts = [first, *(b - a for a, b in pairwise(between)), last]
-        # By the blocks before the last, so that more in the last never is a reason against a trend.
-        if _is_step(counts[:-1], spread):
+        if not _rises(counts, spread):
             return None
         increases = sorted(b - a for a, b in pairwise(counts))
         half = len(increases) // 2
@@ -297,6 +303,28 @@ class Arrivals:
         t0, t1 = self.coarse_times[index], self.coarse_times[index + 1]
         c0, c1 = self.coarse_counts[index], self.coarse_counts[index + 1]
         return c0 + (c1 - c0) * (when - t0) / (t1 - t0)
+
+
+def _rises(counts: Sequence[float], spread: float) -> bool:
+    """Whether the counts of equal blocks rise by more than chance does, and steadily.
+
+    Whether by a step is told by those before the last, so that more in the last never is a reason against a trend: all of them, and
+    the last few, since in a row of two steps (from nothing to some, and to more) a line is nearer than any single one.
+    """
+    before = counts[:-1]
+    if _rise(counts) <= _TREND_SIGMAS * math.sqrt(spread) or _rise(before) <= _BEFORE_SIGMAS * math.sqrt(spread):
+        return False
+    return not any(_is_step(before[skipped:], spread) for skipped in range(len(before) - _STEP_BLOCKS + 1))
+
+
+def _rise(counts: Sequence[float]) -> float:
+    """How far a line through the counts of equal blocks rises, in standard errors of Poisson arrivals."""
+    middle = (len(counts) - 1) / 2
+    rise = error = 0.0
+    for index, count in enumerate(counts):
+        rise += (index - middle) * count
+        error += (index - middle) ** 2 * count
+    return rise / math.sqrt(error) if error > 0 else 0.0
 
 
 def _is_step(counts: Sequence[float], spread: float) -> bool:

@@ -49,16 +49,16 @@ def test_a_step_is_proven_within_seconds_and_never_overrated() -> None:
     for _ in range(10):
         arrivals = seen([200.0], arrivals)
         rates.append(arrivals.rate() or 0.0)
-    assert rates[1] > 190
+    assert rates[1] > 175
+    assert rates[-1] > 185
     assert max(rates) <= 200
 
 
-def test_what_is_hardly_proven_moves_the_rate_little() -> None:
+def test_what_is_not_proven_moves_the_rate_no_more_than_the_mean_of_minutes() -> None:
     calm = seen([100.0] * 120)
-    mean, at_bound, beyond = ((seen([more] * 4, calm).rate() or 0) for more in (114.0, 118.0, 136.0))
-    assert mean == pytest.approx(100 + 4 * 14 / 124)  # 3.5 standard errors of 456 in 4 s are 19 a second
-    assert at_bound < 103
-    assert beyond == pytest.approx(136, rel=0.1)
+    rates = [(seen([more] * 4, calm).rate() or 0) for more in (118.0, 126.0, 136.0)]
+    # 5 standard errors of 504 in 4 s are 28 a second, and two of 544 are 12.
+    assert rates == [pytest.approx(100 + 4 * 18 / 124), pytest.approx(100 + 4 * 26 / 124), pytest.approx(136 - 12, rel=0.01)]
 
 
 def test_where_nothing_changes_the_rate_is_the_mean_of_a_quarter_of_an_hour() -> None:
@@ -146,7 +146,7 @@ def test_before_anything_was_seen_a_few_seconds_prove_nothing() -> None:
 
 def test_after_quiet_a_step_is_proven_at_once_and_noise_is_known_as_soon() -> None:
     quiet = seen([0.0] * 60)
-    assert (seen([100.0, 100.0], quiet).rate() or 0.0) > 95
+    assert (seen([100.0, 100.0], quiet).rate() or 0.0) > 80
     drawn = (5.0 * np.random.Generator(np.random.PCG64(seed)).poisson(20, 62).astype(float) for seed in range(50))
     assert float(np.median([seen(list(counts), quiet).spread.noise for counts in drawn])) == pytest.approx(5, rel=0.2)
 
@@ -188,7 +188,7 @@ def test_what_seconds_have_shown_is_a_reason_for_more_by_and_by() -> None:
     for count in drawn:
         arrivals = seen([count], arrivals)
         sure.append(arrivals.sure())
-    assert 0.7 < sure[0] < 0.85
+    assert 0.6 < sure[0] < 0.75
     assert sure[29] > 0.98
     assert sure[59:] == [1.0] * 31
     assert Arrivals().sure() == 1.0
