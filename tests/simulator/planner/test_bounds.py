@@ -6,6 +6,7 @@ import random
 from dataclasses import replace
 from itertools import pairwise
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -109,27 +110,18 @@ def noisy(rate: float, seed: int) -> list[float]:
     return [max(drawn.gauss(rate, 0.2 * rate), 0.0) for _ in range(2 * HOUR_S)]
 
 
-def test_at_constant_load_with_a_fifth_of_noise_few_replicas_stand_still_from_the_second_hour_on() -> None:
-    """Measured: of 56 such hours at 3, 15, 30, 60 and 460 req/s one moved the count, by one; no turn from nothing known either."""
-    moved = []
-    for seed in range(8):
-        kind, rate = (("latency", 15.0), ("latency", 60.0), ("batches", 30.0), ("batches", 460.0))[seed % 4]
-        objectives, peak_rps = KINDS[kind]
+@pytest.mark.parametrize(
+    ("kind", "rate"),
+    [("latency", 15.0), ("latency", 60.0), ("latency", 200.0), ("batches", 460.0), ("batches", 1500.0)],
+)
+def test_at_constant_load_with_a_fifth_of_noise_no_count_turns_around_once_the_noise_is_known(
+    kind: str, rate: float
+) -> None:
+    """Measured from nothing known at nine rates, 20 times two hours each: 12 turns in the 180 first hours, none in the second ones; of
+    those 28 moved the count, each by one and most of them down, by what was learnt of the noise."""
+    objectives, peak_rps = KINDS[kind]
+    for seed in range(3):
         counts = Driven(objectives, max(round(rate / peak_rps / 0.8), 1), peak_rps=peak_rps).run(noisy(rate, seed))
-        moved.append([by for _, by in moves(counts[HOUR_S:])])
-        assert turns(counts) == 0
-    assert sum(not each for each in moved) >= 6, moved
-    assert all(sum(map(abs, each)) <= 1 for each in moved), moved
-
-
-def test_at_constant_load_with_a_fifth_of_noise_many_replicas_turn_around_seldom() -> None:
-    """Measured in 20 times two hours each, from nothing known: 0.25 turns an hour at 200 req/s, 0.15 at 1500. Of these 40 second hours
-    18 moved the count, mostly by one. In three of them a rise was seen that was none, once for 7 replicas of 31."""
-    turned = 0
-    for seed in range(4):
-        kind, rate = (("latency", 200.0), ("batches", 1500.0))[seed % 2]
-        objectives, peak_rps = KINDS[kind]
-        counts = Driven(objectives, round(rate / peak_rps / 0.8), peak_rps=peak_rps).run(noisy(rate, seed))
-        turned += turns(counts)
-        assert len(moves(counts[HOUR_S:])) <= 3
-    assert turned <= 4
+        assert turns(counts) <= 1
+        assert turns(counts[HOUR_S:]) == 0
+        assert sum(abs(by) for _, by in moves(counts[HOUR_S:])) <= 1

@@ -206,7 +206,9 @@ class Arrivals:
         young = 1.0 - self.seen_s() / _LONG_S
         seen = self.counts[-1] - self.coarse_counts[0]
         # As a factor, which leaves something of the first request too.
-        return 1.0 / (1.0 + _SURE_SIGMAS * young * math.sqrt(self.spread.doubt / seen)) if young > 0 and seen > 0 else 1.0
+        return (
+            1.0 / (1.0 + _SURE_SIGMAS * young * math.sqrt(self.spread.doubt / seen)) if young > 0 and seen > 0 else 1.0
+        )
 
     def seen_s(self) -> float:
         """Seconds that the samples cover."""
