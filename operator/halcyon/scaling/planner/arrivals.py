@@ -257,12 +257,14 @@ class Arrivals:
         if len(self.coarse_times) < 2 or self.coarse_counts[-1] <= self.coarse_counts[0]:
             return None  # nothing has come, so nothing rises
         spread = self.spread.doubt
-        found = [
-            self._extrapolated(span, first, last, spread, horizon_s)
-            for span, first, last in self._spans(horizon_s)
-            if last - first > _ENDS_SIGMAS * math.sqrt(spread * (first + last))
-        ]
-        return max([rate for rate in found if rate is not None], default=None)
+        found = []
+        for span, first, last in self._spans(horizon_s):
+            if last - first > _ENDS_SIGMAS * math.sqrt(spread * (first + last)):
+                counts = self._blocks(span, first, last)
+                if (rate := _extrapolated(counts, span / _TREND_BLOCKS, spread, horizon_s)) is not None:
+                    found.append((rate, counts))
+        # The highest first: mostly it is one, and the others needn't be looked at.
+        return next((rate for rate, counts in sorted(found, reverse=True) if _rises(counts, spread)), None)
 
     def _spans(self, horizon_s: float) -> tuple[tuple[float, float, float], ...]:
         """`_ends` for this horizon."""
@@ -281,19 +283,11 @@ class Arrivals:
         object.__setattr__(self, "_ends", ends)
         return ends[1]
 
-    def _extrapolated(self, span_s: float, first: float, last: float, spread: float, horizon_s: float) -> float | None:
-        """The rate `horizon_s` from now by the blocks of a span; None where they don't rise steadily."""
+    def _blocks(self, span_s: float, first: float, last: float) -> list[float]:
+        """The arrivals in each block of a span, of whose first and last they are known."""
         now, block = self.coarse_times[-1], span_s / _TREND_BLOCKS
         between = [self._at(now - block * k) or 0.0 for k in range(_TREND_BLOCKS - 1, 0, -1)]
-        counts = [first, *(b - a for a, b in pairwise(between)), last]
-        if not _rises(counts, spread):
-            return None
-        increases = sorted(b - a for a, b in pairwise(counts))
-        half = len(increases) // 2
-        median = (increases[half - 1] + increases[half]) / 2
-        # The median of six differences of neighbours with deviation s each has a deviation of about 0.72 s.
-        slope = (median - _MEDIAN_ERROR * math.sqrt(spread * sum(counts) / len(counts))) / block**2
-        return last / block + slope * (block / 2 + min(horizon_s, span_s)) if slope > 0 else None
+        return [first, *(b - a for a, b in pairwise(between)), last]
 
     def _at(self, when: float) -> float | None:
         """The counter at a time between coarse samples; None before the first."""
@@ -305,6 +299,16 @@ class Arrivals:
         t0, t1 = self.coarse_times[index], self.coarse_times[index + 1]
         c0, c1 = self.coarse_counts[index], self.coarse_counts[index + 1]
         return c0 + (c1 - c0) * (when - t0) / (t1 - t0)
+
+
+def _extrapolated(counts: Sequence[float], block_s: float, spread: float, horizon_s: float) -> float | None:
+    """The rate `horizon_s` from now by the counts of equal blocks; None where most of them don't rise."""
+    increases = sorted(b - a for a, b in pairwise(counts))
+    half = len(increases) // 2
+    median = (increases[half - 1] + increases[half]) / 2
+    # The median of six differences of neighbours with deviation s each has a deviation of about 0.72 s.
+    slope = (median - _MEDIAN_ERROR * math.sqrt(spread * sum(counts) / len(counts))) / block_s**2
+    return counts[-1] / block_s + slope * (block_s / 2 + min(horizon_s, block_s * len(counts))) if slope > 0 else None
 
 
 def _rises(counts: Sequence[float], spread: float) -> bool:
