@@ -3,8 +3,8 @@
 A model is decided on when its agents have said something new, at most once a second unless it confirms growth; and without that, when the last
 decision wanted to look again. The standby decides too, in the shadow, and writes nothing: its memory is warm when it leads.
 
-Not here: how it is decided (`deciding`), what is known (`sensing`), how /scale is written (`scale_writer`), what becomes of it in
-the status (`control.scaling_status`).
+Not here: how it is decided (`deciding`), what is known (`sensing`), how /scale is written (`scale_writer`), what of it is told
+(`telling`) and what becomes of that in the status (`scaling_status`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry
 
@@ -29,15 +29,16 @@ from halcyon.control.plan import Actuator, Plan
 from halcyon.control.queue import Priority
 from halcyon.control.rivals import Rivals
 from halcyon.control.scale_writer import ScaleWriter
-from halcyon.control.scaled import Scaled, Shown
+from halcyon.control.scaled import Scaled
 from halcyon.control.sensing import Sensing
 from halcyon.control.site_budget import SiteBudget
+from halcyon.control.telling import Telling
 from halcyon.control.tracing import OFF, Tracer
 from halcyon.control.view import Scaling, Signals
-from halcyon.scaling import rules, verdict
+from halcyon.scaling import rules
 from halcyon.scaling.observations import FRESH_S, Missing, Value
 from halcyon.scaling.planner.result import PlannerMemory
-from halcyon.scaling.verdict import Change, Verdict
+from halcyon.scaling.verdict import Verdict
 
 log = logging.getLogger(__name__)
 
@@ -48,12 +49,6 @@ REST_S = 4.5
 """The longest time between two, so that none is older than 5 s; agents speak about as often."""
 SLICE_S = 0.02
 """Deciding for many lets others have their turn after this long."""
-SHOWN_EVERY_S = 10.0
-"""What has moved without a change of the count is shown no more often than this,"""
-SHOWN_EVERY_LATE_S = 30.0
-"""and than this where statuses are late: in a large fleet most of them would tell of nothing but values."""
-SETTLED_S = 15.0
-"""A process that is younger may not have heard its agents yet: that it knows nothing is no news."""
 
 
 @dataclass
@@ -89,13 +84,11 @@ class Scaler:
 
     _models: dict[Key, Scaled] = field(default_factory=dict)
     """Models that are decided for."""
-    _batches_shown: dict[Key, float | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Nothing was decided yet."""
         self.deciding = Deciding(self.sensing)
         self.ceilings = Ceilings(self.caches, self.spec_of, self.clock, self.budget)
-        self._began = self.clock()
         self._writer = ScaleWriter(
             self.client,
             self.caches,
@@ -105,8 +98,11 @@ class Scaler:
             wrote=lambda model, count: self.rivals.wrote(model.key, count),
             failed=self._not_written,
             again=self._soon,
-            ended=self._told_late,
+            ended=self._not_waiting,
             tracer=self.tracer,
+        )
+        self._telling = Telling(
+            self.caches, self.sensing, self._writer, self.enqueue, self.leads, self.clock, self.tracer
         )
         in_force = self._models.values
         self.times = DecisionTimes(lambda: (self.clock() - m.decided for m in in_force() if m.verdict), self.registry)
@@ -148,22 +144,11 @@ class Scaler:
 
     def facts(self, key: Key) -> Signals | None:
         """What a reconcile is told of a model beside its scaling; the mean batch as it was when it was news."""
-        found = self.sensing.facts(key)
-        return None if found is None else replace(found, mean_batch=self._batches_shown.get(key))
+        return self._telling.facts(key)
 
     def shown(self, key: Key) -> Scaling:
         """What a reconcile is told of a model's scaling: as it was when it was news, so that the status rests."""
-        model = self._models.get(key) or Scaled(key, math.inf)
-        # Who has just begun to lead tells what it has decided in the shadow, and what the leader before it has told.
-        made = model.verdict if model.shown is None else model.shown.verdict
-        changes = model.changes if model.shown is not None else self._changes_told(key)
-        is_young = self.clock() - self._began < SETTLED_S
-        return Scaling(
-            verdict=made,
-            changes=tuple(changes),
-            rival=model.rival,
-            settling=is_young and (made is None or bool(made.unknown)),
-        )
+        return self._telling.shown(self._models.get(key) or Scaled(key, math.inf))
 
     def scaled(self, key: Key) -> Scaled | None:
         """What /metrics is told of a model; None where nobody decides for it."""
@@ -218,30 +203,27 @@ class Scaler:
         """The model is gone."""
         self.forget(key)
         self.sensing.forget(key)
-        self._batches_shown.pop(key, None)
+        self._telling.gone(key)
 
     # The loop
 
     async def run(self) -> None:
         """Decide until cancelled."""
         checked = batches = -math.inf
-        settled = False
         try:
             while True:
                 await asyncio.sleep(TICK_S)
                 now = self.clock()
-                if not settled and now - self._began >= SETTLED_S:
-                    settled = True
-                    self._tell_of_silence()
+                self._telling.settle(self._models.values())
                 if now - checked >= 1.0:
                     checked = now
                     self.sensing.check_clocks()
                     self._share(now)
                     if not self.leads():
                         self._follow()
-                if now - batches >= self._shown_every_s:
+                if now - batches >= self._telling.every_s:
                     batches = now
-                    await self._show_batches()
+                    await self._telling.show_batches(SLICE_S)
                 await self._round()
         finally:
             for model in self._models.values():
@@ -302,10 +284,10 @@ class Scaler:
         if (memory := self.deciding.memory(key)) is not None:
             self.keep(key, str(resource["metadata"].get("uid", "")), memory)
         if self.leads():
-            self._tell(model, made, now)
+            self._telling.decided(model, made, now)
             self._act(model, made)
             if model.writing is None:
-                self._told_late(model)
+                self._telling.not_waiting(model)
 
     def _act(self, model: Scaled, made: Verdict) -> None:
         if made.desired == made.current or self._writer.wanted(model) is None or model.writing is not None:
@@ -319,82 +301,11 @@ class Scaler:
         self.deciding.not_written(model.key)
         self._soon(model)
 
+    def _not_waiting(self, model: Scaled) -> None:
+        self._telling.not_waiting(model)
+
     def _soon(self, model: Scaled) -> None:
         model.due = self.clock() + SPACING_S
-
-    # What is told
-
-    def _tell(self, model: Scaled, made: Verdict, now: float) -> None:
-        """Remember a change, and have the status written where it says something new: before the count, if that is to wait for it."""
-        if model.shown is None:
-            model.changes.extend(self._changes_told(model.key))
-            before = self.caches.desired_told(model.key)
-        elif made.desired is None and model.shown.verdict.desired is not None:
-            before = None  # from now on it is the HPA's: what it hasn't followed yet was no change of its own
-        else:
-            before = model.asked(model.shown.verdict)
-        asked = model.asked(made)
-        before = made.current if before is None else before
-        # Where the count is only held, nothing was decided.
-        if asked is not None and asked != before and not (made.unknown and made.desired is not None):
-            why = made.why if made.desired is not None else f"{verdict.counted(asked)}: {made.why or 'by the HPA'}"
-            model.changes.appendleft(Change(made.at, before, asked, why))
-            model.raised += asked > before
-            model.lowered += asked < before
-            with self.tracer.span(
-                "decide",
-                k8s__namespace__name=model.key.namespace,
-                halcyon__model=model.key.name,
-                halcyon__before=before,
-                halcyon__desired=asked,
-                halcyon__policy=made.policy,
-                halcyon__limited_by=", ".join(made.limited_by),
-                halcyon__why=why,
-            ):
-                pass  # it was made before; how long that took is a metric
-        if model.is_news(made, model.rival, now, self._shown_every_s):
-            model.shown = Shown(now, made, model.rival)
-            if self._writer.goes_first(model):
-                model.untold = True  # until the count is written
-            else:
-                self.enqueue(model.key, Priority.CHANGE if self._writer.wanted(model) is None else Priority.COUNT)
-
-    @property
-    def _shown_every_s(self) -> float:
-        return SHOWN_EVERY_LATE_S if self._writer.statuses_are_late else SHOWN_EVERY_S
-
-    def _told_late(self, model: Scaled) -> None:
-        """No count is being written any more that was to go before its status: the status has its turn."""
-        if model.untold:
-            model.untold = False
-            self.enqueue(model.key, Priority.CHANGE)
-
-    def _changes_told(self, key: Key) -> list[Change]:
-        status = (self.caches.resources.get(key) or {}).get("status") or {}
-        return verdict.changes_from((status.get("scaling") or {}).get("decisions"))
-
-    def _tell_of_silence(self) -> None:
-        """From now on it is news which models nothing was heard of."""
-        for model in self._models.values():
-            if model.verdict is not None and model.verdict.unknown and self.leads():
-                self.enqueue(model.key, Priority.CHANGE)
-
-    async def _show_batches(self) -> None:
-        """Have the status of models written whose mean batch has moved."""
-        began = self.clock()
-        for namespace, name in self.sensing.hub.models():
-            if self.clock() - began > SLICE_S:
-                await asyncio.sleep(0)
-                began = self.clock()
-            if not self.leads():
-                return
-            key = Key(namespace, name)
-            if self.caches.resources.get(key) is None:
-                continue  # it was deleted, and its balancers are about to end
-            now = self.sensing.mean_batch(key)
-            if verdict.has_moved(self._batches_shown.get(key), now):
-                self._batches_shown[key] = now
-                self.enqueue(key, Priority.CHANGE)
 
     def _follow(self) -> None:
         """A standby reconciles nothing, so it takes from the caches which models are scaled.

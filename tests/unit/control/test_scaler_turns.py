@@ -126,7 +126,7 @@ def test_nothing_is_kept_of_a_model_that_is_not_decided_for_any_more(how: str) -
                 getattr(world.scaler, how)(key)
             await asyncio.sleep(PUBLISHED_WITHIN_S + TICK_S)
             about_facts = (
-                {"sensing._memories", "sensing._means", "sensing._ready_at", "sensing._stands", "_batches_shown"}
+                {"sensing._memories", "sensing._means", "sensing._ready_at", "sensing._stands", "_telling._batches"}
                 if how != "gone"
                 else set()
             )
