@@ -251,6 +251,17 @@ def test_noisy_stairs_are_no_trend(stairs: tuple[int, ...], horizon_s: float) ->
     assert sum(foreseen) < 0.2 * len(foreseen)
 
 
+@pytest.mark.parametrize(("before", "after"), [(0, 20), (50, 100), (20, 200)])
+def test_a_noisy_step_is_hardly_ever_a_steep_trend(before: int, after: int) -> None:
+    foreseen = []
+    for seed in range(30):
+        arrivals = seen([float(before)] * 300)
+        for count in np.random.Generator(np.random.PCG64(seed)).poisson(after, 60).tolist():
+            arrivals = seen([float(count)], arrivals)
+            foreseen.append((arrivals.rising(60.0) or 0.0) > (arrivals.rate() or 0.0) + 0.05 * after)
+    assert sum(foreseen) < 0.08 * len(foreseen)
+
+
 def test_a_noisy_ramp_is_a_trend() -> None:
     foreseen = []
     for seed in range(20):
