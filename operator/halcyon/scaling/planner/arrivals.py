@@ -28,6 +28,9 @@ _SIGMAS = 5.0
 each second 3.5 standard errors (once in 4,300 looks) came true every few hours. A step that is worth a replica is as sure within seconds."""
 _SURE_SIGMAS = 2.0
 """Standard errors of the rate that are no reason for more in the first seconds: 95 %. One is too few in one beginning of six."""
+_UNKNOWN_NOISE = 0.2
+"""Deviation of the arrivals in a second, as a share of their mean, that is thought possible until the noise is known. Where many arrive,
+a few alike in a row made noise a step; where few do, chance alone is as much. With 0.25 steps in the first half minute are known later."""
 _LIKELY = 1.65
 """How sure a forecast's judgement is: 95 %, since a single one moves little."""
 _FINE_S = _LONG_S + 10.0
@@ -165,6 +168,8 @@ class Arrivals:
             return self._mean(now, total, _LONG_S)  # nothing has come, so no window proves anything
         spread = self.spread.doubt
         proven = rate = self._calm(now, total, spread)
+        if not self.spread.is_known:
+            spread = max(spread, _UNKNOWN_NOISE**2 * rate)
         high = len(times)
         for window in reversed(_WINDOWS_S):
             index = max(bisect_right(times, now - window, 0, high) - 1, 0)
@@ -205,10 +210,13 @@ class Arrivals:
             return 1.0
         young = 1.0 - self.seen_s() / _LONG_S
         seen = self.counts[-1] - self.coarse_counts[0]
+        if young <= 0 or seen <= 0:
+            return 1.0
+        spread = self.spread.doubt
+        if not self.spread.is_seen:
+            spread = max(spread, _UNKNOWN_NOISE**2 * seen / self.seen_s())
         # As a factor, which leaves something of the first request too.
-        return (
-            1.0 / (1.0 + _SURE_SIGMAS * young * math.sqrt(self.spread.doubt / seen)) if young > 0 and seen > 0 else 1.0
-        )
+        return 1.0 / (1.0 + _SURE_SIGMAS * young * math.sqrt(spread / seen))
 
     def seen_s(self) -> float:
         """Seconds that the samples cover."""

@@ -73,6 +73,16 @@ class Dispersion:
         """Whether `value` has come near what is doubted."""
         return self.doubt <= _NEAR * max(self.value, 1.0)
 
+    @property
+    def is_seen(self) -> bool:
+        """Whether differences tell anything of the noise yet."""
+        return len(self.first) >= _FEW
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there are so many differences that their median can be trusted: that of a few may be a tenth of the noise."""
+        return len(self.first) >= _FIRST
+
     def error(self) -> float:
         """Relative standard error, once it is known: a share of it.
 
