@@ -148,6 +148,21 @@ def test_before_anything_was_seen_a_few_seconds_prove_nothing() -> None:
     assert arrivals.rate() == pytest.approx(arrivals.mean(60.0)), "the last second is no step yet"
 
 
+def test_a_few_seconds_that_are_alike_by_chance_make_no_step_of_noise() -> None:
+    """A fifth of noise in each second is possible until it's known; where few arrive, chance alone is as much."""
+    many, few = [1000.0] * 12, [5.0] * 12
+    arrivals = seen([*many, 1200.0, 1200.0])
+    assert arrivals.rate() == pytest.approx(arrivals.mean(60.0))
+    assert (seen([*many, 3000.0, 3000.0]).rate() or 0) > 2400
+    assert (seen([*many * 6, 1200.0, 1200.0]).rate() or 0) > 1150, "noise that is known to be none"
+    assert (seen([*few, 30.0, 30.0]).rate() or 0) > 20
+
+
+def test_a_first_second_of_many_requests_is_no_surer_than_its_noise_lets_it() -> None:
+    assert seen([2000.0]).sure() < 0.75
+    assert seen([2000.0] * 30).sure() > 0.98
+
+
 def test_after_quiet_a_step_is_proven_at_once_and_noise_is_known_as_soon() -> None:
     quiet = seen([0.0] * 60)
     assert (seen([100.0, 100.0], quiet).rate() or 0.0) > 80
@@ -204,10 +219,10 @@ def test_a_silence_is_one_look_and_not_as_many_as_it_has_seconds() -> None:
     assert arrivals.with_sample(at, total, block_s=2.0).spread.value < arrivals.spread.value + 0.5
 
 
-@given(st.integers(0, 2**16), st.floats(1.0, 300.0), st.floats(0.0, 300.0))
-def test_the_rate_is_monotone_in_the_last_count(seed: int, last: float, more: float) -> None:
+@given(st.integers(0, 2**16), st.integers(0, 80), st.floats(1.0, 300.0), st.floats(0.0, 300.0))
+def test_the_rate_is_monotone_in_the_last_count(seed: int, seconds: int, last: float, more: float) -> None:
     drawn = random.Random(seed)
-    arrivals = seen([drawn.uniform(0, 100) for _ in range(80)])
+    arrivals = seen([drawn.uniform(0, 100) for _ in range(seconds)])
     assert (seen([last], arrivals).rate() or 0) <= (seen([last + more], arrivals).rate() or 0) + 1e-9
 
 
