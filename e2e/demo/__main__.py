@@ -22,7 +22,9 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     begin = commands.add_parser("up", parents=[named], help="bring everything up, measure, and leave it up")
     begin.add_argument(
-        "--quick", action="store_true", help="leave out the long parts (batching, channel, GPU step, rest)"
+        "--quick",
+        action="store_true",
+        help="leave out the long parts (batching, channel, GPU step, planned step, rest)",
     )
     begin.add_argument(
         "--rest",

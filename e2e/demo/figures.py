@@ -19,6 +19,7 @@ KEYS = (
     "accuracy",
     "queue_step_to_scale_s",
     "gpu_step_to_scale_s",
+    "planned_step_to_scale_s",
     "replicas_max",
     "mean_batch",
     "throughput_batched_rps",
@@ -53,6 +54,7 @@ BUDGETS = (
     Budget("batching_gain", "dynamic batching against none, 32 clients", ">= 5.5 x", lambda value: value >= 5.5),
     Budget("queue_step_to_scale_s", "queue step to /scale written", "happens", lambda _: True),
     Budget("gpu_step_to_scale_s", "GPU step to /scale written", "happens", lambda _: True),
+    Budget("planned_step_to_scale_s", "planned: queue step to /scale written", "<= 6 s", lambda value: value <= 6),
     Budget("replicas_max", "most replicas", ">= 2", lambda value: value >= 2),
     Budget("failed_requests", "failed requests, of all that were sent", "0", lambda value: value == 0),
     Budget(

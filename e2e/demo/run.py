@@ -25,6 +25,7 @@ _LONG_PARTS = frozenset(
         "throughput_batched_rps",
         "throughput_unbatched_rps",
         "gpu_step_to_scale_s",
+        "planned_step_to_scale_s",
         "channel_share",
         "writes_at_rest",
     }
@@ -136,7 +137,7 @@ class Demo:
         return f"{figures.shown(report.shares)} of {report.answered} requests"
 
     def _scaling(self) -> None:
-        """Up for the queue, down, up for the GPU, down, while a probe counts what fails."""
+        """Up for the queue, down, up for the GPU, down, up by the planner, down, while a probe counts what fails."""
         probes = scaling.Probes(self.kube, DIGITS)
         with Watch(self.kube, DIGITS, tell=self.screen.look) as watch, probes:
             self._step(
@@ -150,29 +151,49 @@ class Demo:
                     lambda: self._up(watch, scaling.gpu_load(self.kube, DIGITS, duration_s=_STEP_LIMIT_S), "gpu"),
                 )
                 self._step("quiet, until it goes back to 1", lambda: self._down(watch, "gpu"))
+                if self._step(f"policy Planner with 60 ms, at rest for {scaling.AT_REST_S:g} s", self._plan):
+                    self._step(
+                        f"{scaling.QUEUE_CLIENTS} clients again, until the planner adds replicas",
+                        lambda: self._up(
+                            watch, scaling.queue_load(self.kube, DIGITS, duration_s=_STEP_LIMIT_S), "planned"
+                        ),
+                    )
+                self._step("digits.yaml's rules again, and back to 1", lambda: self._back(watch))
         self.screen.forget()
         self.figures["replicas_max"] = watch.most
         self._counted += probes.reports
 
     def _up(self, watch: Watch, load: Load, what: str) -> str:
-        self.screen.load(f"{load.model}: {'queue' if what == 'queue' else 'GPU'} step")
+        self.screen.load(f"{load.model}: {'GPU' if what == 'gpu' else what} step")
+        says = scaling.planner_says if what == "planned" else None
         try:
-            found = scaling.step_up(self.kube, watch, load, hold_s=10, tell=self.screen.report)
+            found = scaling.step_up(self.kube, watch, load, hold_s=10, tell=self.screen.report, says=says)
         finally:
             self.screen.load("")
         self._counted.append(found.report)
-        metric = "queueDepth" if what == "queue" else "gpuUtilization"
+        metric = {"queue": "queueDepth", "gpu": "gpuUtilization", "planned": "req/s"}[what]
         self.figures[f"{what}_step_to_scale_s"] = found.to_scale_s
         if what == "queue":
             self.figures["mean_batch"] = found.mean_batch
         look = found.change.look
         if metric not in found.reason:
             raise DemoError(f"the HPA went to {found.change.after}, but not for {metric}: {found.reason}")
+        if what == "planned":
+            why = f"since {found.reason}"
+        else:
+            why = f"for {metric} (queue {_number(look.queue)}, GPU {_number(look.gpu_percent)} % in all)"
         return (
-            f"{found.change.before} -> {found.change.after} after {found.to_scale_s} s for {metric} "
-            f"(queue {_number(look.queue)}, GPU {_number(look.gpu_percent)} % in all); {found.mean_batch} rows in a batch, "
-            f"{found.report.answered} answered, {found.report.failed} failed"
+            f"{found.change.before} -> {found.change.after} after {found.to_scale_s} s {why}; "
+            f"{found.mean_batch} rows in a batch, {found.report.answered} answered, {found.report.failed} failed"
         )
+
+    def _plan(self) -> str:
+        scaling.let_plan(self.kube, DIGITS)
+        return "instead of digits.yaml's rules; the count stays"
+
+    def _back(self, watch: Watch) -> str:
+        scaling.let_rules_decide(self.kube, DIGITS)
+        return self._down(watch, "planned")
 
     def _down(self, watch: Watch, what: str) -> str:
         seconds = scaling.step_down(watch)

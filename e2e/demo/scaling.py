@@ -1,5 +1,6 @@
-"""Load that makes the HPA act: a long queue, then a busy GPU with a short one, then quiet; and a probe that counts what fails."""
+"""Load that makes the HPA act: by a long queue, by a busy GPU, by the planner; then quiet; and a probe that counts what fails."""
 
+import json
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -20,6 +21,10 @@ QUEUE_CLIENTS = 96
 GPU_RATE_RPS = 200.0
 """Keeps one replica about two thirds busy (target 50 %) in batches of two, and nobody waits. An open loop: with two replicas
 each is then below the target, where closed-loop clients would keep any number of replicas busy."""
+PLANNED = {"policy": "Planner", "targets": {"latency": "60ms"}}
+"""With 96 clients one replica answers in 100 ms."""
+AT_REST_S = 30.0
+"""Who plans anew takes what runs for right, and little of what it sees in the first seconds for certain."""
 PROBE_RPS = 5.0
 _LONGEST_S = 1800.0
 
@@ -32,7 +37,7 @@ class Step:
     """From the first request until /scale had another count."""
     change: Change
     reason: str
-    """What the HPA says it counted with."""
+    """Who decided, in its own words: what the HPA says it counted with, or the planner."""
     report: Report
     mean_batch: float | None
     """By Triton's counters, over the whole load and all pods."""
@@ -57,8 +62,11 @@ def step_up(
     *,
     hold_s: float,
     tell: Callable[[Report], None] | None = None,
+    says: Callable[[Kube, str, int], str] | None = None,
 ) -> Step:
     """Put a load on the watched model until the HPA adds replicas, those are ready, and `hold_s` more seconds.
+
+    `says` tells why; it is the HPA where it's left out.
 
     Raises:
         DemoError: the load's time was over before.
@@ -78,7 +86,7 @@ def step_up(
         change = watch.first_change(since_s=began_s, up=True)
         if change is None:
             raise DemoError("a change was seen, and then not")
-        reason = hpa_says(kube, watch.name)
+        reason = says(kube, watch.name, change.after) if says else hpa_says(kube, watch.name)
         wait_for(
             lambda: watch.latest is not None and watch.latest.ready >= watch.latest.wanted,
             what="the new replicas are ready",
@@ -114,6 +122,43 @@ def hpa_says(kube: Kube, name: str) -> str:
     conditions = (hpa.get("status") or {}).get("conditions") or []
     said = next((c["message"] for c in conditions if c["type"] == "ScalingActive"), "the HPA says nothing")
     return str(said)
+
+
+def planner_says(kube: Kube, name: str, wanted: int) -> str:
+    """Why the planner wants so many, or more by now; the status is written after the count."""
+    wait_for(
+        lambda: _told(kube, name).get("desired", 0) >= wanted, what=f"the status says why {wanted} replicas", limit_s=10
+    )
+    return str(_told(kube, name).get("why"))
+
+
+def let_plan(kube: Kube, name: str) -> None:
+    """Give the count to the planner, which moves nothing, and let it see the load at rest."""
+    _scale_by(kube, name, PLANNED)
+
+    def knows() -> bool:
+        told = _told(kube, name)
+        return told.get("policy") == "Planner" and "learning" not in (told.get("limitedBy") or [])
+
+    wait_for(knows, what=f"{name} is planned", limit_s=30)
+    time.sleep(AT_REST_S)
+
+
+def let_rules_decide(kube: Kube, name: str) -> None:
+    """Scale by digits.yaml's rules again."""
+    _scale_by(kube, name, models.digits()["spec"]["scaling"])
+
+
+def _scale_by(kube: Kube, name: str, scaling: dict[str, Any]) -> None:
+    now = ((kube.model(name) or {}).get("spec") or {}).get("scaling") or {}
+    # A merge keeps what isn't named.
+    targets = dict.fromkeys(now.get("targets") or {}) | scaling["targets"]
+    patch = {"spec": {"scaling": {"behavior": None} | scaling | {"targets": targets}}}
+    kube("patch", "modeldeployment", name, "--type=merge", "-p", json.dumps(patch))
+
+
+def _told(kube: Kube, name: str) -> dict[str, Any]:
+    return ((kube.model(name) or {}).get("status") or {}).get("scaling") or {}
 
 
 class Probes:

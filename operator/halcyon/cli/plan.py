@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,7 @@ class _Asked:
     memory: Path | None
     save_memory: Path | None
     as_json: bool
+    every: bool
     latency: float | None
     low: int | None
     idle_after: float | None
@@ -102,6 +104,7 @@ class _Decided:
 @click.option("--memory", type=FILE, metavar="FILE.json", help="Begin with the memory that an earlier run saved.")
 @click.option("--save-memory", type=FILE, metavar="FILE.json", help="Write the memory after the last reading.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--every", is_flag=True, help="Print every decision; else those that are like the one before are only counted.")  # fmt: skip
 @click.option("--latency", type=DURATION, metavar="TIME", help="What if targets.latency were this, for example 300ms.")
 @click.option("--min", "low", type=COUNT, metavar="N", help="What if minReplicas were this; it may be 0.")
 @click.option(
@@ -162,7 +165,8 @@ def _decide(options: _Asked, observations: Path) -> int:
     if options.as_json:
         emit(json.dumps({"name": name, "decisions": [_plain(one) for one in decided]}, indent=2))
     else:
-        emit("\n\n".join(_table(one) for one in decided))
+        alike = ([one] for one in decided) if options.every else (list(run) for _, run in groupby(decided, _kind))
+        emit("\n\n".join(_table(first) + _more(rest) for first, *rest in alike))
     return 0
 
 
@@ -300,6 +304,16 @@ def _table(decided: _Decided) -> str:
     lines = [f"  {name:<{widths[0]}}  {count:>{widths[1]}} {star:1} {why}" for name, count, star, why in rows]
     head = f"{_said(decided.now)}  {made.say()} ({_change(made)}; {_next(decided)})"
     return "\n".join([head, *lines])
+
+
+def _kind(decided: _Decided) -> tuple[object, ...]:
+    """What two decisions have in common that need not be told twice."""
+    made = decided.plan
+    return (made.count, made.current, made.winner, tuple(limit.name for limit in made.limits), decided.windows)
+
+
+def _more(alike: Sequence[_Decided]) -> str:
+    return f"\n  and {len(alike)} more like it until {_said(alike[-1].now)}" if alike else ""
 
 
 def _bounds(window: Window) -> str:

@@ -122,7 +122,8 @@ class Informer:
                     # Usual after a while without changes; only where it comes again at once is something wrong.
                     log.info("the watch is too old; listing again", extra=told | {"retry_s": 0})
                     continue
-                log.warning("cannot watch", extra=told)
+                # A single one costs nothing: a busy API server leaves a bookmark out, a connection ends.
+                log.log(logging.INFO if scope.failures == 1 else logging.WARNING, "cannot watch", extra=told)
                 await asyncio.sleep(delay)
 
     async def _replace(self, scope: _Scope) -> str:

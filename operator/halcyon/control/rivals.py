@@ -70,6 +70,10 @@ class Rivals:
         """We have written the count: who puts it back before the next look is seen to."""
         self._seen[key] = replicas
 
+    def rest(self, key: Key) -> None:
+        """The count isn't ours to ask for now (the HPA's own rules, a person's mode): whatever it becomes meanwhile is no fight."""
+        self._seen.pop(key, None)
+
     def forget(self, key: Key) -> None:
         """The model is gone."""
         for held in (self._seen, self._asked, self._foreign, self._until):

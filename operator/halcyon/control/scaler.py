@@ -278,6 +278,7 @@ class Scaler:
         model.verdict, model.decided = made, now
         if spec.scaling.mode != "Active" or made.desired is None:
             model.rival = ""
+            self.rivals.rest(key)
         elif not self.caches.is_behind(key):  # else the count may be from before our own write
             writer = str(resource["metadata"].get("replicasWriter") or "")
             model.rival = self.rivals.look(key, made.current, made.desired, writer, now)

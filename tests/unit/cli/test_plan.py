@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -78,7 +79,7 @@ def test_the_example_is_planned_from_quiet_through_silence_to_the_step(desk: Des
 
 
 def test_each_decision_is_a_sentence_and_a_table_of_its_terms(desk: Desk) -> None:
-    status, out, _ = desk.run(readings(*[20.0] * 20))
+    status, out, _ = desk.run(readings(*[20.0] * 20), "--every")
     assert status == 0
     blocks = out.strip().split("\n\n")
     assert len(blocks) == 20
@@ -87,6 +88,25 @@ def test_each_decision_is_a_sentence_and_a_table_of_its_terms(desk: Desk) -> Non
     assert "replicas: 20 req/s" in head
     assert head.endswith("(2 before; next look in 1 s)")
     assert any(row.split()[0] == "rate" and " * " in row for row in rows)
+
+
+def test_decisions_like_the_one_before_are_counted_and_not_printed(desk: Desk) -> None:
+    record = readings(*[20.0] * 20, *[60.0] * 20)
+    every = [each.splitlines() for each in desk.run(record, "--every")[1].strip().split("\n\n")]
+    status, out, _ = desk.run(record)
+    assert status == 0
+    told, at = 0, -1
+    for block in out.strip().split("\n\n"):
+        lines = block.splitlines()
+        more = re.fullmatch(r"  and (\d+) more like it until (\S+)", lines[-1])
+        at += 1
+        assert lines[: len(every[at])] == every[at]
+        if more is not None:
+            at += int(more[1])
+            assert every[at][0].startswith(f"{more[2]}  ")
+        told += 1
+    assert at + 1 == len(every) == 40
+    assert 2 <= told < 20
 
 
 def test_a_record_can_be_planned_in_two_pieces(desk: Desk) -> None:
@@ -169,7 +189,7 @@ def test_each_reading_is_decided_on_with_the_schedules_that_were_open_then(desk:
     assert [at for at, names in open_at.items() if names == ["thrift"]] == [float(at) for at in range(120, 180)]
     assert {d["count"] for d in decisions if 60 <= d["now"] < 120} == {5}
     assert {d["count"] for d in decisions if 120 <= d["now"] < 180} == {2}
-    table = desk.run(record, model=model)[1]
+    table = desk.run(record, "--every", model=model)[1]
     assert table.count("\n  schedule opening") == 60
     assert "  at least 5\n" in table
     assert "  at most 2\n" in table

@@ -106,6 +106,22 @@ def test_a_count_that_was_put_back_before_we_looked_counts_too() -> None:
     assert [bool(text) for text in found] == [False] * TIMES + [True]
 
 
+def test_what_the_count_becomes_while_it_is_not_ours_to_ask_for_is_no_fight() -> None:
+    rivals, found = Rivals(), []
+    for n in range(2 * TIMES):
+        found += said([(30.0 * n, 1, 2), (30.0 * n + 1, 2, 2)], rivals)
+        rivals.rest(DIGITS)  # and the HPA takes it back to 1, by rules of its own
+    assert set(found) == {""}
+
+
+def test_a_conflict_goes_on_after_a_time_in_which_the_count_was_not_ours() -> None:
+    rivals = Rivals()
+    assert said(fought(), rivals)[-1]
+    rivals.rest(DIGITS)
+    assert said([(100.0, 2, 6)], rivals) != [""]
+    assert said([(100.0 + CALM_S, 2, 6)], rivals) == [""]
+
+
 def test_models_are_watched_apart_and_what_was_seen_of_one_is_forgotten_with_it() -> None:
     rivals = Rivals()
     assert said(fought(), rivals)[-1]

@@ -340,6 +340,26 @@ def test_a_person_who_sets_the_count_once_is_no_rival() -> None:
     live(scenario)
 
 
+def test_what_the_count_becomes_while_a_person_has_it_is_no_fight_however_often() -> None:
+    async def scenario(world: World) -> None:
+        world.dictate().wanted[DIGITS] = 6
+        key = world.model(replicas=2)
+        async with Running(world.scaler):
+            for _ in range(5):
+                world.specs[DIGITS] = spec(mode="Active")
+                world.speak()
+                await asyncio.sleep(3)
+                world.specs[DIGITS] = spec(mode="Paused")
+                world.speak()
+                await asyncio.sleep(3)
+                world.scale(key, 2, by="kubectl")
+                await asyncio.sleep(3)
+            assert world.scaler.shown(key).rival == ""
+            assert world.counts() == [6] * 5
+
+    live(scenario)
+
+
 # With the real decisions: what agents say becomes a count.
 
 
