@@ -151,7 +151,8 @@ class Demo:
                     lambda: self._up(watch, scaling.gpu_load(self.kube, DIGITS, duration_s=_STEP_LIMIT_S), "gpu"),
                 )
                 self._step("quiet, until it goes back to 1", lambda: self._down(watch, "gpu"))
-                if self._step(f"policy Planner with 60 ms, at rest for {scaling.AT_REST_S:g} s", self._plan):
+                planned = f"policy Planner with {scaling.PLANNED_LATENCY}, at rest for {scaling.AT_REST_S:g} s"
+                if self._step(planned, self._plan):
                     self._step(
                         f"{scaling.QUEUE_CLIENTS} clients again, until the planner adds replicas",
                         lambda: self._up(

@@ -21,7 +21,7 @@ QUEUE_CLIENTS = 96
 GPU_RATE_RPS = 200.0
 """Keeps one replica about two thirds busy (target 50 %) in batches of two, and nobody waits. An open loop: with two replicas
 each is then below the target, where closed-loop clients would keep any number of replicas busy."""
-PLANNED = {"policy": "Planner", "targets": {"latency": "60ms"}}
+PLANNED_LATENCY = "60ms"
 """With 96 clients one replica answers in 100 ms."""
 AT_REST_S = 30.0
 """Who plans anew takes what runs for right, and little of what it sees in the first seconds for certain."""
@@ -134,7 +134,7 @@ def planner_says(kube: Kube, name: str, wanted: int) -> str:
 
 def let_plan(kube: Kube, name: str) -> None:
     """Give the count to the planner, which moves nothing, and let it see the load at rest."""
-    _scale_by(kube, name, PLANNED)
+    _scale_by(kube, name, {"policy": "Planner", "targets": {"latency": PLANNED_LATENCY}})
 
     def knows() -> bool:
         told = _told(kube, name)
