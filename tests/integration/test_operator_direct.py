@@ -79,8 +79,14 @@ class Agent:
         return self._stream
 
     async def __aexit__(self, *_: object) -> None:
+        socket = self._stream.get_extra_info("socket")
         await self._stream.close()
         await self._session.close()
+        # TLS says goodbye behind the session's back, and the operator may take its time: a loop that ended first would leave the socket open.
+        end = time.monotonic() + 5 * PATIENCE
+        while socket is not None and socket.fileno() != -1:
+            assert time.monotonic() < end, f"the operator left {socket} open"
+            await asyncio.sleep(0.01)
 
 
 async def until_then(space: Space, count: int, stream: aiohttp.ClientWebSocketResponse, *, queued: int) -> None:
