@@ -38,15 +38,11 @@ from halcyon.control.view import Scaling, Signals
 from halcyon.scaling import rules
 from halcyon.scaling.observations import FRESH_S, Missing, Value
 from halcyon.scaling.planner.result import PlannerMemory
-from halcyon.scaling.verdict import Verdict
+from halcyon.scaling.verdict import REST_S, SPACING_S, Verdict
 
 log = logging.getLogger(__name__)
 
 TICK_S = 0.1
-SPACING_S = 0.9
-"""Least time between two decisions for one model: agents speak once a second, and out of turn where a load surges."""
-REST_S = 4.5
-"""The longest time between two, so that none is older than 5 s; agents speak about as often."""
 SLICE_S = 0.02
 """Deciding for many lets others have their turn after this long."""
 
@@ -272,9 +268,7 @@ class Scaler:
         self.decisions += 1
         if model.verdict is not None:
             self.times.ended(now - model.decided)
-        # A decision that wants to look soon has something under way; else what changes is heard.
-        soon = made.look_again_at - self.sensing.epoch.at(now)
-        model.due = now + (max(soon, SPACING_S) if soon < SPACING_S * 2 else REST_S)
+        model.due = now + made.next_look_s
         model.verdict, model.decided = made, now
         if spec.scaling.mode != "Active" or made.desired is None:
             model.rival = ""

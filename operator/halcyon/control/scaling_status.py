@@ -5,6 +5,7 @@ As in `status`, of which this is a part: one function per condition, its truth t
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from typing import Any
 
@@ -87,7 +88,10 @@ def _given(view: View) -> str:
 
 
 def _said(verdict: Verdict) -> str:
-    return verdict.why or "as the HPA decides"
+    """The decision, and how long it stands at most until the next one where it is ours."""
+    if verdict.desired is None:
+        return verdict.why or "as the HPA decides"
+    return f"{verdict.why}; next look within {math.ceil(verdict.next_look_s)} s"
 
 
 def _on_the_way(view: View, plan: Plan) -> str:

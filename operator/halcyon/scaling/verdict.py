@@ -25,6 +25,10 @@ _MOVED = 0.2
 """A value is news when it has moved by this share,"""
 _SLIGHT = {"requestRate": 0.2, "queueDepth": 2.0, "gpuUtilization": 5.0}
 """and by more than so much."""
+SPACING_S = 0.9
+"""Least time between two decisions for one model: agents speak once a second, and out of turn where a load surges."""
+REST_S = 4.5
+"""The longest time between two, so that none is older than 5 s; agents speak about as often."""
 UNLIMITED = "; limited by nothing"
 """How the planner's sentence ends where nothing limits it."""
 RULES_SAY_UNTIL = "what one replica can do is not known yet, so queue depth and GPU utilisation decide"
@@ -78,6 +82,13 @@ class Verdict:
     heard: bool = True
     """Whether any agent has ever spoken for the model."""
     look_again_at: float = math.inf
+    """When its policy would decide anew."""
+
+    @property
+    def next_look_s(self) -> float:
+        """Until the next decision where nothing is heard before: soon while something is under way; else what changes is heard."""
+        soon = self.look_again_at - self.at
+        return max(soon, SPACING_S) if soon < SPACING_S * 2 else REST_S
 
 
 @immutable(frozen=True, slots=True)
@@ -203,7 +214,14 @@ def is_news(shown: Verdict | None, now: Verdict) -> bool:
 def _shape(verdict: Verdict) -> tuple[object, ...]:
     # Not the parts: what each asks for moves by one with every breath of the load.
     signals = tuple((s.name, s.target, s.source, s.value is None) for s in verdict.signals)
-    return verdict.policy, verdict.current, verdict.desired, verdict.limited_by, bool(verdict.unknown), signals
+    told = (
+        verdict.current,
+        verdict.desired,
+        verdict.limited_by,
+        bool(verdict.unknown),
+        verdict.next_look_s <= SPACING_S * 2,
+    )
+    return verdict.policy, *told, signals
 
 
 def _has_moved(before: Signal, now: Signal) -> bool:

@@ -13,9 +13,9 @@ import pytest
 from halcyon.control.events import happenings
 from halcyon.control.plan import Actuator
 from halcyon.control.scaled import MOVED_FOR_S
-from halcyon.control.scaler import REST_S, TICK_S
+from halcyon.control.scaler import TICK_S
 from halcyon.control.telling import SHOWN_EVERY_LATE_S, SHOWN_EVERY_S
-from halcyon.scaling.verdict import KEPT, Signal
+from halcyon.scaling.verdict import KEPT, REST_S, Signal
 from tests.unit.control.scaling_world import DIGITS, Dictated, Running, World, live, plan_of
 
 

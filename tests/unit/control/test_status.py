@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import re
 from dataclasses import replace
 from typing import Any
@@ -328,8 +329,8 @@ def test_an_active_scaling_says_its_decision_and_what_becomes_of_the_pods() -> N
     message = condition(replace(now, pods=(*now.pods, stuck)), "ScalingActive")[2]
 
     assert message == (
-        "by Direct: 2 replicas: 30 req/s needs 2; limited by nothing. Wants 4: 2 ready, 1 starting, 1 unschedulable "
-        "(0/1 nodes are available: 1 Insufficient nvidia.com/gpu.)"
+        "by Direct: 2 replicas: 30 req/s needs 2; limited by nothing; next look within 5 s. Wants 4: 2 ready, 1 starting, 1 "
+        "unschedulable (0/1 nodes are available: 1 Insufficient nvidia.com/gpu.)"
     )
 
 
@@ -337,8 +338,26 @@ def test_a_mode_that_writes_nothing_says_what_it_would_do() -> None:
     message = condition(deployed(of_mode("Recommend"), signals=HEARD, scaling=decided()), "ScalingActive")[2]
 
     assert message == (
-        "spec.scaling.mode is Recommend: the count stays 1. It would be 2 replicas: 30 req/s needs 2; limited by nothing"
+        "spec.scaling.mode is Recommend: the count stays 1. It would be 2 replicas: 30 req/s needs 2; limited by nothing; "
+        "next look within 5 s"
     )
+
+
+@pytest.mark.parametrize(
+    ("look_again_at", "within"), [(AT - 1, 1), (AT + 1.0, 1), (AT + 1.5, 2), (AT + 2.0, 5), (math.inf, 5)]
+)
+def test_the_next_look_is_told_as_the_operator_takes_it(look_again_at: float, within: int) -> None:
+    made = replace(DECIDED, look_again_at=look_again_at)
+    message = condition(deployed(SCALING, signals=HEARD, scaling=decided(made)), "ScalingActive")[2]
+
+    assert message.endswith(f"limited by nothing; next look within {within} s")
+
+
+def test_where_the_hpa_decides_no_look_of_ours_is_told() -> None:
+    made = replace(DECIDED, desired=None, look_again_at=AT)
+    message = condition(deployed(SCALING, signals=HEARD, scaling=decided(made)), "ScalingActive")[2]
+
+    assert "next look" not in message
 
 
 @pytest.mark.parametrize(
