@@ -46,6 +46,14 @@ def test_a_pod_that_finds_no_node_is_explained_by_the_scheduler(space: Space, ex
     assert "didn't match Pod's node affinity/selector" in page
 
 
+def test_gpus_that_are_not_there_are_counted_and_their_holders_named(space: Space, explain: Explain) -> None:
+    space.apply(files(), deployment(replicas=3, runtime={"gpu": {"count": 3}}))
+
+    page = explain(f"2 of 8 nvidia.com/gpu free on 1 node; {space.namespace}/m holds 6")
+    assert "1 unschedulable" in page
+    assert "1 Insufficient nvidia.com/gpu" in page
+
+
 def test_a_quota_that_refuses_pods_is_explained_by_its_name(space: Space, explain: Explain) -> None:
     quota = {"metadata": {"name": "few"}, "spec": {"hard": {"count/pods": "3"}}}
     space.api.create(f"/api/v1/namespaces/{space.namespace}/resourcequotas", quota)

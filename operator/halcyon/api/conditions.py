@@ -131,7 +131,7 @@ class Reason(StrEnum):
     """The cluster has no Gateway API; routes are written as soon as it has."""
 
     SCALING_ACTIVE = "ScalingActive"
-    """The count follows the load."""
+    """The count follows the load. The message has the decision, when the next is due at the latest, and what becomes of pods that are wanted and not ready."""
     FIXED = "Fixed"
     """There is no `scaling`: spec.replicas is the count."""
     METRICS_MISSING = "MetricsMissing"

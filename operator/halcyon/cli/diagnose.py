@@ -16,13 +16,14 @@ from typing import Any
 import click
 import yaml
 
-from halcyon.cli import bundling, lenient, redaction
+from halcyon.cli import bundling, lenient, redaction, room
 from halcyon.cli.cluster import Cluster, Place
 from halcyon.cli.errors import ClusterError
 from halcyon.cli.evidence import Cause, Facts
 from halcyon.cli.findings import causes
 from halcyon.cli.options import FILE, Output, clustered, emit, formatted, named
 from halcyon.cli.reporting import report
+from halcyon.cli.room import lacking
 from halcyon.cli.seen import Seen, look
 from halcyon.cli.stages import stage
 from halcyon.cli.text import text
@@ -133,7 +134,9 @@ def _gather(cluster: Cluster, name: str, now: datetime) -> _Gathered:
     operators = _try(
         gathered, lambda: cluster.items(kinds.POD, selector=_OPERATOR, everywhere=True), "the operator's pods"
     )
-    gathered.facts = Facts(seen, now, [e for e in events if _concerns(e, name)], operators)
+    lacks = lacking(stage(pod).message for pod in seen.servers)
+    found = _try(gathered, lambda: room.look(cluster, lacks), f"how much {' and '.join(lacks)} is free") or ()
+    gathered.facts = Facts(seen, now, [e for e in events if _concerns(e, name)], operators, found)
     return gathered
 
 
@@ -202,7 +205,7 @@ def _contents(cluster: Cluster, gathered: _Gathered, found: Sequence[Cause], now
     plain: dict[str, str] = {
         "diagnosis.txt": page(f"{cluster.namespace}/{name}", found, gathered.lacking) + "\n",
         "diagnosis.json": json.dumps(redaction.obj({"causes": [cause.to_dict() for cause in found]}), indent=2) + "\n",
-        "explain.txt": redaction.text(text(report(model, now), now, width=120)) + "\n",
+        "explain.txt": redaction.text(text(report(model, now, gathered.facts.room), now, width=120)) + "\n",
         "tree.txt": redaction.text(_tree(seen, now)) + "\n",
         "versions.txt": f"halcyon {version('halcyon-operator')}\ntaken {now.isoformat()}\n" + _images(seen),
         "events.yaml": _yaml(gathered.facts.events),

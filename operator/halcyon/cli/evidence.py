@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from halcyon.cli import lenient
+from halcyon.cli.room import Room
 from halcyon.cli.seen import Seen
 from halcyon.cli.stages import Stage, stage
 
@@ -25,6 +26,8 @@ class Facts:
     events: Sequence[Json] = ()
     operators: Sequence[Json] | None = None
     """Pods of the operator; None where they may not be listed."""
+    room: Sequence[Room] = ()
+    """Of what pods find too little of."""
 
 
 @dataclass(frozen=True)

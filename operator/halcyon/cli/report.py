@@ -8,6 +8,8 @@ from typing import Any
 
 from pydantic.alias_generators import to_camel
 
+from halcyon.cli.room import Room
+
 
 @dataclass(frozen=True)
 class Window:
@@ -125,6 +127,8 @@ class Report:
     pods: Pods | None
     start: str | None
     """What pods under way do, and what to expect of them; None where none is."""
+    room: tuple[Room, ...]
+    """Of what pods find too little of; empty where they find enough, or nodes may not be seen."""
     notes: tuple[Note, ...]
     decisions: tuple[Change, ...]
     """The newest first."""

@@ -8,7 +8,7 @@ what lacks or has another form is left out. Not here: where the resource comes f
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -19,6 +19,7 @@ from halcyon.api.parse import SpecError, parse
 from halcyon.api.spec import Spec
 from halcyon.cli import lenient
 from halcyon.cli.report import Change, Limit, Limits, Note, Part, Pods, Report, Signal, Window
+from halcyon.cli.room import Room, lacking
 from halcyon.scaling import schedule
 from halcyon.scaling.planner.objectives import schedules
 from halcyon.scaling.schedule import InForce, Opening
@@ -69,8 +70,8 @@ class _Read:
         return lenient.text(self.conditions.get(condition, {}).get("message")) or ""
 
 
-def report(resource: Mapping[str, Any], now: datetime) -> Report:
-    """The report on a ModelDeployment at a time, which has a zone."""
+def report(resource: Mapping[str, Any], now: datetime, room: Sequence[Room] = ()) -> Report:
+    """The report on a ModelDeployment at a time, which has a zone; `room` is what there is of what its pods lack."""
     meta, spec, status = (lenient.mapping(resource.get(name)) for name in ("metadata", "spec", "status"))
     given, told = lenient.mapping(spec.get("scaling")), lenient.mapping(status.get("scaling"))
     limits = _limits(str(meta.get("name")), spec, now) if given else None
@@ -110,9 +111,18 @@ def report(resource: Mapping[str, Any], now: datetime) -> Report:
         limited_by=tuple(Limit(name, LIMITS.get(name, "")) for name in _limited_by(told)),
         pods=_pods(status, replicas),
         start=_start(status, replicas),
+        room=tuple(room),
         notes=(*_outdated(meta, status), *_notes(read, headline)),
         decisions=tuple(_decisions(told)),
     )
+
+
+def lacks(resource: Mapping[str, Any]) -> list[str]:
+    """The extended resources that pods of a ModelDeployment find too little of, as its status has it from the scheduler."""
+    status = lenient.mapping(resource.get("status"))
+    if not _number(lenient.mapping(status.get("replicas")).get("unschedulable"), 0):
+        return []
+    return lacking(lenient.text(one.get("message")) or "" for one in lenient.mappings(status.get("conditions")))
 
 
 # spec.scaling   somebody else writes   decided   mode        a signal is unknown   the headline, after the count

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from halcyon.api.conditions import Reason
 from halcyon.cli import lenient
 from halcyon.cli.evidence import MANY, Cause, Facts, Json, Told, age_s, name_of, named
+from halcyon.cli.room import lacking
 from halcyon.cli.stages import Stage
 
 _LONG_S = 300.0
@@ -77,7 +78,7 @@ def falling(_: Facts, told: Told) -> Iterator[Cause]:
             )
 
 
-def no_room(_: Facts, told: Told) -> Iterator[Cause]:
+def no_room(facts: Facts, told: Told) -> Iterator[Cause]:
     """The scheduler finds no node."""
     stuck = [(pod, one) for pod, one in told.stages if one.reason == "Unschedulable"]
     groups: dict[int, list[tuple[Json, Stage]]] = {}
@@ -88,7 +89,9 @@ def no_room(_: Facts, told: Told) -> Iterator[Cause]:
         what, then = (
             _ROOM[n][1:] if n >= 0 else ("the scheduler finds no node", "read what it says, and kubectl describe node")
         )
-        yield Cause(84, what, named(found), then)
+        lacks = lacking(one.message for _, one in found)
+        counted = (one.say() for one in facts.room if one.resource in lacks)
+        yield Cause(84, what, (*named(found), *counted), then)
 
 
 def unready(_: Facts, told: Told) -> Iterator[Cause]:

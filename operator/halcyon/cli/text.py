@@ -77,6 +77,7 @@ class _Page:
             facts.append(("pods", _pods(told.pods)))
         if told.start is not None:
             facts.append(("pods", told.start))
+        facts += [("room", one.say()) for one in told.room]
         if told.decided_at is not None:
             facts.append(("decided", f"{ago(told.decided_at, now)} ago; shown anew when something has moved"))
         lines = []

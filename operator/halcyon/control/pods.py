@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -120,6 +121,11 @@ def reading(pod: Object, ready_at: float | None) -> PodReading | None:
 def ready_since(pod: Object) -> float | None:
     """When it became ready, this time; seconds since the epoch. None where it is not."""
     return _epoch(condition(pod, "Ready").get("lastTransitionTime")) if is_ready(pod) else None
+
+
+def lacking(said: str) -> list[str]:
+    """The resources that a scheduler has found too little of, by its own words; each once."""
+    return list(dict.fromkeys(re.findall(r"Insufficient ([\w./-]*\w)", said)))
 
 
 def unschedulable_since(pod: Object) -> float | None:

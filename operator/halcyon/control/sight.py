@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -185,8 +184,7 @@ def _needs(pod: Object, revision: Revision) -> str:
     """What a pod lacks, as far as its scheduler says; free GPUs of nodes aren't ours to count."""
     trouble = pods.trouble([pod])
     said = (trouble.message if trouble else "").split(". ")[0].rstrip(".")
-    lacking = list(dict.fromkeys(re.findall(r"Insufficient ([\w./-]*\w)", said)))
     asked = [c.get("resources") or {} for c in revision.template["spec"]["containers"]]
     amounts = {k: v for r in asked for k, v in {**(r.get("limits") or {}), **(r.get("requests") or {})}.items()}
-    needs = ", ".join(f"{amounts[r]} more {r}" if r in amounts else f"more {r}" for r in lacking)
+    needs = ", ".join(f"{amounts[r]} more {r}" if r in amounts else f"more {r}" for r in pods.lacking(said))
     return f"pod {pod['metadata']['name']} needs {needs or 'a node'}: {said}"

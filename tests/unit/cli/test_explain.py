@@ -42,10 +42,10 @@ class Desk:
         self.folder, self.api, self._capsys = folder, api, capsys
         self.kubeconfig = kubeconfig(folder / "config", api.url)
 
-    def holds(self, *names: str, namespace: str = "team") -> None:
+    def holds(self, *names: str, namespace: str = "team", situation: str = "rising") -> None:
         """Let the namespace have models of these names."""
         path = MODELS.format(namespace)
-        objects = {name: self._named(name) for name in names}
+        objects = {name: self._named(name, situation) for name in names}
         self.api.answers[path] = (200, {"kind": "ModelDeploymentList", "items": list(objects.values())})
         self.api.answers |= {f"{path}/{name}": (200, found) for name, found in objects.items()}
 
@@ -64,8 +64,8 @@ class Desk:
         return err.removeprefix("halcyon explain: ").rstrip()
 
     @staticmethod
-    def _named(name: str) -> dict[str, Any]:
-        resource = SITUATIONS["rising"]().resource()
+    def _named(name: str, situation: str) -> dict[str, Any]:
+        resource = SITUATIONS[situation]().resource()
         resource["metadata"]["name"] = name
         return resource
 
@@ -83,7 +83,40 @@ def test_a_model_is_explained_in_the_namespace_of_the_context(desk: Desk) -> Non
     assert (status, err) == (0, "")
     assert out.startswith("team/digits: 6 replicas, as wanted: 412.4 req/s")
     assert "\x1b" not in out  # it isn't a terminal
+    assert "free on" not in out  # what answers here knows no nodes
+
+
+def test_where_all_pods_have_a_node_one_object_is_read(desk: Desk) -> None:
+    desk.holds("digits", situation="fixed")
+
+    assert desk.run("digits")[0] == 0
     assert desk.api.asked == [("GET", MODELS.format("team") + "/digits")]
+
+
+def test_what_the_nodes_have_of_what_pods_lack_is_told_with_who_holds_it(desk: Desk) -> None:
+    desk.holds("digits")
+    ready = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": {"nvidia.com/gpu": "4"}}
+    node = {"metadata": {"name": "gpu-1"}, "status": ready}
+    held = {"name": "c", "resources": {"limits": {"nvidia.com/gpu": "3"}}}
+    pod = {"metadata": {"namespace": "batch", "name": "train"}, "spec": {"nodeName": "gpu-1", "containers": [held]}}
+    desk.api.answers |= {"/api/v1/nodes": (200, {"items": [node]}), "/api/v1/pods": (200, {"items": [pod]})}
+
+    assert "room        1 of 4 nvidia.com/gpu free on 1 node; batch/train holds 3\n" in desk.run("digits")[1]
+    (room,) = json.loads(desk.run("digits", "-o", "json")[1])["room"]
+    assert (room["resource"], room["total"], room["free"]) == ("nvidia.com/gpu", 4, 1)
+    assert room["holders"] == [{"name": "batch/train", "count": 3}]
+    (asked,) = {path for _, path in desk.api.asked if path.startswith("/api/v1/pods")}
+    assert "nodeName" in asked  # pods that have none hold nothing
+
+
+def test_who_may_not_see_nodes_is_told_the_rest(desk: Desk) -> None:
+    desk.holds("digits")
+    desk.api.answers["/api/v1/nodes"] = failure(403, 'nodes is forbidden: User "bob" cannot list resource "nodes"')
+    status, out, err = desk.run("digits")
+
+    assert (status, err) == (0, "")
+    assert "3 of 6 ready, 1 starting, 2 unschedulable" in out
+    assert "free on" not in out
 
 
 def test_another_namespace_is_asked_for_by_name(desk: Desk) -> None:

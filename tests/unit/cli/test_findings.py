@@ -12,6 +12,7 @@ import pytest
 from halcyon.cli.diagnose import page
 from halcyon.cli.evidence import Cause, Facts
 from halcyon.cli.findings import RULES, causes
+from halcyon.cli.room import Holder, Room
 from halcyon.cli.seen import Seen
 from halcyon.control.trail import stamp
 from tests.unit.cli import scenes
@@ -168,6 +169,14 @@ def test_an_operator_that_is_not_there_is_told() -> None:
     assert "helm install" in found_in(fresh, operators=[])[0].then
     there = pod("halcyon-0", ready=True)
     assert "1 of 1 operator pods are ready" in found_in(fresh, operators=[there])[0].evidence
+
+
+def test_what_the_nodes_have_of_it_is_told_where_it_is_lacked() -> None:
+    seen = served(unschedulable("p", ""))
+    free, other = Room("nvidia.com/gpu", 8, 0, 0, 1, (Holder("batch/train", 8),)), Room("amd.com/gpu", 8, 8, 8, 1, ())
+
+    (cause,) = found_in(seen, room=(other, free))
+    assert cause.evidence == (f"pod p: {scenes.NO_GPU}", free.say())
 
 
 def test_many_pods_are_counted() -> None:

@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.cli.reporting import LIMITS, report
+from halcyon.cli.reporting import LIMITS, lacks, report
+from halcyon.cli.room import Holder, Room
 from halcyon.cli.text import ago, text
 from halcyon.scaling.decision import LimitKind
 from halcyon.scaling.planner.result import LimitName
@@ -24,6 +25,8 @@ from tests.unit.cli.situations import AT, SITUATIONS
 
 GOLDEN = Path(__file__).parent / "golden"
 NOW = datetime.fromtimestamp(AT + 3, UTC)
+ROOMS = {"rising": (Room("nvidia.com/gpu", 8, 0, 0, 3, (Holder("batch/train", 4), Holder("team/digits", 4))),)}
+"""Of what the pods of a situation find too little of."""
 
 
 def compared(file: Path, told: str) -> None:
@@ -34,15 +37,24 @@ def compared(file: Path, told: str) -> None:
 
 @pytest.mark.parametrize("name", SITUATIONS)
 def test_what_is_told_is_that_of_the_golden_file(name: str) -> None:
-    told = report(SITUATIONS[name]().resource(), NOW)
+    told = report(SITUATIONS[name]().resource(), NOW, ROOMS.get(name, ()))
 
     compared(GOLDEN / f"{name}.txt", text(told, NOW) + "\n")
 
 
 def test_as_json_it_is_that_of_the_golden_file() -> None:
-    told = report(SITUATIONS["rising"]().resource(), NOW)
+    told = report(SITUATIONS["rising"]().resource(), NOW, ROOMS["rising"])
 
     compared(GOLDEN / "rising.json", json.dumps(told.to_dict(), indent=2) + "\n")
+
+
+def test_what_pods_lack_is_read_from_the_status_and_only_while_some_find_no_node() -> None:
+    resource = SITUATIONS["rising"]().resource()
+
+    assert lacks(resource) == ["nvidia.com/gpu"]
+    resource["status"]["replicas"]["unschedulable"] = 0
+    assert lacks(resource) == []
+    assert lacks({}) == []
 
 
 def test_every_limit_that_can_be_named_is_explained() -> None:
