@@ -23,7 +23,6 @@ from halcyon.cli.evidence import Cause, Facts
 from halcyon.cli.findings import causes
 from halcyon.cli.options import FILE, Output, clustered, emit, formatted, named
 from halcyon.cli.reporting import report
-from halcyon.cli.room import lacking
 from halcyon.cli.seen import Seen, look
 from halcyon.cli.stages import stage
 from halcyon.cli.text import text
@@ -134,7 +133,7 @@ def _gather(cluster: Cluster, name: str, now: datetime) -> _Gathered:
     operators = _try(
         gathered, lambda: cluster.items(kinds.POD, selector=_OPERATOR, everywhere=True), "the operator's pods"
     )
-    lacks = lacking(stage(pod).message for pod in seen.servers)
+    lacks = room.lacking(stage(pod).message for pod in seen.servers)
     found = _try(gathered, lambda: room.look(cluster, lacks), f"how much {' and '.join(lacks)} is free") or ()
     gathered.facts = Facts(seen, now, [e for e in events if _concerns(e, name)], operators, found)
     return gathered

@@ -1,6 +1,7 @@
 """`halcyon explain NAME`: why a ModelDeployment has as many replicas as it has, from what the operator has written of it.
 
-One object is read, and where its pods find no node what the nodes have and who holds it; nothing is changed. Not here: what is told of it (`reporting`), and how that looks (`text`).
+One object is read, and where its pods find no node what the nodes have and who holds it; nothing is changed. Not here: what is
+told of it (`reporting`), and how that looks (`text`).
 """
 
 from __future__ import annotations

@@ -117,12 +117,14 @@ def _takes_pods(node: Json) -> bool:
 
 
 def _held(pod: Json, resource: str) -> int:
-    """As the scheduler counts: its containers together, or one of those before them if that has more."""
-    spec = _part(pod, "spec")
-    main, before = (
-        [_asked(c, resource) for c in lenient.mappings(spec.get(part))] for part in ("containers", "initContainers")
-    )
-    return max(sum(main), *before, 0)
+    """As the scheduler counts: its containers and sidecars together, or one that runs before them if that needs more."""
+    spec, sidecars, before = _part(pod, "spec"), 0, 0
+    for container in lenient.mappings(spec.get("initContainers")):
+        asked = _asked(container, resource)
+        before = max(before, sidecars + asked)
+        if container.get("restartPolicy") == "Always":
+            sidecars += asked
+    return max(before, sidecars + sum(_asked(c, resource) for c in lenient.mappings(spec.get("containers"))))
 
 
 def _asked(container: Json, resource: str) -> int:

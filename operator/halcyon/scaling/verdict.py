@@ -219,7 +219,7 @@ def _shape(verdict: Verdict) -> tuple[object, ...]:
         verdict.desired,
         verdict.limited_by,
         bool(verdict.unknown),
-        verdict.next_look_s <= SPACING_S * 2,
+        verdict.next_look_s < REST_S,
     )
     return verdict.policy, *told, signals
 

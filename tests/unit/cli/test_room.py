@@ -62,6 +62,8 @@ def test_what_is_held_is_no_more_free_and_the_largest_holder_is_first() -> None:
         (pod("p", "a", {"resources": {"requests": {GPU: 3}}}), 3),
         (pod("p", "a", limits("1"), initContainers=[limits("3"), limits("2")]), 3),
         (pod("p", "a", limits("2"), limits("1"), initContainers=[limits("1")]), 3),
+        (pod("p", "a", limits("1"), initContainers=[limits("1") | {"restartPolicy": "Always"}, limits("1")]), 2),
+        (pod("p", "a", limits("1"), initContainers=[limits("1") | {"restartPolicy": "Always"}, limits("2")]), 3),
         (pod("p", "a", limits("1"), phase="Pending"), 1),  # it has its node, and pulls
         (pod("p", "a", limits("1"), phase="Succeeded"), 0),
         (pod("p", "a", limits("1"), phase="Failed"), 0),
