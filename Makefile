@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 PY := .venv/bin/python
 CLUSTER ?= halcyon
-MARK ?= "not more"
+MARK ?= "not more and not keda"
 CACHE := $(or $(HALCYON_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/halcyon)
 
 # Bytecode is kept also where the environment says otherwise: tests start hundreds of Python processes.
@@ -82,6 +82,10 @@ test-compat: bootstrap ## what the API server's version could change, on the old
 	  echo "test-compat: Kubernetes $$version"; export HALCYON_KUBERNETES=$$version; \
 	  HALCYON_HELM=$$($(PY) -m e2e.cluster build | tail -1)/helm $(PY) -m pytest $(COMPAT) -q -n 2 --dist loadfile || exit 1; \
 	done
+
+.PHONY: test-keda
+test-keda: bootstrap binaries ## the real KEDA beside Halcyon, on the API server; builds it the first time (10 minutes)
+	@$(PY) -m pytest tests/integration -q -m keda
 
 .PHONY: test-docker
 test-docker: bootstrap ## the same Dockerfiles under a real docker daemon: built, compared, run

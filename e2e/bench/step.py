@@ -6,12 +6,15 @@ creation until it is gone.
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import Any
 
-from e2e.bench import open_loop, pods
+from e2e import keda
+from e2e.bench import keda_peer, open_loop, pods
 from e2e.bench.counts import Counts
 from e2e.bench.profile import Profile, bursts, clairvoyant_pod_s, integral, outcome, step
 from e2e.bench.rows import Row
@@ -34,29 +37,39 @@ _BURSTS = bursts(low_rps=LOW_RPS, high_rps=HIGH_RPS, before_s=45, for_s=30, apar
 _SERVED_WITHIN_S = 120.0
 
 
+@contextmanager
+def _nobody(_kube: Kube, _name: str) -> Iterator[None]:
+    yield
+
+
 @dataclass(frozen=True)
 class Scaler:
     """Who decides on the count."""
 
     name: str
-    scaling: dict[str, Any] | None
-    """spec.scaling; None for a count that stays."""
+    scaling: dict[str, Any] | None = None
+    """spec.scaling; None where Halcyon does not scale."""
+    first: int = 1
+    """Replicas before the load comes; without `scaling` those of the spec."""
+    beside: Callable[[Kube, str], AbstractContextManager[None]] = _nobody
+    """Who else scales the model of this name while the block runs."""
 
     def model(self, name: str) -> dict[str, Any]:
         """The ModelDeployment."""
-        count = STATIC if self.scaling is None else None
+        count = self.first if self.scaling is None else None
         return pods.model(name, start_s=START_S, replicas=count, scaling=self.scaling, queueLimit=QUEUE_LIMIT)
 
 
 _LIMITS = {"minReplicas": 1, "maxReplicas": MOST}
 _AT_500_MS = {"targets": {"latency": "500ms"}}
 HALCYON = Scaler("Planner", {**_LIMITS, **_AT_500_MS})
-RESERVED = Scaler("Planner, minReplicas 2", {**_LIMITS, "minReplicas": 2, **_AT_500_MS})
+RESERVED = Scaler("Planner, minReplicas 2", {**_LIMITS, "minReplicas": 2, **_AT_500_MS}, first=2)
 """As a user has it who knows of bursts that outrun any start."""
 PEERS = (
-    Scaler(f"static {STATIC}", None),
+    Scaler(f"static {STATIC}", first=STATIC),
     Scaler("HPA by queue depth", {**_LIMITS, "policy": "Rules", "targets": {"queueDepth": 8}}),
 )
+KEDA = Scaler(f"KEDA {keda.version()} by requests in flight", beside=partial(keda_peer.scales, least=1, most=MOST))
 Load = tuple[str, Profile, int]
 """Name, rates, and the seed of the arrivals."""
 STEPS: tuple[Load, ...] = tuple(("step", _STEP, seed) for seed in (1, 2, 3))
@@ -70,8 +83,9 @@ def run() -> list[Row]:
 
 
 def run_peers() -> list[Row]:
-    """The peers that can be had here, on the step: 12 minutes."""
-    return _measured("peers", [(peer, STEPS[0]) for peer in PEERS])
+    """The peers that can be had here, on the step, and KEDA on the bursts too: 25 minutes, and KEDA's build the first time."""
+    # KEDA comes last: Halcyon gives the metrics API up for it.
+    return _measured("peers", [*((peer, STEPS[0]) for peer in (*PEERS, KEDA)), (KEDA, BURSTS)])
 
 
 def _measured(part: str, runs: Sequence[tuple[Scaler, Load]]) -> list[Row]:
@@ -87,32 +101,45 @@ def capacity() -> float:
     return capacity_rps(Service(pods.LAW.t0_s, pods.LAW.a_s, pods.LAW.max_batch), SLO_S)
 
 
+@asynccontextmanager
+async def _entered(context: AbstractContextManager[None]) -> AsyncIterator[None]:
+    """The same, while the watches go on: to enter and to leave may take a minute."""
+    with ExitStack() as held:
+        await asyncio.to_thread(held.enter_context, context)
+        try:
+            yield
+        finally:
+            await asyncio.to_thread(held.close)
+
+
 async def _run(kube: Kube, part: str, scaler: Scaler, load: Load, name: str) -> Row:
     title, profile, seed = load
-    first = STATIC if scaler.scaling is None else scaler.scaling["minReplicas"]
     async with Counts(str(kube.kubeconfig), lambda _: kube.namespace) as counts:
         await asyncio.to_thread(kube.apply, scaler.model(name))
         await counts.until_served([name], limit_s=_SERVED_WITHIN_S)
         await counts.until(
-            lambda: len(counts.ready_servers(name)) >= first, what=f"{first} pods", limit_s=_SERVED_WITHIN_S
+            lambda: len(counts.ready_servers(name)) >= scaler.first,
+            what=f"{scaler.first} pods",
+            limit_s=_SERVED_WITHIN_S,
         )
         starts_s = counts.start_times_s(name)
         address = pods.address(kube, name)
-        with open_loop.running(address, name, profile, deadline_s=DEADLINE_S, seed=seed) as running:
-            end_s = running.began_s + profile.until_s
-            while time.monotonic() < end_s:
-                await asyncio.sleep(min(10.0, max(end_s - time.monotonic(), 0.0)))
-                starts_s = max(starts_s, counts.start_times_s(name), key=len)
-            sent = await asyncio.to_thread(running.result)
-        row = _row(
-            part,
-            f"{scaler.name}, {title}, seed {seed}",
-            counts,
-            name=name,
-            profile=profile,
-            sent=sent,
-            start_s=median(starts_s),
-        )
+        async with _entered(scaler.beside(kube, name)):
+            with open_loop.running(address, name, profile, deadline_s=DEADLINE_S, seed=seed) as running:
+                end_s = running.began_s + profile.until_s
+                while time.monotonic() < end_s:
+                    await asyncio.sleep(min(10.0, max(end_s - time.monotonic(), 0.0)))
+                    starts_s = max(starts_s, counts.start_times_s(name), key=len)
+                sent = await asyncio.to_thread(running.result)
+            row = _row(
+                part,
+                f"{scaler.name}, {title}, seed {seed}",
+                counts,
+                name=name,
+                profile=profile,
+                sent=sent,
+                start_s=median(starts_s),
+            )
         await counts.client.delete(kinds.MODEL_DEPLOYMENT, kube.namespace, name)
         await counts.until(
             lambda: not counts.pods.find(kube.namespace, f"server/{name}"), what=f"pods of {name} go", limit_s=90

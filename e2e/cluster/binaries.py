@@ -110,11 +110,16 @@ OTHERS = {
 """The oldest and the newest version that are supported, as control planes."""
 
 
+_KEDA = Module(
+    name="keda",
+    programs={f"keda-{name}": f"github.com/kedacore/keda/v2/cmd/{name}" for name in ("operator", "adapter")},
+)
 BESIDE = {
     "versitygw": Module(name="s3", programs={"versitygw": "github.com/versity/versitygw/cmd/versitygw"}),
     "otelcol": Module(name="otel", programs={"otelcol": "."}),
+    **dict.fromkeys(_KEDA.programs, _KEDA),
 }
-"""What stands beside a cluster in some tests, built when one asks for it: a store of models, and a collector of traces."""
+"""What stands beside a cluster in some tests, built when one asks for it: a store of models, a collector of traces, another autoscaler."""
 
 
 def kubernetes_version(module: str = "kubernetes") -> str:

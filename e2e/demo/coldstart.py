@@ -57,7 +57,7 @@ def cold_start(kube: Kube, name: str, *, manifest: str, limit_s: float = 60) -> 
         _ask(kube, name, address, began_s, limit_s)
         first_s = _since(began_s)
         # Readiness is told by the kubelet a moment after the model can answer.
-        watch.join(5.0)
+        watch.join(15.0)
     finally:
         stop.set()
         watch.join()

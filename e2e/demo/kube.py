@@ -92,7 +92,7 @@ class Kube:
             path = f"{path}?{urlencode(query)}"
         method, url, header, body, post = self._client.param_serialize("GET", path, auth_settings=["BearerToken"])
         try:
-            answer = self._client.call_api(method, url, header, body, post, _request_timeout=10)
+            answer = self._client.call_api(method, url, header, body, post, _request_timeout=30)
             return answer.status, answer.read() or b""
         except Exception as error:  # noqa: BLE001  # the client lets urllib3's own errors through, many kinds of them
             return 0, str(error).encode()

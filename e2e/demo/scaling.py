@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
@@ -52,7 +53,7 @@ def queue_load(kube: Kube, name: str, *, duration_s: float) -> Load:
 def gpu_load(kube: Kube, name: str, *, duration_s: float) -> Load:
     """A load that keeps the GPU busy and the queue short."""
     address = kube.must_address(name, GRPC_PORT)
-    return Load(address=address, model=name, rate_rps=GPU_RATE_RPS, clients=512, channels=8, duration_s=duration_s)
+    return Load(address=address, model=name, rate_rps=GPU_RATE_RPS, clients=4096, channels=8, duration_s=duration_s)
 
 
 def step_up(
@@ -86,7 +87,12 @@ def step_up(
         change = watch.first_change(since_s=began_s, up=True)
         if change is None:
             raise DemoError("a change was seen, and then not")
-        reason = says(kube, watch.name, change.after) if says else hpa_says(kube, watch.name)
+        since_s = time.time() - (time.monotonic() - began_s)
+        reason = (
+            says(kube, watch.name, change.after)
+            if says
+            else hpa_rescaled(kube, watch.name, change.after, since_s=since_s)
+        )
         wait_for(
             lambda: watch.latest is not None and watch.latest.ready >= watch.latest.wanted,
             what="the new replicas are ready",
@@ -122,6 +128,39 @@ def hpa_says(kube: Kube, name: str) -> str:
     conditions = (hpa.get("status") or {}).get("conditions") or []
     said = next((c["message"] for c in conditions if c["type"] == "ScalingActive"), "the HPA says nothing")
     return str(said)
+
+
+def hpa_rescaled(kube: Kube, name: str, size: int, *, since_s: float) -> str:
+    """Why the HPA went to this size, by the Event that it writes then; `since_s` in seconds since the epoch.
+
+    Its status is written later, and may by then tell of the next look.
+
+    Raises:
+        DemoError: there is no such Event; the message has what its status says.
+    """
+    chosen = f"involvedObject.kind=HorizontalPodAutoscaler,involvedObject.name={name},reason=SuccessfulRescale"
+    found: list[str] = []
+
+    def told() -> bool:
+        events = kube.items(f"/api/v1/namespaces/{kube.namespace}/events", fieldSelector=chosen)
+        found.extend(
+            event["message"]
+            for event in events
+            # Whole seconds.
+            if event["message"].startswith(f"New size: {size};")
+            and _epoch_s(event.get("lastTimestamp") or event["eventTime"]) > since_s - 1
+        )
+        return bool(found)
+
+    try:
+        wait_for(told, what=f"the HPA's Event tells of {size} replicas", limit_s=10)
+    except DemoError as error:
+        raise DemoError(f"{error}; its status: {hpa_says(kube, name)}") from None
+    return found[0]
+
+
+def _epoch_s(timestamp: str) -> float:
+    return datetime.fromisoformat(timestamp).timestamp()
 
 
 def planner_says(kube: Kube, name: str, wanted: int) -> str:

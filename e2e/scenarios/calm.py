@@ -27,8 +27,11 @@ def wait_until_calm(kube: Kube, name: str, rate_rps: float) -> dict[str, Any]:
         DemoError: it was not calm in time; tells what was decided.
     """
 
+    found: dict[str, Any] = {}
+
     def known() -> bool:
         """The status tells of values every 10 s at most."""
+        nonlocal found
         found = scaling(kube, name)
         told = {signal["name"]: float(signal.get("value", "0")) for signal in found.get("signals", ())}
         return (
@@ -40,4 +43,4 @@ def wait_until_calm(kube: Kube, name: str, rate_rps: float) -> dict[str, Any]:
         wait_for(lambda: models.ready_servers(kube, name) == 1 and known(), what="one serves", limit_s=400)
     except DemoError as error:
         raise DemoError(f"{error}; scaling: {scaling(kube, name)}") from error
-    return scaling(kube, name)
+    return found

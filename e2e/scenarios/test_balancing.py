@@ -12,8 +12,8 @@ from e2e.demo.models import GRPC_PORT
 from e2e.load.process import RunningLoad
 from e2e.load.settings import Load
 from e2e.scenarios import processes
+from halcyon.render.names import AGENT_PORT
 
-AGENT_PORT = 9100
 THREE = "three"
 CLIENTS = 12
 
@@ -28,8 +28,9 @@ def three(served: Callable[..., str]) -> str:
 
 @pytest.fixture
 def whole(kube: Kube, three: str) -> str:
-    """The model with all its pods, after whatever the test before did to them."""
+    """The model with all its pods, which all balancers use, after whatever the test before did to them."""
     wait_for(lambda: _is_whole(kube, three), what=f"{three} is whole", limit_s=60)
+    wait_for(lambda: _all_in_use(kube, three), what=f"all balancers of {three} use all servers", limit_s=30)
     return three
 
 
@@ -38,9 +39,22 @@ def _is_whole(kube: Kube, name: str) -> bool:
     return len(servers) == 3 and len(balancers) == 2 and all(map(is_ready, [*servers, *balancers]))
 
 
+def _all_in_use(kube: Kube, name: str) -> bool:
+    wanted = _names(kube.pods(name, "server"))
+    return all(
+        {
+            sample.labels["pod"]
+            for sample in kube.metrics(balancer, AGENT_PORT) or ()
+            if sample.name == "halcyon_agent_pod_state" and sample.labels["state"] == "ready"
+        }
+        == wanted
+        for balancer in kube.pods(name, "balancer")
+    )
+
+
 def _load(kube: Kube, name: str, **settings: Any) -> RunningLoad:
     address = kube.must_address(name, GRPC_PORT)
-    return RunningLoad(Load(address=address, model=name, clients=CLIENTS, duration_s=60, **settings))
+    return RunningLoad(Load(address=address, model=name, clients=CLIENTS, duration_s=600, **settings))
 
 
 def _names(pods: list[dict[str, Any]]) -> set[str]:
@@ -60,8 +74,13 @@ def test_no_request_is_lost_when_a_pod_is_deleted_under_load(kube: Kube, whole: 
         load.began_s()
         time.sleep(1)
         kube("delete", "pod", gone, "--wait=false")
-        wait_for(lambda: _is_whole(kube, whole), what="another pod takes its place", limit_s=60)
-        time.sleep(1)
+        wait_for(
+            lambda: gone not in _names(kube.pods(whole, "server")) and _is_whole(kube, whole),
+            what="another pod takes its place",
+            limit_s=60,
+        )
+        new = _names(kube.pods(whole, "server"))
+        wait_for(lambda: load.latest is not None and new <= load.latest.who.keys(), what="all three answer", limit_s=30)
         report = load.stop()
     assert report.failed == 0, report
     assert gone in report.who

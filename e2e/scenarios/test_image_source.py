@@ -88,6 +88,12 @@ def test_it_serves_from_its_image_and_another_one_rolls_it(
         return seen[-1] == [4.0, 7.0]
 
     wait_for(rolled, what="the second image answers", limit_s=60)
+
+    def is_alone() -> bool:
+        seen.append(answer(serving))
+        return pod["metadata"]["name"] not in {one["metadata"]["name"] for one in kube.pods(NAME, "server")}
+
+    wait_for(is_alone, what="the first image's pod is gone", limit_s=60)
     models.wait_until_served(kube, NAME)
     assert answer(serving) == [4.0, 7.0]
     assert {tuple(one) for one in seen} <= {(3.0, 5.0), (4.0, 7.0)}

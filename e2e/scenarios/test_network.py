@@ -9,8 +9,8 @@ from typing import Any
 from e2e.demo.kube import Kube
 
 _NAME = "late"
-_LIMIT_S = 30
-"""Its first packet is sent again after 1, 3, 7 and 15 s."""
+_LIMIT_S = 90
+"""Its first packet is sent again after 1, 3, 7, 15, 31 and 63 s."""
 
 
 def _api_server(kube: Kube) -> tuple[str, int]:
@@ -31,12 +31,7 @@ def _unused_address(kube: Kube) -> str:
 
 def _service(address: str, *, endpoint: str, port: int) -> list[dict[str, Any]]:
     return [
-        {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": {"name": _NAME},
-            "spec": {"clusterIP": address, "ports": [{"port": port}]},
-        },
+        # The slice first: kube-proxy refuses connections to a Service without endpoints.
         {
             "apiVersion": "discovery.k8s.io/v1",
             "kind": "EndpointSlice",
@@ -44,6 +39,12 @@ def _service(address: str, *, endpoint: str, port: int) -> list[dict[str, Any]]:
             "addressType": "IPv4",
             "endpoints": [{"addresses": [endpoint]}],
             "ports": [{"port": port}],
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": _NAME},
+            "spec": {"clusterIP": address, "ports": [{"port": port}]},
         },
     ]
 

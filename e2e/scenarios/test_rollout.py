@@ -96,7 +96,7 @@ def wait_phase(kube: Kube, name: str, phase: str, *, target: str = "", limit_s: 
 def load(kube: Kube, name: str) -> Iterator[list[Report]]:
     """Requests over both protocols while the block runs; their reports are there when it has ended."""
     common: dict[str, Any] = {"input": "x", "shape": (1, 2), "batch_output": None, "who_output": None}
-    common |= {"model": name, "rate_rps": 20, "clients": 64, "duration_s": 300}
+    common |= {"model": name, "rate_rps": 20, "clients": 2048, "duration_s": 300}
     grpc = Load(address=kube.must_address(name, GRPC_PORT), protocol="grpc", **common)
     http = Load(address=kube.must_address(name, HTTP_PORT), protocol="http", **common)
     reports: list[Report] = []

@@ -56,7 +56,9 @@ def story(kube: Kube, served: Callable[..., str]) -> Story:
     address = kube.must_address(NAME, GRPC_PORT)
 
     def load(rate_rps: float) -> Load:
-        return Load(address=address, model=NAME, rate_rps=rate_rps, duration_s=600, clients=2000, channels=2)
+        return Load(
+            address=address, model=NAME, rate_rps=rate_rps, duration_s=600, clients=4096, channels=2, timeout_s=120
+        )
 
     with RunningLoad(load(CALM_RPS)) as running:
         calm = wait_until_calm(kube, NAME, CALM_RPS)

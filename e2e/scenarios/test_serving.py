@@ -15,7 +15,7 @@ from tritonclient.utils import InferenceServerException
 
 from e2e.demo import models, serving
 from e2e.demo.coldstart import ColdStart
-from e2e.demo.kube import Kube, wait_for
+from e2e.demo.kube import PATIENCE, Kube, wait_for
 from e2e.demo.models import DIGITS, GRPC_PORT, HTTP_PORT
 from manifests.examples.digits import train
 
@@ -141,8 +141,8 @@ def _condition(kube: Kube, name: str, kind: str, reason: str) -> dict[str, Any]:
 
 
 def test_apply_is_answered_within_the_budget(digits: ColdStart) -> None:
-    # The budget is 8 s, and `make demo` measures it; a machine that does other things as well gets twice that.
-    assert digits.first_answer_s <= 16, digits.phases
+    # The budget is 8 s, and `make demo` measures it; here the machine may do other things as well.
+    assert digits.first_answer_s <= 8 * PATIENCE, digits.phases
     assert {"scheduled", "model fetched", "triton started", "model ready", "balancer ready"} <= digits.phases.keys()
 
 

@@ -37,7 +37,7 @@ PLAN = BalancerPlan(
     slots=(Slot("a", "m-server-a", 100, 8),),
     max_connections=4,
     queue_limit=20,
-    request_timeout_ms=5000,
+    request_timeout_ms=15000,
     drain_ms=3000,
 )
 TIMEOUT = aiohttp.ClientTimeout(total=15 * PATIENCE)
@@ -106,8 +106,10 @@ async def one() -> AsyncIterator[Balanced]:
     """Not begun yet."""
     with real_haproxy.haproxy() as haproxy:
         made = Balanced(haproxy, Pilot(haproxy.runtime, haproxy.config, haproxy.listen), [])
-        yield made
-        await asyncio.gather(*(pod.stop() for pod in made.pods))
+        try:
+            yield made
+        finally:
+            await asyncio.gather(*(pod.stop() for pod in made.pods))
 
 
 async def until(true: Callable[[], Awaitable[bool]], limit_s: float = 5.0) -> float:
@@ -138,7 +140,7 @@ async def ask(port: int, method: str, target: str) -> tuple[int, dict[str, str],
     return await raw(port, request.encode("latin-1"))
 
 
-async def infer(channel: grpc.aio.Channel, method: str = "ModelInfer", within_s: float = 10) -> bytes:
+async def infer(channel: grpc.aio.Channel, method: str = "ModelInfer", within_s: float = 10 * PATIENCE) -> bytes:
     path = method if method.startswith("/") else SERVICE + method
     return bytes(await channel.unary_unary(path)(b"x", timeout=within_s))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
@@ -39,8 +40,8 @@ async def until(true: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-@pytest.fixture
-async def followed(tmp_path: Path) -> AsyncIterator[Followed]:
+@asynccontextmanager
+async def following(tmp_path: Path, *, silence_s: float) -> AsyncIterator[Followed]:
     tls, pem = certificate(tmp_path)
     (tmp_path / "token").write_text("first\n")
     (tmp_path / "ca.crt").write_text(pem)
@@ -56,15 +57,23 @@ async def followed(tmp_path: Path) -> AsyncIterator[Followed]:
             params={"fieldSelector": "metadata.name=plan"},
             project=lambda item: item["data"]["x"],
             on_change=made.on_change,
-            silence_s=0.3,
+            silence_s=silence_s,
             first_pause_s=0.02,
         )
         task = asyncio.ensure_future(watch.run())
-        await until(lambda: bool(api.watchers.get(CONFIG_MAPS)))
+        try:
+            await until(lambda: bool(api.watchers.get(CONFIG_MAPS)))
+            yield made
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await api.stop()
+
+
+@pytest.fixture
+async def followed(tmp_path: Path) -> AsyncIterator[Followed]:
+    async with following(tmp_path, silence_s=60) as made:
         yield made
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-    await api.stop()
 
 
 async def test_a_list_and_then_each_change_with_selector_token_and_bookmarks(followed: Followed) -> None:
@@ -107,11 +116,12 @@ async def test_a_version_that_is_too_old_brings_a_new_list_that_replaces_all(fol
     assert followed.seen[-1] == {}
 
 
-async def test_a_silent_stream_is_opened_again_and_nothing_is_lost(followed: Followed) -> None:
-    await until(lambda: len(followed.watches()) >= 2)
-    followed.api.put(CONFIG_MAPS, "plan", {"data": {"x": "5"}})
-    await until(lambda: followed.seen[-1] == {"plan": "5"})
-    assert followed.lists() == 1
+async def test_a_silent_stream_is_opened_again_and_nothing_is_lost(tmp_path: Path) -> None:
+    async with following(tmp_path, silence_s=0.3) as followed:
+        await until(lambda: len(followed.watches()) >= 2)
+        followed.api.put(CONFIG_MAPS, "plan", {"data": {"x": "5"}})
+        await until(lambda: followed.seen[-1] == {"plan": "5"})
+        assert followed.lists() == 1
 
 
 async def test_an_api_server_that_fails_leaves_what_is_known_and_a_new_token_is_used(followed: Followed) -> None:

@@ -156,7 +156,7 @@ async def test_one_that_waited_for_the_first_pod_says_where_it_came_and_how_long
 
 async def test_of_errors_there_are_lines_for_what_failed_and_no_others(balanced: Balanced) -> None:
     await with_pod(balanced)
-    await balanced.begin(replace(LOGGED, access_log="Errors", request_timeout_ms=300))
+    await balanced.begin(replace(LOGGED, access_log="Errors", request_timeout_ms=3000))
     port = balanced.haproxy.ports.http
     async with balanced.channel as channel:
         for _ in range(3):

@@ -121,10 +121,12 @@ async def test_at_three_times_the_capacity_goodput_stays_and_what_is_accepted_is
     figures.record("accepted_p99_s_at_3x", told.within_s(0.99))
     # Not a measurement (that is `make bench-dataplane`, on a quiet machine): without refusals it is near 0, and nearly all are late.
     assert goodput > 0.7, told.codes
-    assert told.codes.keys() <= {"OK", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED"}
-    assert told.codes["DEADLINE_EXCEEDED"] < 0.3 * told.codes["OK"], told.codes
-    # Whoever was refused has asked.
-    assert refused - refused_before == told.codes["RESOURCE_EXHAUSTED"] > 0
+    # CANCELLED: the server's own end at the deadline was there before the client's clock rang.
+    assert told.codes.keys() <= {"OK", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED", "CANCELLED"}
+    late = told.codes["DEADLINE_EXCEEDED"] + told.codes["CANCELLED"]
+    assert late < 0.3 * told.codes["OK"], told.codes
+    # Whoever was refused has asked, and heard of it unless the client's clock rang before it looked.
+    assert 0 < told.codes["RESOURCE_EXHAUSTED"] <= refused - refused_before <= told.codes["RESOURCE_EXHAUSTED"] + late
     assert lost == 0
 
 
@@ -175,6 +177,12 @@ class Crowd:
         done, _ = await asyncio.wait([task], timeout=0.1)
         call.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+        async def has_gone() -> bool:
+            reading = await self.balanced.haproxy.runtime.read()
+            return reading.queued + reading.inflight == len(self.tasks)
+
+        await until(has_gone)
         return task.result() if done else "accepted"
 
 
@@ -186,13 +194,13 @@ async def test_who_can_not_be_answered_in_time_is_refused_at_once_and_others_are
     runtime = crowd.balanced.haproxy.runtime
     port = crowd.balanced.haproxy.ports.http
     await crowd.grow(9)
-    assert await crowd.code(1.0) == "accepted", "while the rate is not known, nobody is refused for it"
-    # Eight wait. A tenth of a second each, and half a second in the server.
-    await runtime.set({admission.RATE: 10_000, admission.SERVICE: 500})
-    assert await crowd.code(1.5) == "RESOURCE_EXHAUSTED"
-    assert await crowd.code(1.7) == "RESOURCE_EXHAUSTED"
-    assert await crowd.code(1.9) == "accepted", (
-        "eight tenths before it, its own, half a second in the server; in four fifths of 1.9 s"
+    assert await crowd.code(10.0) == "accepted", "while the rate is not known, nobody is refused for it"
+    # Eight wait. A second each, and five in the server.
+    await runtime.set({admission.RATE: 1_000, admission.SERVICE: 5_000})
+    assert await crowd.code(15.0) == "RESOURCE_EXHAUSTED"
+    assert await crowd.code(17.0) == "RESOURCE_EXHAUSTED"
+    assert await crowd.code(19.0) == "accepted", (
+        "eight seconds before it, its own, five in the server; in four fifths of 19 s"
     )
     assert await crowd.code(None) == "accepted"
     # A request of HTTP has requestTimeout, here 20 s; its own protocol's queue is not all that is before it.
@@ -203,14 +211,14 @@ async def test_who_can_not_be_answered_in_time_is_refused_at_once_and_others_are
         json.loads(body)["error"] == "too many requests for model m wait to answer this one within its time; try later"
     )
     await runtime.set({admission.RATE: 0, admission.SERVICE: 0})
-    assert await crowd.code(1.0) == "accepted"
+    assert await crowd.code(10.0) == "accepted"
     requests, refused, _ = await crowd.balanced.counters()
     assert (requests, refused) == (16, 3)
 
 
 async def test_where_nobody_waits_nobody_is_refused(crowd: Crowd) -> None:
     await crowd.balanced.haproxy.runtime.set({admission.RATE: 1, admission.SERVICE: 100_000})
-    assert await crowd.code(0.5) == "accepted"
+    assert await crowd.code(10.0) == "accepted"
 
 
 @pytest.mark.parametrize("given", ["0H", "0M", "1S", "1000m", "1000000u", "99999999n"])

@@ -139,7 +139,7 @@ async def test_a_balancer_that_stops_under_load_loses_nothing_and_is_gone_soon(b
     async with one() as other:
         for each in (balanced, other):
             await each.start(2, delay_s=0.005)
-            await each.begin(replace(PLAN, drain_ms=4000))
+            await each.begin(replace(PLAN, drain_ms=4000, request_timeout_ms=20000))
         ports = [each.haproxy.ports for each in (balanced, other)]
         both = "ipv4:" + ",".join(f"127.0.0.1:{each.grpc}" for each in ports)
         place = Place(ports[0].http)
@@ -162,7 +162,7 @@ async def test_a_balancer_that_stops_under_load_loses_nothing_and_is_gone_soon(b
             process = balanced.haproxy.process
             assert process is not None
             process.send_signal(signal.SIGUSR1)
-            # GOAWAY at the next request of each channel; then no client is left. Well before `hard-stop-after` (20 s).
+            # GOAWAY at the next request of each channel; then no client is left. Well before `hard-stop-after` (65 s).
             await asyncio.wait_for(asyncio.to_thread(process.wait), 10 * PATIENCE)
             after = place.answered
             await until(lambda: is_(lambda: place.answered > after + 100))
@@ -181,7 +181,7 @@ async def test_an_agent_that_is_asked_to_drain_says_so_at_once_and_takes_it_back
     balanced: Balanced, tmp_path: Path
 ) -> None:
     [pod] = await balanced.start()
-    async with agent(balanced, tmp_path, metrics_port=1, stop_within_s=1.0) as running:
+    async with agent(balanced, tmp_path, metrics_port=1, stop_within_s=5.0) as running:
         show(running, pod)
         await until(lambda: running.is_("/healthz", 200), 10)
         await asyncio.to_thread(balanced.haproxy.start)

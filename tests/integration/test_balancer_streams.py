@@ -93,8 +93,14 @@ async def test_many_streams_of_one_channel_are_spread_and_each_stays_where_it_is
     pods = await balanced.start(3)
     await balanced.begin(replace(BRIEF, max_connections=16))
     with balanced.threaded_channel() as channel:
-        streams = [Stream(last=20) for _ in range(12)]
-        assert set(await asyncio.gather(*(stream.run(channel) for stream in streams))) == {("OK", "")}
+        streams = [Stream() for _ in range(12)]
+        running = [asyncio.create_task(stream.run(channel)) for stream in streams]
+        # All at the same time: one that has ended makes room for another.
+        for stream in streams:
+            await stream.reaches(1)
+        for stream in streams:
+            stream.last = stream.sent + 20
+        assert set(await asyncio.gather(*running)) == {("OK", "")}
     assert all(len(set(stream.who)) == 1 for stream in streams)
     counts = [sum(stream.who[0] == pod.address for stream in streams) for pod in pods]
     assert counts == [4, 4, 4]

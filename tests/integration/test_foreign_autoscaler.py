@@ -40,7 +40,7 @@ def autoscaler(least: int, name: str = "theirs", target: Kind = kinds.DEPLOYMENT
 
 
 def of_keda(least: int, target: Kind) -> Object:
-    """What KEDA makes of ScaledObject `m`."""
+    """What KEDA makes of ScaledObject `m`; a stand-in for it, which is in test_keda."""
     made = autoscaler(least, "keda-hpa-m", target)
     owner = {"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "name": "m", "uid": str(uuid.uuid4())}
     made["metadata"]["ownerReferences"] = [owner | {"controller": True, "blockOwnerDeletion": True}]

@@ -83,9 +83,14 @@ class Haproxy:
         self.ports = Ports(http, grpc, metrics, server_http, server_grpc)
         self.listen = Listen(self.ports, dual_stack=False, socket_path=str(directory / "haproxy.sock"))
         self.config = directory / "haproxy.cfg"
-        self.runtime = RuntimeSocket(str(directory / "haproxy.sock"), str(directory / "master.sock"), self.ports)
+        self.runtime = self.runtime_of(self.ports)
         self._log = (directory / "log").open("wb")
         self.process: subprocess.Popen[bytes] | None = None
+
+    def runtime_of(self, ports: Ports) -> RuntimeSocket:
+        """Its sockets, which may take their time on a busy machine."""
+        sockets = (str(self.directory / name) for name in ("haproxy.sock", "master.sock"))
+        return RuntimeSocket(*sockets, ports, timeout_s=10.0)
 
     def start(self, *, port: int | None = None) -> None:
         """Return when it listens: at this port, or at that of HTTP."""

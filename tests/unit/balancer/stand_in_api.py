@@ -67,6 +67,8 @@ class StandIn:
     objects: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
     """Path of a collection -> name -> object."""
     watchers: dict[str, list[asyncio.Queue[bytes | None]]] = field(default_factory=dict)
+    past: dict[str, list[tuple[int, bytes]]] = field(default_factory=dict)
+    """Of each collection its changes, with their versions: a watch begins with those after its own."""
     requests: list[tuple[str, dict[str, str], str]] = field(default_factory=list)
     """Path, query and Authorization of each list and watch."""
     fail_with: list[int] = field(default_factory=list)
@@ -102,13 +104,17 @@ class StandIn:
         labels = content.pop("labels", {})
         made = {"metadata": {"name": name, "resourceVersion": str(self.version), "labels": labels}, **content}
         self.objects[path][name] = made
-        self.send(path, {"type": kind, "object": made})
+        self._change(path, {"type": kind, "object": made})
 
     def delete(self, path: str, name: str) -> None:
         self.version += 1
         gone = self.objects[path].pop(name)
         gone["metadata"]["resourceVersion"] = str(self.version)
-        self.send(path, {"type": "DELETED", "object": gone})
+        self._change(path, {"type": "DELETED", "object": gone})
+
+    def _change(self, path: str, event: dict[str, Any]) -> None:
+        self.past.setdefault(path, []).append((self.version, json.dumps(event).encode() + b"\n"))
+        self.send(path, event)
 
     def send(self, path: str, event: dict[str, Any]) -> None:
         for queue in self.watchers.get(path, []):
@@ -131,6 +137,9 @@ class StandIn:
         queue: asyncio.Queue[bytes | None] = asyncio.Queue()
         queues = self.watchers.setdefault(request.path, [])
         queues.append(queue)
+        for version, line in self.past.get(request.path, []):
+            if version > int(query["resourceVersion"]):
+                queue.put_nowait(line)
         try:
             await response.prepare(request)
             while (line := await queue.get()) is not None:

@@ -1,0 +1,216 @@
+"""The real KEDA beside a cluster: its operator and its metrics server, built from the Go module that `modules/keda` pins.
+
+What is not real: both run as processes of this machine with an administrator's kubeconfig, not as pods with roles of their own,
+and its admission webhook isn't there. KEDA holds external.metrics.k8s.io while it runs, as it does wherever it is installed.
+"""
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from e2e.cluster import binaries
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.processes import Started, tail, wait_until
+from halcyon.control.kinds import Kind
+from tests.integration.certificates import pair
+from tests.ports import free_ports
+
+PINNED = Path(__file__).parent / "cluster" / "modules" / "keda"
+NAMESPACE, SERVICE = "keda", "keda-operator-metrics-apiserver"
+SCALED_OBJECT = Kind("keda.sh/v1alpha1", "ScaledObject", "scaledobjects")
+API_SERVICE = "v1beta1.external.metrics.k8s.io"
+_API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
+_CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_MODULE = "github.com/kedacore/keda/v2"
+_LIMIT_S = 60
+
+
+@dataclass(frozen=True)
+class Keda:
+    """One that runs."""
+
+    directory: Path
+    """Where its logs are."""
+
+    def said(self) -> str:
+        """The end of what its two processes have said."""
+        return "\n".join(f"{log.stem}:\n{tail(log, lines=20)}" for log in sorted(self.directory.glob("*.log")))
+
+
+def version() -> str:
+    """The pinned one, as 2.21."""
+    found = re.search(rf"{re.escape(_MODULE)} v(\d+\.\d+)", (PINNED / "go.mod").read_text())
+    assert found is not None, PINNED
+    return found[1]
+
+
+def definitions() -> list[dict[str, Any]]:
+    """Its CustomResourceDefinitions as they are released; Go fetches the module once and checks it against go.sum."""
+    told = subprocess.run(
+        [binaries.toolchain(), "mod", "download", "-json", _MODULE],
+        cwd=PINNED,
+        env={**os.environ, "GOFLAGS": "-mod=readonly", "GOTOOLCHAIN": "local", "GOWORK": "off"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    folder = Path(json.loads(told.stdout)["Dir"]) / "config" / "crd" / "bases"
+    return [yaml.safe_load(file.read_text()) for file in sorted(folder.glob("*.yaml"))]
+
+
+@contextmanager
+def running(cluster: Cluster, directory: Path) -> Iterator[Keda]:
+    """KEDA while the block runs. What was made for it goes at the end; ScaledObjects must be gone before, or nobody finishes them.
+
+    Raises:
+        ClusterError: it can't be built, or does not come up.
+    """
+    programs = {name: binaries.beside(f"keda-{name}") for name in ("operator", "adapter")}
+    [port] = free_ports(1)
+    started: list[Started] = []
+    try:
+        _define(cluster)
+        for name, command in _commands(cluster, programs, _certificates(directory), port):
+            started.append(_start(cluster, name, directory / f"{name}.log", command))
+        _register(cluster, port)
+        what = "KEDA serves external.metrics.k8s.io"
+        wait_until(lambda: _serves(cluster), what=what, limit_s=_LIMIT_S, watched=started)
+        yield Keda(directory)
+    finally:
+        for one in started:
+            one.process.terminate()
+        for one in started:
+            one.process.wait(_LIMIT_S)
+        _remove(cluster)
+
+
+def _commands(
+    cluster: Cluster, programs: dict[str, Path], certificates: Path, port: int
+) -> Iterator[tuple[str, list[str]]]:
+    """Names and command lines: the two talk to each other by gRPC with certificates of both, and the API server comes to `port`."""
+    service, probes, metrics, plain = free_ports(4)
+    kubeconfig = cluster.kubeconfig
+    yield (
+        "operator",
+        [
+            str(programs["operator"]),
+            f"--cert-dir={certificates}",
+            f"--metrics-service-bind-address=127.0.0.1:{service}",
+            f"--health-probe-bind-address=127.0.0.1:{probes}",
+            f"--metrics-bind-address=127.0.0.1:{metrics}",
+            "--enable-webhook-patching=false",
+            "--enable-apiservice-patching=false",
+        ],
+    )
+    yield (
+        "adapter",
+        [
+            str(programs["adapter"]),
+            f"--cert-dir={certificates}",
+            f"--tls-cert-file={certificates / 'tls.crt'}",
+            f"--tls-private-key-file={certificates / 'tls.key'}",
+            f"--metrics-service-address=127.0.0.1:{service}",
+            f"--secure-port={port}",
+            f"--port={plain}",
+            *(f"--{of}-kubeconfig={kubeconfig}" for of in ("lister", "authentication", "authorization")),
+        ],
+    )
+
+
+def _start(cluster: Cluster, name: str, log: Path, command: list[str]) -> Started:
+    environment = {
+        **os.environ,
+        "KUBECONFIG": str(cluster.kubeconfig),
+        "POD_NAMESPACE": NAMESPACE,
+        "KEDA_CLUSTER_OBJECT_NAMESPACE": NAMESPACE,
+        "WATCH_NAMESPACE": "",
+    }
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            # A run that is killed must not leave it behind.
+            ["setpriv", "--pdeathsig=KILL", *command],
+            env=environment,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+        )
+    return Started(component=f"KEDA's {name}", process=process, log=log)
+
+
+def _certificates(directory: Path) -> Path:
+    """One certificate for all, which is its own authority."""
+    folder = directory / "certificates"
+    folder.mkdir()
+    made = pair()
+    for name, text in (("ca.crt", made.crt), ("tls.crt", made.crt), ("tls.key", made.key)):
+        (folder / name).write_text(text)
+    return folder
+
+
+def _define(cluster: Cluster) -> None:
+    for definition in definitions():
+        cluster.api.create(_CRDS, definition)
+    cluster.api.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+    wait_until(
+        lambda: cluster.api.exists(SCALED_OBJECT.path("default")),
+        what="the API server serves ScaledObjects",
+        limit_s=_LIMIT_S,
+    )
+
+
+def _register(cluster: Cluster, port: int) -> None:
+    """The APIService, and a Service that leads to this machine: by name on loopback, where Endpoints can't be (e2e.cluster.control_plane)."""
+    services = f"/api/v1/namespaces/{NAMESPACE}/services"
+    if cluster.network.namespace is None:
+        cluster.api.create(
+            services, {"metadata": {"name": SERVICE}, "spec": {"type": "ExternalName", "externalName": "localhost"}}
+        )
+    else:
+        ports = [{"name": "https", "port": port, "protocol": "TCP"}]
+        cluster.api.create(services, {"metadata": {"name": SERVICE}, "spec": {"ports": ports}})
+        cluster.api.create(
+            f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices",
+            {
+                "metadata": {"name": SERVICE, "labels": {"kubernetes.io/service-name": SERVICE}},
+                "addressType": "IPv4",
+                "ports": ports,
+                "endpoints": [{"addresses": [cluster.network.host_address]}],
+            },
+        )
+    cluster.api.create(
+        _API_SERVICES,
+        {
+            "metadata": {"name": API_SERVICE},
+            "spec": {
+                "group": "external.metrics.k8s.io",
+                "version": "v1beta1",
+                "groupPriorityMinimum": 100,
+                "versionPriority": 100,
+                # Its certificate is for 127.0.0.1, by which the two find each other.
+                "insecureSkipTLSVerify": True,
+                "service": {"namespace": NAMESPACE, "name": SERVICE, "port": port},
+            },
+        },
+    )
+
+
+def _serves(cluster: Cluster) -> bool:
+    found = cluster.api.call("GET", f"{_API_SERVICES}/{API_SERVICE}").body or {}
+    conditions = (found.get("status") or {}).get("conditions") or ()
+    available = any(c["type"] == "Available" and c["status"] == "True" for c in conditions)
+    return available and found["spec"]["service"]["namespace"] == NAMESPACE
+
+
+def _remove(cluster: Cluster) -> None:
+    cluster.api.call("DELETE", f"{_API_SERVICES}/{API_SERVICE}")
+    for definition in definitions():
+        cluster.api.call("DELETE", f"{_CRDS}/{definition['metadata']['name']}")
+    cluster.api.call("DELETE", f"/api/v1/namespaces/{NAMESPACE}")
