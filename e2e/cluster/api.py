@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.pki import Identity
 
-_TIMEOUT_S = 10
+_TIMEOUT_S = 30
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,7 @@ from e2e.cluster.places import names
 from e2e.cluster.processes import wait_until
 from tests.integration.operator_process import Operator, running
 from tests.integration.operator_space import Space
+from tests.integration.waiting import PATIENCE
 
 _NAME = re.compile(r"test-(\d+)")
 
@@ -43,12 +44,13 @@ def namespace(cluster: Cluster) -> Iterator[str]:
     """A fresh namespace in which pods can be made at once; its deletion goes on behind the next test."""
     name = f"t-{uuid.uuid4().hex[:8]}"
     cluster.api.create("/api/v1/namespaces", {"metadata": {"name": name}})
-    wait_until(
-        lambda: cluster.api.exists(f"/api/v1/namespaces/{name}/serviceaccounts/default"),
-        what=f"namespace {name} has its service account",
-        limit_s=10,
-        every_s=0.01,
-    )
+    for made in ("serviceaccounts/default", "configmaps/kube-root-ca.crt"):
+        wait_until(
+            lambda made=made: cluster.api.exists(f"/api/v1/namespaces/{name}/{made}"),  # type: ignore[misc]
+            what=f"namespace {name} has {made}",
+            limit_s=10 * PATIENCE,
+            every_s=0.01,
+        )
     yield name
     cluster.api.call("DELETE", f"/api/v1/namespaces/{name}")
 

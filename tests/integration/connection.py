@@ -18,7 +18,7 @@ from tests.strategies import Document
 from tests.unit.control.objects import resource
 
 STRICT = {"dryRun": "All", "fieldValidation": "Strict"}
-LIMIT_S = 10
+LIMIT_S = 40
 TIMEOUT_S = 60
 """Of an answer: it ends what never comes."""
 IDLE_S = 30

@@ -136,7 +136,8 @@ class Operator:
         if not self.log.exists():
             return []
         found = []
-        for line in self.log.read_text().splitlines():
+        # Of the last line a part may be there.
+        for line in self.log.read_text().rpartition("\n")[0].splitlines():
             try:
                 found.append(json.loads(line))
             except ValueError:
@@ -159,7 +160,7 @@ class Operator:
         """Send a signal."""
         os.kill(self.pid, number)
 
-    def wait(self, limit_s: float = 15.0) -> int:
+    def wait(self, limit_s: float = 15.0 * PATIENCE) -> int:
         """Until the process has ended; its status."""
         assert self.process is not None
         return self.process.wait(limit_s)

@@ -42,6 +42,11 @@ def halcyon(space: Space, kubectl: Kubectl, capsys: pytest.CaptureFixture[str]) 
 
 def test_a_model_is_shown_with_everything_that_was_made_for_it(space: Space, halcyon: Run) -> None:
     space.serve(replicas=2, scaling=SCALING)
+    until(
+        lambda: space.must(kinds.DEPLOYMENT, "m-balancer")["status"].get("readyReplicas"),
+        lambda n: n == 2,
+        what="both balancers are ready",
+    )
     status, out, err = halcyon("get", "m", "-o", "json")
     tree = json.loads(out)["tree"]
 
@@ -96,7 +101,7 @@ def test_what_keeps_a_model_from_being_served_is_named_and_bundled(space: Space,
         what="no node has so many GPUs",
     )
     bundle = tmp_path / "m.tar.gz"
-    status, out, err = halcyon("diagnose", "m", "--bundle", str(bundle), "--timeout", "3s")
+    status, out, err = halcyon("diagnose", "m", "--bundle", str(bundle), "--timeout", f"{3 * PATIENCE:g}s")
 
     assert (status, err) == (1, "")
     assert "\n1. no node has a GPU left\n   - pod m-a-" in out
@@ -110,7 +115,7 @@ def test_what_keeps_a_model_from_being_served_is_named_and_bundled(space: Space,
     assert not [name for name, text in texts.items() if "hunter2" in text]
     assert "fast" in texts["objects/ModelDeployment/m.yaml"]
     assert bundle.stat().st_mode & 0o077 == 0
-    assert "is there already" in halcyon("diagnose", "m", "--bundle", str(bundle), "--timeout", "3s")[2]
+    assert "is there already" in halcyon("diagnose", "m", "--bundle", str(bundle), "--timeout", f"{3 * PATIENCE:g}s")[2]
 
 
 def test_who_looks_on_sees_every_change_until_the_model_is_gone(space: Space, kubectl: Kubectl, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from e2e.cluster.kubectl import Kubectl, KubectlError
 from e2e.cluster.kwok import HOLD
 from e2e.cluster.processes import wait_until
 
-_LIMIT_S = 20
+_LIMIT_S = 60
 
 
 def _deployment(*, replicas: int, gpus: int = 0, annotations: dict[str, str] | None = None) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, assume, given, settings
 
 from e2e.cluster.cluster import Cluster
-from e2e.cluster.kubectl import Kubectl
+from e2e.cluster.kubectl import Kubectl, KubectlError
 from e2e.cluster.processes import wait_until
 from halcyon.api import crd
 from halcyon.api.parse import SpecError, parse
@@ -29,6 +29,7 @@ from halcyon.scaling.verdict import Change, Part, Signal, Verdict
 from tests.integration import gateway_api
 from tests.integration.connection import LIMIT_S, STRICT, Connection
 from tests.integration.versions import declares_tolerance, has_image_volumes
+from tests.integration.waiting import until
 from tests.strategies import Document, broken, documents, specs
 from tests.unit.api.cases import FIELDS, GOOD, RULES, document
 from tests.unit.control import kstatus
@@ -66,9 +67,17 @@ def test_the_definition_is_established_and_structural(api: Connection) -> None:
     assert "NonStructuralSchema" not in conditions
 
 
+def explained(kubectl: Kubectl) -> str:
+    try:
+        return kubectl("explain", "mdep.spec.scaling.targets.queueDepth")
+    except KubectlError:
+        return ""
+
+
 @pytest.mark.usefixtures("api")
 def test_a_field_is_explained(kubectl: Kubectl) -> None:
-    text = kubectl("explain", "mdep.spec.scaling.targets.queueDepth")
+    # The aggregator reads what is served once a second.
+    text = until(lambda: explained(kubectl), bool, what="kubectl knows the field")
 
     assert "Waiting requests per replica" in text
     assert "<integer>" in text

@@ -147,7 +147,7 @@ def test_a_session_is_a_cookie_that_scripts_cannot_read_and_ends_with_a_sign_out
     assert {"HttpOnly", "Secure", "SameSite=Strict", "Path=/"} <= {part.strip() for part in cookie.split(";")}
     mine = {"Cookie": cookie.partition(";")[0]}
     assert reader.ask("/api/session", **mine).body["user"] == f"system:serviceaccount:{space.namespace}:person"
-    assert seen(reader, **mine) == {space.namespace}
+    until(lambda: seen(reader, **mine), lambda spaces: spaces == {space.namespace}, what="its namespace is shown")
     out = reader.ask("/api/session", method="DELETE", **mine)
     assert 'halcyon-token=""' in out.headers["Set-Cookie"]
 
@@ -188,13 +188,20 @@ def test_a_page_hears_of_a_scale_up_while_it_is_open(standby: Operator, space: S
     space.apply(files(), deployment())
     space.wait_settled()
     reader = Reader(port_of(standby))
+    # The standby has caches of its own.
+    until(
+        lambda: reader.ask(f"/api/models/{space.namespace}/m").status, lambda n: n == 200, what="the standby knows it"
+    )
     with reader.events(f"/api/stream/models/{space.namespace}/m") as events:
-        name, document = next(events)
+        name, _ = next(event for event in events if event[1]["model"]["ready"] == 1)
         assert name == "model"
-        assert document["model"]["ready"] == 1
         space.scale(3)
-        grown = next(document for _, document in events if document["model"]["ready"] == 3)
-    assert [pod["state"] for pod in grown["pods"]] == ["ready"] * 3
+        ready = ["ready"] * 3
+        grown = next(
+            document
+            for _, document in events
+            if document["model"]["ready"] == 3 and [pod["state"] for pod in document["pods"]] == ready
+        )
     # The standby has seen it become ready, and writes no events itself.
     (became,) = (one for one in grown["events"] if one["reason"] == "Ready")
     assert (became["type"], became["message"]) == ("Normal", "1 of 1 servers are ready")
@@ -206,6 +213,7 @@ def test_a_page_of_a_model_has_its_spec_its_configuration_and_its_hour(standby: 
     env = [{"name": "MODE", "value": "secret"}]
     space.serve(batching={"maxBatchSize": 8}, runtime={"gpu": {"count": 0}, "env": env})
     reader, path = Reader(port_of(standby)), f"/api/models/{space.namespace}/m"
+    until(lambda: reader.ask(f"{path}/spec").status, lambda n: n == 200, what="the standby knows it")
     made = reader.ask(f"{path}/spec").body
     assert "maxBatchSize: 8" in made["spec"]
     assert "secret" not in made["spec"]

@@ -19,7 +19,7 @@ from tests.ports import free_ports
 
 pytestmark = pytest.mark.more
 
-LIMIT_S = 60
+LIMIT_S = 180
 
 
 def told(space: Space, *, within_100_ms: int, within_1_s: int) -> str:

@@ -7,6 +7,7 @@ server, TokenReview, TLS and the operator are real; the pods that it speaks of a
 import asyncio
 import json
 import os
+import socket
 import ssl
 import time
 
@@ -20,6 +21,7 @@ from tests.integration.operator_space import Space
 from tests.integration.test_operator_election import token
 from tests.integration.waiting import PATIENCE, always, until
 
+AddrInfo = tuple[int, int, int, str, object]
 HOLD_S = 16.0 if os.environ.get("HALCYON_FAULTS") == "all" else 3.0
 SCALING = {
     "maxReplicas": 9,
@@ -66,7 +68,13 @@ class Agent:
         self._tls = ssl.create_default_context(cadata=plan["collector"]["ca_pem"])
         self._url = f"https://127.0.0.1:{operator.port}{STREAM_PATH}"
         self._headers = {"Authorization": f"Bearer {bearer}"}
-        self._session = aiohttp.ClientSession()
+        self._sockets: list[socket.socket] = []
+        self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(socket_factory=self._socket))
+
+    def _socket(self, info: AddrInfo) -> socket.socket:
+        made = socket.socket(*info[:3])
+        self._sockets.append(made)
+        return made
 
     async def __aenter__(self) -> aiohttp.ClientWebSocketResponse:
         try:
@@ -74,24 +82,26 @@ class Agent:
                 self._url, ssl=self._tls, server_hostname=self._name, headers=self._headers
             )
         except BaseException:
-            await self._session.close()
+            await self._close()
             raise
         return self._stream
 
     async def __aexit__(self, *_: object) -> None:
-        socket = self._stream.get_extra_info("socket")
         await self._stream.close()
+        await self._close()
+
+    async def _close(self) -> None:
         await self._session.close()
         # TLS says goodbye behind the session's back, and the operator may take its time: a loop that ended first would leave the socket open.
         end = time.monotonic() + 5 * PATIENCE
-        while socket is not None and socket.fileno() != -1:
-            assert time.monotonic() < end, f"the operator left {socket} open"
+        while any(made.fileno() != -1 for made in self._sockets):
+            assert time.monotonic() < end, f"the operator left {self._sockets} open"
             await asyncio.sleep(0.01)
 
 
 async def until_then(space: Space, count: int, stream: aiohttp.ClientWebSocketResponse, *, queued: int) -> None:
     """Stream until the count is reached."""
-    end = time.monotonic() + 25
+    end = time.monotonic() + 25 * PATIENCE
     while space.replicas() != count:
         assert time.monotonic() < end, (
             space.replicas(),
@@ -120,7 +130,7 @@ async def test_a_queue_that_agents_report_is_scaled_for_and_silence_holds(operat
 async def test_what_a_balancer_cannot_do_is_told_in_the_status_until_it_can(operator: Operator, space: Space) -> None:
     async with Agent(operator, space, token(space, "m-balancer", AUDIENCE)) as stream:
         for trouble, reason in (("Secret digits-tls: there is no tls.crt", "BalancerTrouble"), ("", "BalancerReady")):
-            end = time.monotonic() + 25
+            end = time.monotonic() + 25 * PATIENCE
             while space.condition("BalancerReady")[1] != reason:
                 assert time.monotonic() < end, space.condition("BalancerReady")
                 told = json.loads(record(space))

@@ -25,9 +25,11 @@ QUIET_S = 11.0
 def operator(cluster: Cluster, tmp_path: Path) -> Iterator[Operator]:
     made = Operator(install(cluster), "op-0", cluster.kubeconfig, tmp_path)
     made.start()
-    made.wait_leading()
-    yield made
-    made.stop()
+    try:
+        made.wait_leading()
+        yield made
+    finally:
+        made.stop()
     cluster.api.call("DELETE", f"/api/v1/namespaces/{made.namespace}")
 
 

@@ -23,7 +23,7 @@ from tests.integration.operator_space import Space
 from tests.integration.proxy import Door, Proxy, Request
 from tests.integration.test_operator_direct import Agent, record, servers, until_then
 from tests.integration.test_operator_election import ask, token
-from tests.integration.waiting import until
+from tests.integration.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.more
 
@@ -165,7 +165,7 @@ async def drive(installed: Installed) -> None:
     async with Agent(operator, space, token(space, "m-balancer", AUDIENCE)) as stream:
         await until_then(space, 2, stream, queued=20)
         dead = servers(space)[0]
-        end = time.monotonic() + 25
+        end = time.monotonic() + 25 * PATIENCE
         while dead in servers(space):
             assert time.monotonic() < end, space.status()
             told = json.loads(record(space))

@@ -12,9 +12,12 @@ from e2e.cluster.cluster import Cluster
 from halcyon.cli.main import main
 from halcyon.control import kinds
 from tests.integration.operator_space import Object, Space, deployment, files
+from tests.integration.waiting import rested
 
 pytestmark = pytest.mark.more
 
+QUIET_S = 11
+"""A status whose words alone have changed is written within 10 s."""
 Run = Callable[..., tuple[int, dict[str, Any], str]]
 
 
@@ -49,7 +52,8 @@ def test_what_is_told_is_what_is_made(space: Space, plan: Run) -> None:
     space.serve(replicas=2)
     # The overlay's and the record's names follow from the spec, so they are told as they come.
     assert set(space.children()) == set(told(found))
-    before = space.versions()
+    # The second balancer, Events, and words of the status come a while after it is served.
+    before = rested(space.versions, for_s=QUIET_S)
     status, again, _ = plan(deployment(replicas=2))
     assert (status, again["servers"]) == (0, "no server would restart: the revision stays")
     assert set(told(again).values()) == {"same"}, [c for c in again["children"] if c["change"] != "same"]

@@ -8,9 +8,8 @@ import contextlib
 import copy
 import io
 import json
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,6 +21,7 @@ from halcyon.cli.main import main
 from halcyon.control import kinds
 from tests.integration.operator_process import Operator
 from tests.integration.operator_space import MERGE, Object, Space, deployment
+from tests.integration.pods_followed import pods_followed
 from tests.integration.waiting import always, until
 
 pytestmark = pytest.mark.more
@@ -72,9 +72,15 @@ def servers(space: Space) -> list[Object]:
     return [p for p in found if not p["metadata"].get("deletionTimestamp")]
 
 
-def ready(space: Space) -> int:
-    conditions = [{c["type"]: c["status"] for c in p["status"].get("conditions") or ()} for p in servers(space)]
+def ready_of(pods: Iterable[Object], of: str) -> int:
+    """Ready ones that stay, with names that begin so."""
+    staying = [p for p in pods if p["metadata"]["name"].startswith(of) and not p["metadata"].get("deletionTimestamp")]
+    conditions = [{c["type"]: c["status"] for c in p["status"].get("conditions") or ()} for p in staying]
     return sum(c.get("Ready") == "True" for c in conditions)
+
+
+def ready(space: Space) -> int:
+    return ready_of(space.every(kinds.POD), "m-a-")
 
 
 def applied(space: Space) -> str:
@@ -117,22 +123,17 @@ def refuse(space: Space, revision: str, text: str) -> None:
 
 
 @contextmanager
-def fewest(space: Space, count: Callable[[Space], int] = ready) -> Iterator[list[int]]:
-    """The numbers of ready servers that were seen meanwhile."""
-    seen: list[int] = []
-    over = threading.Event()
-
-    def look() -> None:
-        while not over.wait(0.03):
-            seen.append(count(space))
-
-    watcher = threading.Thread(target=look)
-    watcher.start()
-    try:
+def fewest(space: Space, of: str = "m-a-") -> Iterator[list[int]]:
+    """The numbers of ready servers that there were meanwhile, by a watch: no moment is too short for it."""
+    with pods_followed(space) as follow:
+        seen: list[int] = [ready_of(follow.pods.values(), of)]
+        follow.listeners.append(lambda: seen.append(ready_of(follow.pods.values(), of)))
         yield seen
-    finally:
-        over.set()
-        watcher.join()
+        until(
+            lambda: {pod["metadata"]["uid"]: pod["metadata"]["resourceVersion"] for pod in space.every(kinds.POD)},
+            lambda now: now == {uid: pod["metadata"]["resourceVersion"] for uid, pod in dict(follow.pods).items()},
+            what="all that happened was seen",
+        )
 
 
 def told(space: Space, reason: str) -> list[str]:
@@ -150,15 +151,16 @@ def test_auto_replaces_where_there_is_no_room_to_surge_and_says_so(space: Space,
     assert rollout(space)["strategy"] == "Surge"
     with fewest(space) as seen:
         second = change(space, pool.model(2, surgeWait="2s"))
-        until(lambda: rollout(space), lambda r: r["strategy"] == "Replace", what="it replaces")
-        assert "needs 1 more nvidia.com/gpu" in rollout(space)["strategyReason"]
-        message = space.wait_condition("Reconciling", "True", "Progressing")
-        assert "no room to surge for 2s: pod m-a-" in message
+        # The status says it for as long as it lasts; the event stays.
+        wait_told_once(space, "ReplacingPods")
+        (note,) = told(space, "ReplacingPods")
+        assert "no room to surge for 2s: pod m-a-" in note
+        assert "needs 1 more nvidia.com/gpu" in note
         space.wait_settled(limit_s=30)
     assert min(seen) == 1
     assert applied(space) == second
     assert rollout(space)["history"][0] == {**rollout(space)["history"][0], "revision": second, "result": "Served"}
-    wait_told_once(space, "ReplacingPods")
+    assert len(told(space, "ReplacingPods")) == 1
     assert rollout(space)["strategy"] == "Surge"
 
 
@@ -169,8 +171,8 @@ def test_a_quota_is_room_too(space: Space, pool: Pool) -> None:
     start(space, pool.model(1, surgeWait="2s"))
     with fewest(space) as seen:
         second = change(space, pool.model(2, surgeWait="2s"))
-        reason = until(lambda: rollout(space).get("strategyReason"), bool, what="it replaces", limit_s=25)
-        assert "exceeded quota" in str(reason)
+        wait_told_once(space, "ReplacingPods")
+        assert "exceeded quota" in told(space, "ReplacingPods")[0]
         space.wait_settled(limit_s=30)
     assert min(seen) == 1
     assert applied(space) == second
@@ -400,7 +402,8 @@ def test_a_canary_takes_its_share_and_promotion_restarts_no_pod_of_it(
     # Without evidence it stays at its step, and says so.
     until(lambda: rollout(space).get("message", ""), lambda m: "waits for evidence" in m, what="it waits")
     assert rollout(space)["canary"] == {"step": 1, "weight": 25, "pods": 1}
-    assert space.status()["replicas"].items() >= {"total": 4, "ready": 4, "updated": 1, "unschedulable": 0}.items()
+    split = {"total": 4, "ready": 4, "updated": 1, "unschedulable": 0}
+    until(lambda: space.status()["replicas"], lambda r: r.items() >= split.items(), what="the status says so")
     canaries = pods_of(space, "b")
     # A word that was said before is taken back by the next one.
     space.merge(kinds.MODEL_DEPLOYMENT, "m", {"metadata": {"annotations": {"serving.halcyon.dev/abort": "another"}}})
@@ -504,7 +507,7 @@ def test_a_canary_that_the_spec_leaves_goes_pod_by_pod_though_no_gpu_is_free(
     space: Space, pool: Pool, operator: Operator
 ) -> None:
     half(space, pool)
-    with fewest(space, served) as seen:
+    with fewest(space, of="m-") as seen:
         third = change(space, pool.model(3, replicas=4, strategy="Auto", **HALF))
         until(lambda: weights(space), lambda w: w.get("b", 0) < 50, what="the canary gives way")
         operator.stop()

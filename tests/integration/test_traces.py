@@ -19,7 +19,7 @@ from tests.integration.operator_process import Operator, install
 from tests.integration.operator_space import Space
 from tests.integration.test_operator_direct import SCALING, Agent, until_then
 from tests.integration.test_operator_election import token
-from tests.integration.waiting import until
+from tests.integration.waiting import PATIENCE, until
 from tests.ports import free_ports
 
 pytestmark = pytest.mark.more
@@ -80,7 +80,7 @@ def collector(directory: Path, port: int) -> Iterator[Path]:
         yield log
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(10 * PATIENCE)
 
 
 @contextmanager

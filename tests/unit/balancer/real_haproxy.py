@@ -89,8 +89,9 @@ class Haproxy:
 
     def runtime_of(self, ports: Ports) -> RuntimeSocket:
         """Its sockets, which may take their time on a busy machine."""
-        sockets = (str(self.directory / name) for name in ("haproxy.sock", "master.sock"))
-        return RuntimeSocket(*sockets, ports, timeout_s=10.0)
+        return RuntimeSocket(
+            str(self.directory / "haproxy.sock"), str(self.directory / "master.sock"), ports, timeout_s=10.0
+        )
 
     def start(self, *, port: int | None = None) -> None:
         """Return when it listens: at this port, or at that of HTTP."""

@@ -137,9 +137,9 @@ class StandIn:
         queue: asyncio.Queue[bytes | None] = asyncio.Queue()
         queues = self.watchers.setdefault(request.path, [])
         queues.append(queue)
-        for version, line in self.past.get(request.path, []):
+        for version, change in self.past.get(request.path, []):
             if version > int(query["resourceVersion"]):
-                queue.put_nowait(line)
+                queue.put_nowait(change)
         try:
             await response.prepare(request)
             while (line := await queue.get()) is not None:

@@ -1,0 +1,63 @@
+"""A namespace's pods by a watch, event by event: what polling would miss, because it was there for a tenth of a second."""
+
+import http.client
+import json
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from halcyon.control import kinds
+from tests.integration.operator_space import Object, Space
+
+
+@dataclass
+class Follow:
+    """What the watch knows."""
+
+    pods: dict[str, Object]
+    """By uid."""
+    listeners: list[Callable[[], None]] = field(default_factory=list)
+    """Called after each event, in the watch's thread."""
+
+
+@contextmanager
+def pods_followed(space: Space) -> Iterator[Follow]:
+    """From a list on, and while the block runs."""
+    path = kinds.POD.path(space.namespace)
+    listed = space.api.call("GET", path).body
+    assert listed is not None
+    made = Follow({pod["metadata"]["uid"]: pod for pod in listed["items"]})
+    identity = space.api.identity
+    address = urlsplit(identity.url)
+    context = ssl.create_default_context(cafile=str(identity.ca))
+    context.load_cert_chain(identity.certificate, identity.key)
+    connection = http.client.HTTPSConnection(address.hostname or "", address.port, context=context)
+    connection.request("GET", f"{path}?watch=1&resourceVersion={listed['metadata']['resourceVersion']}")
+    stream = connection.getresponse()
+    assert stream.status == 200, stream.read()
+    held = connection.sock
+
+    def read() -> None:
+        while line := stream.readline():
+            event = json.loads(line)
+            pod = event["object"]
+            if event["type"] == "DELETED":
+                made.pods.pop(pod["metadata"]["uid"], None)
+            else:
+                made.pods[pod["metadata"]["uid"]] = pod
+            for listener in made.listeners:
+                listener()
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        yield made
+    finally:
+        held.shutdown(socket.SHUT_RDWR)
+        reader.join()
+        stream.close()
+        connection.close()
