@@ -11,7 +11,7 @@ from e2e.demo.kube import PATIENCE, Kube, is_ready, total, wait_for
 from e2e.demo.models import GRPC_PORT
 from e2e.load.process import RunningLoad
 from e2e.load.settings import Load
-from e2e.scenarios import processes
+from e2e.scenarios import agents, processes
 from halcyon.render.names import AGENT_PORT
 
 THREE = "three"
@@ -40,16 +40,8 @@ def _is_whole(kube: Kube, name: str) -> bool:
 
 
 def _all_in_use(kube: Kube, name: str) -> bool:
-    wanted = _names(kube.pods(name, "server"))
-    return all(
-        {
-            sample.labels["pod"]
-            for sample in kube.metrics(balancer, AGENT_PORT) or ()
-            if sample.name == "halcyon_agent_pod_state" and sample.labels["state"] == "ready"
-        }
-        == wanted
-        for balancer in kube.pods(name, "balancer")
-    )
+    ready = dict.fromkeys(_names(kube.pods(name, "server")), "ready")
+    return all(found == ready for found in agents.states(kube, name))
 
 
 def _load(kube: Kube, name: str, **settings: Any) -> RunningLoad:

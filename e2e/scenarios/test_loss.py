@@ -24,8 +24,7 @@ from e2e.demo.kube import SYSTEM, Kube, is_ready, wait_for
 from e2e.demo.models import GRPC_PORT, HTTP_PORT
 from e2e.load.process import RunningLoad
 from e2e.load.settings import Load, Report
-from e2e.scenarios import processes
-from halcyon.render.names import AGENT_PORT
+from e2e.scenarios import agents, processes
 
 pytestmark = pytest.mark.more
 
@@ -241,18 +240,6 @@ class Streaming:
             self.ended_s = time.monotonic()
 
 
-def drains(model: Model, pod: str) -> bool:
-    """Whether all balancers know that this pod goes."""
-    wanted = ("halcyon_agent_pod_state", pod, "draining")
-    return all(
-        any(
-            (s.name, s.labels.get("pod"), s.labels.get("state")) == wanted
-            for s in model.kube.metrics(balancer, AGENT_PORT) or ()
-        )
-        for balancer in model.kube.pods(model.name, "balancer")
-    )
-
-
 @pytest.mark.usefixtures("costs")
 def test_a_stream_goes_on_until_the_drain_is_over_and_is_told_that_its_pod_went(model: Model) -> None:
     stream = Streaming(model.kube.must_address(model.name, GRPC_PORT), model.name)
@@ -260,7 +247,12 @@ def test_a_stream_goes_on_until_the_drain_is_over_and_is_told_that_its_pod_went(
     (pod,) = set(stream.answers)
     deleted_s = time.monotonic()
     model.kube("delete", "pod", pod, "--wait=false")
-    wait_for(lambda: drains(model, pod), what="the balancers know that it goes", limit_s=10, every_s=0.05)
+    wait_for(
+        lambda: agents.drains(model.kube, model.name, pod),
+        what="the balancers know that it goes",
+        limit_s=10,
+        every_s=0.05,
+    )
     known_s = time.monotonic()
     killed_at = model.killed_at(pod)
     stream.join(60)

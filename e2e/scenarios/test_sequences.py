@@ -12,7 +12,7 @@ import tritonclient.grpc as grpc_client
 
 from e2e.demo.kube import Kube, wait_for
 from e2e.demo.models import GRPC_PORT
-from halcyon.render.names import AGENT_PORT
+from e2e.scenarios import agents
 
 pytestmark = pytest.mark.more
 
@@ -124,17 +124,6 @@ class Sequence:
                 time.sleep(PAUSE_S)
 
 
-def drains(kube: Kube, pod: str) -> bool:
-    """Whether no balancer gives it new sequences."""
-    return all(
-        any(
-            (s.name, s.labels.get("pod"), s.labels.get("state")) == ("halcyon_agent_pod_state", pod, "draining")
-            for s in kube.metrics(balancer, AGENT_PORT) or ()
-        )
-        for balancer in kube.pods(NAME, "balancer")
-    )
-
-
 @pytest.fixture(scope="module")
 def told(kube: Kube, served: Callable[..., str]) -> tuple[str, list[Sequence], list[Sequence]]:
     """The pod that went, sequences that had begun before, and such that began after."""
@@ -161,7 +150,9 @@ def told(kube: Kube, served: Callable[..., str]) -> tuple[str, list[Sequence], l
         )
 
     wait_for(is_leaving, what=f"{went} goes", limit_s=10, every_s=0.05)
-    wait_for(lambda: drains(kube, went), what=f"the balancers know that {went} goes", limit_s=10, every_s=0.05)
+    wait_for(
+        lambda: agents.drains(kube, NAME, went), what=f"the balancers know that {went} goes", limit_s=10, every_s=0.05
+    )
     after, more = begin(100)
     for thread in (*running, *more):
         thread.join(60)
