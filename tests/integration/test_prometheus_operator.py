@@ -76,6 +76,6 @@ async def test_what_prometheus_says_of_a_models_gpus_is_scaled_for_and_told_with
         signal = next(s for s in space.status()["scaling"]["signals"] if s["name"] == "gpuUtilization")
         assert (signal["source"], signal["target"]) == ("prometheus", str(AIM))
         # Two by now, and the second one isn't known: it counts by what is.
-        assert float(signal["value"]) in {pytest.approx(90), pytest.approx(100)}
+        assert float(signal["value"]) in [pytest.approx(90), pytest.approx(100)]
         assert began_at - 2 <= datetime.fromisoformat(signal["observedAt"]).timestamp() <= time.time()
     del exporter.active[space.namespace, server]
