@@ -83,7 +83,8 @@ _NOTES = {
     "peers": "All have Halcyon's data plane, which bounds the queue and refuses what would be late. Without it, measured once on such "
     "pods behind an unbounded queue (KEDA 2.21 on queue depth or in-flight): the count rose after 13 to 17 s, 25 to 27 % violations at "
     "2.9 x on the step; 22 to 25 % at 3.2 to 3.4 x on the bursts. KEDA is as docs/guides/keda.md has it: a ScaledObject that asks a "
-    "Prometheus, which scrapes each second, for the requests in flight and in the queue; 8 a replica.",
+    "Prometheus, which scrapes each second, for the requests in flight and in the queue; 8 a replica. Where its HPA happens to look while "
+    "nine of the calm load are in flight, it goes to 2 before the step comes, and stays there for its five minutes.",
 }
 
 

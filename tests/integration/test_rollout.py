@@ -72,7 +72,7 @@ def servers(space: Space) -> list[Object]:
     return [p for p in found if not p["metadata"].get("deletionTimestamp")]
 
 
-def ready_of(pods: Iterable[Object], of: str) -> int:
+def ready_of(pods: Iterable[Object], of: tuple[str, ...] = ("m-a-",)) -> int:
     """Ready ones that stay, with names that begin so."""
     staying = [p for p in pods if p["metadata"]["name"].startswith(of) and not p["metadata"].get("deletionTimestamp")]
     conditions = [{c["type"]: c["status"] for c in p["status"].get("conditions") or ()} for p in staying]
@@ -80,7 +80,7 @@ def ready_of(pods: Iterable[Object], of: str) -> int:
 
 
 def ready(space: Space) -> int:
-    return ready_of(space.every(kinds.POD), "m-a-")
+    return ready_of(space.every(kinds.POD))
 
 
 def applied(space: Space) -> str:
@@ -123,7 +123,7 @@ def refuse(space: Space, revision: str, text: str) -> None:
 
 
 @contextmanager
-def fewest(space: Space, of: str = "m-a-") -> Iterator[list[int]]:
+def fewest(space: Space, of: tuple[str, ...] = ("m-a-",)) -> Iterator[list[int]]:
     """The numbers of ready servers that there were meanwhile, by a watch: no moment is too short for it."""
     with pods_followed(space) as follow:
         seen: list[int] = [ready_of(follow.pods.values(), of)]
@@ -507,7 +507,7 @@ def test_a_canary_that_the_spec_leaves_goes_pod_by_pod_though_no_gpu_is_free(
     space: Space, pool: Pool, operator: Operator
 ) -> None:
     half(space, pool)
-    with fewest(space, of="m-") as seen:
+    with fewest(space, of=("m-a-", "m-b-")) as seen:
         third = change(space, pool.model(3, replicas=4, strategy="Auto", **HALF))
         until(lambda: weights(space), lambda w: w.get("b", 0) < 50, what="the canary gives way")
         operator.stop()
