@@ -19,6 +19,7 @@ import yaml
 from e2e.cluster import binaries
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.processes import Started, tail, wait_until
+from halcyon.control import kinds, metrics_api
 from halcyon.control.kinds import Kind
 from tests.integration.certificates import pair
 from tests.ports import free_ports
@@ -26,8 +27,6 @@ from tests.ports import free_ports
 PINNED = Path(__file__).parent / "cluster" / "modules" / "keda"
 NAMESPACE, SERVICE = "keda", "keda-operator-metrics-apiserver"
 SCALED_OBJECT = Kind("keda.sh/v1alpha1", "ScaledObject", "scaledobjects")
-API_SERVICE = "v1beta1.external.metrics.k8s.io"
-_API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _MODULE = "github.com/kedacore/keda/v2"
 _LIMIT_S = 60
@@ -64,6 +63,24 @@ def definitions() -> list[dict[str, Any]]:
     )
     folder = Path(json.loads(told.stdout)["Dir"]) / "config" / "crd" / "bases"
     return [yaml.safe_load(file.read_text()) for file in sorted(folder.glob("*.yaml"))]
+
+
+def api_service(port: int = 443) -> dict[str, Any]:
+    """The APIService by which KEDA has the external metrics, through its Service at this port."""
+    return {
+        "apiVersion": kinds.API_SERVICE.api_version,
+        "kind": kinds.API_SERVICE.kind,
+        "metadata": {"name": metrics_api.NAME},
+        "spec": {
+            "group": "external.metrics.k8s.io",
+            "version": "v1beta1",
+            "groupPriorityMinimum": 100,
+            "versionPriority": 100,
+            # Its certificate is for 127.0.0.1, by which its two programs find each other.
+            "insecureSkipTLSVerify": True,
+            "service": {"namespace": NAMESPACE, "name": SERVICE, "port": port},
+        },
+    }
 
 
 @contextmanager
@@ -185,32 +202,18 @@ def _register(cluster: Cluster, port: int) -> None:
                 "endpoints": [{"addresses": [cluster.network.host_address]}],
             },
         )
-    cluster.api.create(
-        _API_SERVICES,
-        {
-            "metadata": {"name": API_SERVICE},
-            "spec": {
-                "group": "external.metrics.k8s.io",
-                "version": "v1beta1",
-                "groupPriorityMinimum": 100,
-                "versionPriority": 100,
-                # Its certificate is for 127.0.0.1, by which the two find each other.
-                "insecureSkipTLSVerify": True,
-                "service": {"namespace": NAMESPACE, "name": SERVICE, "port": port},
-            },
-        },
-    )
+    cluster.api.create(kinds.API_SERVICE.path(), api_service(port))
 
 
 def _serves(cluster: Cluster) -> bool:
-    found = cluster.api.call("GET", f"{_API_SERVICES}/{API_SERVICE}").body or {}
+    found = cluster.api.call("GET", kinds.API_SERVICE.path("", metrics_api.NAME)).body or {}
     conditions = (found.get("status") or {}).get("conditions") or ()
     available = any(c["type"] == "Available" and c["status"] == "True" for c in conditions)
     return available and found["spec"]["service"]["namespace"] == NAMESPACE
 
 
 def _remove(cluster: Cluster) -> None:
-    cluster.api.call("DELETE", f"{_API_SERVICES}/{API_SERVICE}")
+    cluster.api.call("DELETE", kinds.API_SERVICE.path("", metrics_api.NAME))
     for definition in definitions():
         cluster.api.call("DELETE", f"{_CRDS}/{definition['metadata']['name']}")
     cluster.api.call("DELETE", f"/api/v1/namespaces/{NAMESPACE}")

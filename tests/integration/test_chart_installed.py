@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from e2e import keda
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.kubectl import Kubectl
 from halcyon.control import kinds
@@ -34,19 +35,7 @@ from tests.integration.operator_space import MERGE, Space, deployment, files
 pytestmark = pytest.mark.more
 
 API_SERVICE_PATH = kinds.API_SERVICE.path("", API_SERVICE)
-FOREIGN = {
-    "apiVersion": kinds.API_SERVICE.api_version,
-    "kind": kinds.API_SERVICE.kind,
-    "metadata": {"name": API_SERVICE},
-    "spec": {
-        "group": "external.metrics.k8s.io",
-        "version": "v1beta1",
-        "groupPriorityMinimum": 100,
-        "versionPriority": 100,
-        "insecureSkipTLSVerify": True,
-        "service": {"name": "keda-operator-metrics-apiserver", "namespace": "keda"},
-    },
-}
+FOREIGN = keda.api_service()
 
 
 @pytest.fixture
