@@ -114,9 +114,9 @@ async def test_a_pod_that_drains_keeps_what_belongs_to_it_until_the_drain_is_ove
         pods = [endpoint(pod, terminating=pod is leaving) for pod in balanced.pods]
         await balanced.pilot.turn(tuple(pods))
 
-    await turn()
-    await turn()
     began = asyncio.get_running_loop().time()
+    await turn()
+    await turn()
     assert await where(balanced) == known
     assert leaving.address not in {await over_http(balanced, f"new {n}") for n in range(30)}
     assert asyncio.get_running_loop().time() - began < LEAVING.drain_ms / 1000, "this machine was too slow to tell"
