@@ -79,7 +79,7 @@ _NOTES = {
     "requests of the run. Pod-seconds from creation until a pod is gone, over those of a schedule that knows the load and "
     "starts pods ahead of it. The first burst outruns the one pod there is by 149 requests a second, so that 12 % of all are lost "
     "after 21.5 s; a start takes 20 s in initialize() and some 2 s around it. Without a pod in reserve the bursts' target is out of reach; "
-    "the last row has one, by `minReplicas: 2`, at its cost.",
+    "the last rows have one, by `minReplicas: 2`, at its cost.",
     "peers": "All have Halcyon's data plane, which bounds the queue and refuses what would be late. Without it, measured once on such "
     "pods behind an unbounded queue (KEDA 2.21 on queue depth or in-flight): the count rose after 13 to 17 s, 25 to 27 % violations at "
     "2.9 x on the step; 22 to 25 % at 3.2 to 3.4 x on the bursts. KEDA is as docs/guides/keda.md has it: a ScaledObject that asks a "
