@@ -25,7 +25,8 @@ from halcyon.control.plan import make
 from halcyon.control.view import Scaling, Signals
 from halcyon.render import balancer
 from halcyon.render.site import Subject
-from halcyon.scaling.verdict import Change, Part, Signal, Verdict
+from halcyon.scaling.planner.result import PlanTerm
+from halcyon.scaling.verdict import Change, Signal, Verdict
 from tests.integration import gateway_api
 from tests.integration.connection import LIMIT_S, STRICT, Connection
 from tests.integration.versions import declares_tolerance, has_image_volumes
@@ -159,7 +160,7 @@ def test_the_whole_status_is_kept(api: Connection, kubectl: Kubectl, namespace: 
         mean_batch=3.5,
     )
     signals = (Signal("queueDepth", 12.0, 8, 2, 1767323045.0), Signal("gpuUtilization", target=80, missing="y" * 5000))
-    parts = (Part("rate", 2, "30 req/s needs 2"), Part("backlog", 1, "z" * 5000))
+    parts = (PlanTerm("rate", 2, "30 req/s needs 2"), PlanTerm("backlog", 1, "z" * 5000))
     verdict = Verdict(1767323045.0, "Planner", 1, 2, "w" * 5000, ("hold", "max"), parts, signals)
     changes = tuple(Change(1767323045.0 - n, n, n + 1, "v" * 5000) for n in range(10))
     now = view({"scaling": {"maxReplicas": 4}}, signals=heard, scaling=Scaling(verdict, changes))

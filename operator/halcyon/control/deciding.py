@@ -75,6 +75,20 @@ class _Aimed:
     aims: Objectives
 
 
+@dataclass(slots=True)
+class _Model:
+    """What is remembered of one model."""
+
+    memory: PlannerMemory | None = None
+    """None where nobody plans for it."""
+    rows: float = 1.0
+    """Mean rows of a request, as they were read last."""
+    aimed: _Aimed | None = None
+    opened: tuple[Spec, InForce] | None = None
+    """Its schedules, as they were looked at last."""
+    ruled: _Ruled | None = None
+
+
 @dataclass
 class Deciding:
     """Decides, and remembers."""
@@ -85,12 +99,7 @@ class Deciding:
     histories: Histories | None = None
     """None where the site has no Prometheus."""
 
-    _planner: dict[Key, PlannerMemory] = field(default_factory=dict)
-    _ruled: dict[Key, _Ruled] = field(default_factory=dict)
-    _windows: dict[Key, tuple[Spec, InForce]] = field(default_factory=dict)
-    _aims: dict[Key, _Aimed] = field(default_factory=dict)
-    _rows: dict[Key, float] = field(default_factory=dict)
-    """Mean rows of a request, as they were read last."""
+    _models: dict[Key, _Model] = field(default_factory=dict)
     _epoch: Epoch = field(init=False)
     """What the planner's memories have their times by."""
 
@@ -100,55 +109,64 @@ class Deciding:
 
     def decide(self, key: Key, spec: Spec, actuator: Actuator, now: float) -> Verdict:
         """The decision for a model that has `scaling`; `now` is monotonic."""
-        made = self._decided(key, spec, actuator, now)
+        model = self._models.get(key)
+        if model is None:
+            model = self._models[key] = _Model()
+        made = self._decided(key, model, spec, actuator, now)
         if not mode.is_direct(spec):
             return made
         told = (replace(s, source=SCRAPE) if s.source == Signal("").source else s for s in made.signals)
         return replace(made, signals=tuple(told))
 
-    def _decided(self, key: Key, spec: Spec, actuator: Actuator, now: float) -> Verdict:
+    def _decided(self, key: Key, model: _Model, spec: Spec, actuator: Actuator, now: float) -> Verdict:
         if defaults.policy(spec) == "Planner":
-            return self._planned(key, spec, now)
-        self._planner.pop(key, None)
+            return self._planned(key, model, spec, now)
+        model.memory = None
         if actuator is Actuator.DIRECT:
-            return self._by_rules(key, spec, now)
+            return self._by_rules(key, model, spec, now)
         return self._left_to_the_hpa(key, spec, now)
 
     def not_written(self, key: Key) -> None:
         """The last decision could not be written: the rules forget that they have made it."""
-        if (ruled := self._ruled.get(key)) is not None:
-            self._ruled[key] = replace(ruled, at=-math.inf, written=ruled.unwritten)
+        model = self._models.get(key)
+        if model is not None and model.ruled is not None:
+            model.ruled = replace(model.ruled, at=-math.inf, written=model.ruled.unwritten)
 
     def memory(self, key: Key) -> PlannerMemory | None:
-        """What the planner remembers."""
-        return self._planner.get(key)
+        """What the planner remembers; None where nobody plans for it."""
+        model = self._models.get(key)
+        return None if model is None else model.memory
 
     def history(self, key: Key) -> History | None:
         """The model's past as the planner knows it; None where nobody plans for it."""
-        memory = self._planner.get(key)
+        memory = self.memory(key)
         return None if memory is None else memory.history
 
     def known(self, key: Key, spec: Spec) -> Known | None:
         """What the planner has learnt of a model; None where nobody plans for it, or what a replica can do isn't known yet."""
-        memory, aimed = self._planner.get(key), self._aims.get(key)
-        if memory is None or aimed is None or (line := memory.capacity.line) is None:
+        model = self._models.get(key)
+        if model is None or (memory := model.memory) is None or model.aimed is None:
             return None
-        aims = objectives(spec, largest_seen=aimed.largest)
-        replica = replica_of(aims, line, self._rows.get(key, 1.0))
+        if (line := memory.capacity.line) is None:
+            return None
+        aims = objectives(spec, largest_seen=model.aimed.largest)
+        replica = replica_of(aims, line, model.rows)
         return Known(aims, replica, memory.arrivals.spread.value, memory.margin.value)
 
     def learn(self, key: Key, history: History) -> None:
         """A model's past, in place of that which the planner knows; whatever else it has learnt stays."""
-        self._planner[key] = replace(self._planner[key], history=history)
+        model = self._models[key]
+        if model.memory is not None:
+            model.memory = model.memory.having(history=history)
 
     def forget(self, key: Key) -> None:
         """The model is gone, or nobody decides for it any more."""
-        for held in (self._planner, self._ruled, self._windows, self._aims, self._rows, self.kept):
-            held.pop(key, None)
+        self._models.pop(key, None)
+        self.kept.pop(key, None)
         if self.histories is not None:
             self.histories.forget(key)
 
-    def _planned(self, key: Key, spec: Spec, now: float) -> Verdict:
+    def _planned(self, key: Key, model: _Model, spec: Spec, now: float) -> Verdict:
         self._follow_clock()
         at = self.sensing.epoch.at(now)
         sensed = self.sensing.for_planner(key, spec)
@@ -158,49 +176,47 @@ class Deciding:
             said = f"{verdict.counted(current)}: {why}; the count stays"
             return Verdict(at, "Planner", current, current, said, ("unknown",), unknown=why, heard=False)
         gathered, read = sensed.gathered, sensed.gathered.reading
-        aims = self._aimed(key, spec, self._open(key, spec, at), read.batches)
-        before = self._remembered(key)
+        aims = _aims(model, spec, _open(model, spec, at), read.batches)
+        before = self._restored(key) if model.memory is None else model.memory
         planned = plan(at, aims, read, before)
-        self._planner[key], self._rows[key] = planned.memory, read.rows_per_request
+        model.memory, model.rows = planned.memory, read.rows_per_request
         if planned.memory.capacity.line is None and read.replicas > 0 and _is_learning(planned):
-            made = self._by_rules(key, spec, now, bounds(aims))
+            made = self._by_rules(key, model, spec, now, bounds(aims))
             if made.desired is not None:
                 # The planner takes over from what they have decided: a hand-over moves nothing.
                 hold = replace(planned.memory.hold, needs=((at, made.desired),), held=made.desired)
-                self._planner[key] = replace(planned.memory, hold=hold)
+                model.memory = planned.memory.having(hold=hold)
             return replace(made, look_again_at=planned.look_again_at)
-        self._ruled.pop(key, None)
+        model.ruled = None
         rate = _rate_signal(read, planned)
         planned = bounded(planned, aims, lambda others: plan(at, others, read, before))
         made = verdict.of_plan(planned, at=at, signals=(rate, *sensed.signals))
         if made.unknown and gathered.unknown:
             # The planner knows that it was told nothing; who was silent is known here.
             why = "; ".join(gathered.unknown)
-            made = replace(made, unknown=why, why=f"{verdict.counted(planned.count)}: {why}; the last good count stays")
+            made = replace(
+                made, unknown=why, said=f"{verdict.counted(planned.count)}: {why}; the last good count stays"
+            )
         return made
 
-    def _remembered(self, key: Key) -> PlannerMemory:
-        """From the decision before, else as an earlier process has kept it of this very model, else nothing."""
-        if (memory := self._planner.get(key)) is not None:
-            return memory
-        memory = self._restored(key)
+    def _restored(self, key: Key) -> PlannerMemory:
+        """What an earlier process has kept of this very model, else nothing."""
+        saved, memory = self.kept.pop(key, None), PlannerMemory()
+        if saved is not None and saved.uid == self.sensing.uid(key):
+            restored = saved.restored()
+            for problem in restored.problems:
+                log.warning("a part of the planner's memory begins anew", extra={"key": str(key), "why": problem})
+            memory = restored.memory
         if self.histories is not None and len(memory.history.bins) < DAY:
             self.histories.want(key)
         return memory
 
-    def _restored(self, key: Key) -> PlannerMemory:
-        saved = self.kept.pop(key, None)
-        if saved is None or saved.uid != self.sensing.uid(key):
-            return PlannerMemory()
-        restored = saved.restored()
-        for problem in restored.problems:
-            log.warning("a part of the planner's memory begins anew", extra={"key": str(key), "why": problem})
-        return restored.memory
-
-    def _by_rules(self, key: Key, spec: Spec, now: float, limits: tuple[int, int] | None = None) -> Verdict:
+    def _by_rules(
+        self, key: Key, model: _Model, spec: Spec, now: float, limits: tuple[int, int] | None = None
+    ) -> Verdict:
         """By the HPA's rules, within `limits` (those of the spec where none are given)."""
         current = self.sensing.caches.replicas(key)
-        ruled = self._ruled.get(key)
+        ruled = model.ruled
         if spec.scaling is None:
             raise ValueError(f"{key} has no spec.scaling, so nothing is decided")
         low, high = limits or (spec.scaling.min_replicas, spec.scaling.max_replicas)
@@ -229,7 +245,7 @@ class Deciding:
             memory=Memory() if ruled is None else ruled.written,
         )
         made = verdict.of_rules(decision.count, decision.reasons, decision.say(), at=at, policy=policy, signals=signals)
-        self._ruled[key] = _Ruled(now, made, decision.memory, decision.unwritten)
+        model.ruled = _Ruled(now, made, decision.memory, decision.unwritten)
         return made
 
     def _left_to_the_hpa(self, key: Key, spec: Spec, now: float) -> Verdict:
@@ -243,35 +259,40 @@ class Deciding:
             heard=found.heard,
         )
 
-    def _open(self, key: Key, spec: Spec, at: float) -> InForce | None:
-        if spec.scaling is None or not spec.scaling.schedules:
-            return None
-        held = self._windows.get(key)
-        if held is None or held[0] is not spec or not held[1].holds(at):
-            held = self._windows[key] = (spec, in_force(schedules(spec), at))
-        return held[1]
-
-    def _aimed(
-        self, key: Key, spec: Spec, opened: InForce | None, batches: Mapping[int, tuple[int, float]] | None
-    ) -> Objectives:
-        """The objectives in force; they are the same as long as what they are made of is."""
-        held = self._aims.get(key)
-        if held is not None and held.spec is spec and held.opened is opened and held.batches is batches:
-            return held.aims
-        seen = largest(batches)
-        if held is not None and held.spec is spec and held.opened is opened and held.largest == seen:
-            aims = held.aims
-        else:
-            aims = objectives(spec, largest_seen=seen, windows=windows(opened) if opened else ())
-        self._aims[key] = _Aimed(spec, opened, batches, seen, aims)
-        return aims
-
     def _follow_clock(self) -> None:
         """Where the wall clock was set, what is remembered moves with it: a step of time is no silence and no flood."""
-        if self._epoch != self.sensing.epoch:
+        if self._epoch is not self.sensing.epoch:
             by_s = self.sensing.epoch.offset_s - self._epoch.offset_s
-            self._planner = {key: shifted(memory, by_s) for key, memory in self._planner.items()}
+            for model in self._models.values():
+                if model.memory is not None:
+                    model.memory = shifted(model.memory, by_s)
             self._epoch = self.sensing.epoch
+
+
+def _open(model: _Model, spec: Spec, at: float) -> InForce | None:
+    """The schedules that are open; None where the spec has none."""
+    if spec.scaling is None or not spec.scaling.schedules:
+        return None
+    held = model.opened
+    if held is None or held[0] is not spec or not held[1].holds(at):
+        held = model.opened = (spec, in_force(schedules(spec), at))
+    return held[1]
+
+
+def _aims(
+    model: _Model, spec: Spec, opened: InForce | None, batches: Mapping[int, tuple[int, float]] | None
+) -> Objectives:
+    """The objectives in force; they are the same as long as what they are made of is."""
+    held = model.aimed
+    if held is not None and held.spec is spec and held.opened is opened and held.batches is batches:
+        return held.aims
+    seen = largest(batches)
+    if held is not None and held.spec is spec and held.opened is opened and held.largest == seen:
+        aims = held.aims
+    else:
+        aims = objectives(spec, largest_seen=seen, windows=windows(opened) if opened else ())
+    model.aimed = _Aimed(spec, opened, batches, seen, aims)
+    return aims
 
 
 def _is_learning(planned: Plan) -> bool:

@@ -28,6 +28,44 @@ _TOOK_S = (
 )
 """Close to each other around the 100 us that a decision may take, so that a quantile can be told to a tenth."""
 _AGES_S = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 4.5, 5.0, 6.0, 7.5, 10.0, 15.0, 30.0, 60.0)
+_BELOW_S = (0.0, *_AGES_S)
+"""Where each bucket of ages begins."""
+
+
+class _Spent:
+    """Model-seconds by age, of decisions by the age that they have reached."""
+
+    def __init__(self) -> None:
+        self._reached = [0] * len(_BELOW_S)
+        """Decisions whose age lies in this bucket,"""
+        self._beyond_s = [0.0] * len(_BELOW_S)
+        """and the seconds that they were in it. Both only grow, and so does every bucket: a counter that fell would read as a restart."""
+        self.total_s2 = 0.0
+        """The integral of the age over the seconds."""
+
+    def add(self, age_s: float) -> None:
+        """One decision, from age 0 to `age_s`."""
+        bucket = bisect_left(_AGES_S, age_s)
+        self._reached[bucket] += 1
+        self._beyond_s[bucket] += age_s - _BELOW_S[bucket]
+        self.total_s2 += age_s * age_s / 2
+
+    def with_ages(self, ages_s: Iterable[float]) -> _Spent:
+        """A copy with decisions of these ages as well."""
+        made = _Spent()
+        made._reached, made._beyond_s, made.total_s2 = list(self._reached), list(self._beyond_s), self.total_s2
+        for age_s in ages_s:
+            made.add(age_s)
+        return made
+
+    def seconds(self) -> list[float]:
+        """By bucket; who is older has been in all of the younger ones for as long as they are wide."""
+        spent_s = list(self._beyond_s)
+        older = 0
+        for bucket in range(len(_AGES_S), 0, -1):
+            older += self._reached[bucket]
+            spent_s[bucket - 1] += older * (_BELOW_S[bucket] - _BELOW_S[bucket - 1])
+        return spent_s
 
 
 class DecisionTimes(Collector):
@@ -38,8 +76,7 @@ class DecisionTimes(Collector):
         self._ages = ages
         self._took = [0] * (len(_TOOK_S) + 1)
         self._took_s = 0.0
-        self._spent_s = [0.0] * (len(_AGES_S) + 1)
-        self._spent_s2 = 0.0
+        self._ended = _Spent()
         registry.register(self)
 
     def took(self, seconds: float) -> None:
@@ -49,7 +86,7 @@ class DecisionTimes(Collector):
 
     def ended(self, age_s: float) -> None:
         """A decision was in force for so long, and isn't any more."""
-        self._spent_s2 += _spend(self._spent_s, age_s)
+        self._ended.add(age_s)
 
     @override
     def collect(self) -> Iterator[HistogramMetricFamily]:
@@ -57,25 +94,10 @@ class DecisionTimes(Collector):
         took = histogram_family(operator.DECISION)
         took.add_metric([], _buckets(_TOOK_S, self._took), self._took_s)
         yield took
-        spent_s = list(self._spent_s)
-        total_s2 = self._spent_s2 + sum(_spend(spent_s, age_s) for age_s in self._ages())
+        spent = self._ended.with_ages(self._ages())
         aged = histogram_family(operator.DECISION_AGE)
-        aged.add_metric([], _buckets(_AGES_S, spent_s), total_s2)
+        aged.add_metric([], _buckets(_AGES_S, spent.seconds()), spent.total_s2)
         yield aged
-
-
-def _spend(spent_s: list[float], age_s: float) -> float:
-    """Puts the seconds from age 0 to `age_s` where they belong; the integral of the age over them."""
-    below = 0.0
-    for index, bound in enumerate(_AGES_S):
-        if age_s <= bound:
-            spent_s[index] += age_s - below
-            break
-        spent_s[index] += bound - below
-        below = bound
-    else:
-        spent_s[-1] += age_s - below
-    return age_s * age_s / 2
 
 
 def _buckets(bounds: Sequence[float], counts: Sequence[float]) -> list[tuple[str, float]]:

@@ -115,6 +115,19 @@ class _Standing:
     of_revision: frozenset[str]
 
 
+@dataclass(slots=True)
+class _Model:
+    """What readings need to remember of one model."""
+
+    memory: SignalMemory = field(default_factory=SignalMemory)
+    means: _Means = field(default_factory=_Means)
+    stands: _Standing | None = None
+    ready_at: dict[str, float] = field(default_factory=dict)
+    """When each pod became ready the first time, by uid."""
+    busy: BusyMemory = field(default_factory=BusyMemory)
+    """Of models whose pods tell no GPU utilisation."""
+
+
 @dataclass
 class Sensing:
     """Reads, and remembers what readings need to remember of each model."""
@@ -128,13 +141,7 @@ class Sensing:
     sampled: Callable[[str, str], Sampled | None] | None = None
     """GPU utilisation by namespace and name of a pod, from the site's Prometheus; None where it has none."""
 
-    _memories: dict[Key, SignalMemory] = field(default_factory=dict)
-    _ready_at: dict[Key, dict[str, float]] = field(default_factory=dict)
-    """When each pod became ready the first time, by uid."""
-    _busy: dict[Key, BusyMemory] = field(default_factory=dict)
-    """Of models whose pods tell no GPU utilisation."""
-    _means: dict[Key, _Means] = field(default_factory=dict)
-    _stands: dict[Key, _Standing] = field(default_factory=dict)
+    _models: dict[Key, _Model] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Compare the clocks."""
@@ -168,18 +175,19 @@ class Sensing:
         picture = self.hub.look(key.namespace, key.name, self.clock())
         if picture is None:
             return None
-        stands = self._standing(key, spec)
+        model = self._model(key)
+        stands = self._standing(key, model, spec)
         gathered = reading(
             picture,
             replicas=self.caches.replicas(key),
             pods=stands.pods,
             epoch=self.epoch,
-            memory=self._memories.get(key) or SignalMemory(),
+            memory=model.memory,
             balancers=stands.balancers,
             revision=stands.revision,
             of_revision=stands.of_revision,
         )
-        self._memories[key] = gathered.memory
+        model.memory = gathered.memory
         source, seen_at = _AGENTS, gathered.reading.at
         if gathered.reading.gpu is None and spec.runtime.gpu.count:
             ready = [str(pod.name) for pod in gathered.reading.pods if pod.phase == "ready"]
@@ -188,27 +196,9 @@ class Sensing:
                 total = sum(told.values) * len(ready) / len(told.values)
                 gathered = replace(gathered, reading=replace(gathered.reading, gpu=total))
                 source, seen_at = told.source, self.epoch.at(told.at)
-        return Sensed(gathered, self._of_reading(key, spec, gathered, source, seen_at))
-
-    def _of_reading(
-        self, key: Key, spec: Spec, gathered: Gathered, source: str, gpu_at: float | None
-    ) -> tuple[Signal, ...]:
-        """queueDepth, and gpuUtilization where pods have GPUs, as means of about 15 s: a reader can't follow single ones."""
         read = gathered.reading
-        before = self._means.get(key, _Means())
-        means = self._means[key] = before.with_values(self.clock(), read.waiting, read.gpu, source)
-        targets = spec.scaling.targets if spec.scaling else Targets()
-        if read.waiting is None:
-            why = "; ".join(gathered.unknown) or "it is not known"
-            queue = Signal("queueDepth", target=targets.queue_depth, missing=why)
-        else:
-            queue = Signal("queueDepth", means.waiting, targets.queue_depth, at=read.at)
-        if spec.runtime.gpu.count == 0 or (read.gpu is None and targets.gpu_utilization is None):
-            return (queue,)
-        gpu = Signal("gpuUtilization", means.gpu, targets.gpu_utilization, at=gpu_at, source=source)
-        if read.gpu is None:
-            gpu = replace(gpu, value=None, at=None, missing="too few of the ready pods tell it, and nothing stands in")
-        return queue, gpu
+        model.means = model.means.with_values(picture.at, read.waiting, read.gpu, source)
+        return Sensed(gathered, _shown(model.means, spec, gathered, source, seen_at))
 
     def facts(self, key: Key) -> Signals | None:
         """What a reconcile is told beside the scaling: load errors, versions, dead pods, the mean batch."""
@@ -250,8 +240,13 @@ class Sensing:
 
     def forget(self, key: Key) -> None:
         """The model is gone."""
-        for held in (self._memories, self._ready_at, self._busy, self._means, self._stands):
-            held.pop(key, None)
+        self._models.pop(key, None)
+
+    def _model(self, key: Key) -> _Model:
+        model = self._models.get(key)
+        if model is None:
+            model = self._models[key] = _Model()
+        return model
 
     def _by_rules(self, key: Key, spec: Spec | None) -> tuple[rules.RulesReading | Missing, Observation | None, str]:
         """The two values, what they were made from, and the source of GPU utilisation."""
@@ -288,7 +283,8 @@ class Sensing:
         if spec.runtime.gpu.count == 0 or 2 * own >= len(ready):
             return None
         # Also while Prometheus tells it: the counters take a while until they tell anything.
-        busy = self._busy[key] = self._busy.get(key, BusyMemory()).with_observation(observation)
+        model = self._model(key)
+        busy = model.busy = model.busy.with_observation(observation)
         if (sampled := self.sampled) is not None:
             samples = [s for name in ready if (s := sampled(key.namespace, name)) is not None]
             if 2 * len(samples) >= len(ready):
@@ -305,10 +301,10 @@ class Sensing:
             return replace(signal, missing=value.reason)
         return replace(signal, value=value.value, at=self.epoch.at(value.at))
 
-    def _standing(self, key: Key, spec: Spec) -> _Standing:
+    def _standing(self, key: Key, model: _Model, spec: Spec) -> _Standing:
         """What Kubernetes says of the model, looked up anew only where something has changed there."""
         pods_now, deployments_now = self.caches.pods.changes, self._deployments.changes
-        held = self._stands.get(key)
+        held = model.stands
         if held is not None and held.spec is spec and held.changes == (pods_now, deployments_now):
             return held
         revision = self._revision(key)
@@ -317,12 +313,12 @@ class Sensing:
         if held is not None and (held.spec, held.revision, held.found, held.beside) == (spec, revision, found, beside):
             held.spec, held.changes = spec, (pods_now, deployments_now)
             return held
-        made = self._stands[key] = _Standing(
+        made = model.stands = _Standing(
             spec=spec,
             changes=(pods_now, deployments_now),
             found=found,
             beside=beside,
-            pods=self._pods(key, found, duration_s(spec.runtime.startup_timeout)),
+            pods=_pods(model, found, duration_s(spec.runtime.startup_timeout)),
             balancers=ready_balancers(self.caches, key),
             revision=revision,
             of_revision=frozenset(pod["metadata"]["name"] for pod in found if pods.revision(pod) == revision),
@@ -337,23 +333,41 @@ class Sensing:
         labels = deployment["spec"]["template"]["metadata"].get("labels") or {}
         return str(labels.get(names.REVISION_LABEL, ""))
 
-    def _pods(self, key: Key, found: Sequence[Object], longest_start_s: float) -> tuple[PodReading, ...]:
-        known = self._ready_at.get(key, {})
-        fresh: dict[str, float] = {}
-        for pod in found:
-            uid = pod["metadata"]["uid"]
-            if uid in known:
-                fresh[uid] = known[uid]
-            elif (since := pods.ready_since(pod)) is not None:
-                fresh[uid] = since
-        self._ready_at[key] = fresh
-        readings = []
-        for pod in found:
-            ready_at = fresh.get(pod["metadata"]["uid"])
-            made = pods.reading(pod, ready_at)
-            if made is None:
-                continue
-            if ready_at is not None and ready_at - made.created_at > longest_start_s:
-                made = replace(made, ready_at=None)
-            readings.append(made)
-        return tuple(readings)
+
+def _shown(means: _Means, spec: Spec, gathered: Gathered, source: str, gpu_at: float | None) -> tuple[Signal, ...]:
+    """queueDepth, and gpuUtilization where pods have GPUs, as means of about 15 s: a reader can't follow single ones."""
+    read = gathered.reading
+    targets = spec.scaling.targets if spec.scaling else Targets()
+    if read.waiting is None:
+        why = "; ".join(gathered.unknown) or "it is not known"
+        queue = Signal("queueDepth", target=targets.queue_depth, missing=why)
+    else:
+        queue = Signal("queueDepth", means.waiting, targets.queue_depth, at=read.at)
+    if spec.runtime.gpu.count == 0 or (read.gpu is None and targets.gpu_utilization is None):
+        return (queue,)
+    gpu = Signal("gpuUtilization", means.gpu, targets.gpu_utilization, at=gpu_at, source=source)
+    if read.gpu is None:
+        gpu = replace(gpu, value=None, at=None, missing="too few of the ready pods tell it, and nothing stands in")
+    return queue, gpu
+
+
+def _pods(model: _Model, found: Sequence[Object], longest_start_s: float) -> tuple[PodReading, ...]:
+    known = model.ready_at
+    fresh: dict[str, float] = {}
+    for pod in found:
+        uid = pod["metadata"]["uid"]
+        if uid in known:
+            fresh[uid] = known[uid]
+        elif (since := pods.ready_since(pod)) is not None:
+            fresh[uid] = since
+    model.ready_at = fresh
+    readings = []
+    for pod in found:
+        ready_at = fresh.get(pod["metadata"]["uid"])
+        made = pods.reading(pod, ready_at)
+        if made is None:
+            continue
+        if ready_at is not None and ready_at - made.created_at > longest_start_s:
+            made = replace(made, ready_at=None)
+        readings.append(made)
+    return tuple(readings)

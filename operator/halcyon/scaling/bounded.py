@@ -42,7 +42,7 @@ def bounded(made: Plan, aims: Objectives, planned: Callable[[Objectives], Plan])
     if made.count == low and (raised or (not limits and asked is not None and asked < low)):
         limits.append(PlanLimit("min", low, _who(aims, "min", low)))
     elif len(limits) < len(made.limits):
-        limits += [replace(one, why=_who(aims, one.name, one.replicas)) for one in made.limits if one not in limits]
+        limits += [replace(one, said=_who(aims, one.name, one.replicas)) for one in made.limits if one not in limits]
     else:
         return made
     return _limited(made, made, limits)
@@ -55,7 +55,7 @@ def _limited(made: Plan, asked: Plan, limits: list[PlanLimit]) -> Plan:
 
 def _most(made: Plan) -> int | None:
     """What the terms ask for; None where there are none."""
-    return max([term.replicas for term in made.terms], default=None)
+    return max([term.replicas for term in made.terms]) if made.terms else None
 
 
 def _who(aims: Objectives, name: LimitName, count: int) -> str:

@@ -14,13 +14,14 @@ LimitKind = Literal["min", "max", "stabilisation", "pace", "unknown", "off"]
 """min, max: the bounds of spec.scaling. stabilisation: a recent recommendation within its window. pace: a policy of
 spec.scaling.behavior, or the HPA's own. unknown: a signal is missing and the rest would go down, or all are missing.
 off: spec.replicas is 0."""
+SignalName = Literal["queueDepth", "gpuUtilization"]
 
 
 @dataclass(frozen=True)
 class Term:
     """What one signal asks for."""
 
-    name: str
+    name: SignalName
     target: float
     """Per replica."""
     value: float | None = None

@@ -10,7 +10,7 @@ import math
 
 from halcyon.api.defaults import ResolvedTargets
 from halcyon.api.spec.scaling import Behavior
-from halcyon.scaling.decision import Decision, Limit, Reasons, Term
+from halcyon.scaling.decision import Decision, Limit, Reasons, SignalName, Term
 from halcyon.scaling.observations import Missing, Value
 from halcyon.scaling.pace import Memory, first_seen, paced, written
 from halcyon.scaling.rules import GPU_UTILIZATION, QUEUE_DEPTH, RulesReading
@@ -89,7 +89,7 @@ def asked(reading: RulesReading, targets: ResolvedTargets) -> tuple[Term, ...]:
     return tuple(terms)
 
 
-def _term(name: str, value: Value | Missing, target: int, replicas: int) -> Term:
+def _term(name: SignalName, value: Value | Missing, target: int, replicas: int) -> Term:
     if isinstance(value, Missing):
         return Term(name, target, missing=value.reason)
     try:

@@ -6,6 +6,7 @@ Both are totals for the model, to be read as AverageValue: the count is value / 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from halcyon.api.defaults import ResolvedTargets
 from halcyon.scaling.observations import (
@@ -25,8 +26,8 @@ from halcyon.scaling.observations import (
 
 WINDOW_S = 15.0
 """Both values are means over this long: the HPA's default sync period, so that each second is counted about once."""
-QUEUE_DEPTH = "queueDepth"
-GPU_UTILIZATION = "gpuUtilization"
+QUEUE_DEPTH: Final = "queueDepth"
+GPU_UTILIZATION: Final = "gpuUtilization"
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Literal
 
 from halcyon.scaling.decision import Reasons, Term
 from halcyon.scaling.immutable import immutable
-from halcyon.scaling.planner.result import Plan
+from halcyon.scaling.planner.result import Plan, PlanTerm
 
 PolicyName = Literal["Planner", "Rules"]
 CeilingName = Literal["quota", "budget"]
@@ -54,15 +54,6 @@ class Signal:
 
 
 @immutable(frozen=True, slots=True)
-class Part:
-    """What one part of the decision asks for."""
-
-    name: str
-    replicas: int
-    why: str
-
-
-@immutable(frozen=True, slots=True)
 class Verdict:
     """One decision."""
 
@@ -71,11 +62,11 @@ class Verdict:
     current: int
     desired: int | None
     """None where somebody else decides: an HPA, by the policy Rules."""
-    why: str = ""
-    """One sentence with numbers. Where an HPA decides, what the signals ask of it, without a count."""
+    said: object = ""
+    """The text of `why`, or what becomes it (`words`)."""
     limited_by: tuple[str, ...] = ()
     """What changed or kept the count after the signals had spoken; see `planner.result.LimitName` and `decision.LimitKind`."""
-    parts: tuple[Part, ...] = ()
+    parts: tuple[PlanTerm, ...] = ()
     signals: tuple[Signal, ...] = ()
     unknown: str = ""
     """Why the count holds, where signals are missing or can't be believed; empty where they can."""
@@ -83,6 +74,11 @@ class Verdict:
     """Whether any agent has ever spoken for the model."""
     look_again_at: float = math.inf
     """When its policy would decide anew."""
+
+    @property
+    def why(self) -> str:
+        """One sentence with numbers. Where an HPA decides, what the signals ask of it, without a count."""
+        return str(self.said)
 
     @property
     def next_look_s(self) -> float:
@@ -112,11 +108,7 @@ class Change:
 
 def of_plan(plan: Plan, *, at: float, signals: tuple[Signal, ...]) -> Verdict:
     """The planner's decision."""
-    by: dict[str, int] = {}
-    parts: list[Part] = []
-    for term in plan.terms:
-        by[term.name] = term.replicas
-        parts.append(Part(term.name, term.replicas, term.why))
+    by: dict[str, int] = {term.name: term.replicas for term in plan.terms}
     unknown, limits = "", []
     for limit in plan.limits:
         limits.append(limit.name)
@@ -129,9 +121,9 @@ def of_plan(plan: Plan, *, at: float, signals: tuple[Signal, ...]) -> Verdict:
         policy="Planner",
         current=plan.current,
         desired=plan.count,
-        why=plan.say(),
+        said=plan.sentence(),
         limited_by=tuple(limits),
-        parts=tuple(parts),
+        parts=plan.terms,
         signals=tuple([_asking(signal, asked.get(signal.name)) for signal in signals]),
         unknown=unknown,
         look_again_at=plan.look_again_at,
@@ -148,7 +140,7 @@ def of_rules(
     count: int, reasons: Reasons, say: str, *, at: float, policy: PolicyName, signals: tuple[Signal, ...]
 ) -> Verdict:
     """A decision by the HPA's own rules: of the policy Rules, or of Planner until it has learnt what a replica can do."""
-    asked = {term.name: term.proposal for term in reasons.terms}
+    asked: dict[str, int | None] = {term.name: term.proposal for term in reasons.terms}
     # A signal that is missing holds the count only where the others would lower it, or there are none.
     holds = any(limit.kind == "unknown" for limit in reasons.limits)
     missing = "; ".join(term.say() for term in reasons.terms if term.proposal is None) if holds else ""
@@ -157,7 +149,7 @@ def of_rules(
         policy=policy,
         current=reasons.current,
         desired=count,
-        why=say if policy == "Rules" else f"{say}; {RULES_SAY_UNTIL}",
+        said=say if policy == "Rules" else f"{say}; {RULES_SAY_UNTIL}",
         limited_by=tuple(limit.kind for limit in reasons.limits),
         parts=_parts(reasons.terms),
         signals=tuple(_asking(signal, asked.get(signal.name)) for signal in signals),
@@ -167,13 +159,13 @@ def of_rules(
 
 def of_hpa(current: int, terms: tuple[Term, ...], *, at: float, signals: tuple[Signal, ...], heard: bool) -> Verdict:
     """What the signals ask of an HPA, which decides."""
-    asked = {term.name: term.proposal for term in terms}
+    asked: dict[str, int | None] = {term.name: term.proposal for term in terms}
     return Verdict(
         at=at,
         policy="Rules",
         current=current,
         desired=None,
-        why="; ".join(term.say() for term in terms),
+        said="; ".join(term.say() for term in terms),
         parts=_parts(terms),
         signals=tuple(_asking(signal, asked.get(signal.name)) for signal in signals),
         unknown="; ".join(f"{signal.name}: {signal.missing}" for signal in signals if signal.missing),
@@ -181,8 +173,8 @@ def of_hpa(current: int, terms: tuple[Term, ...], *, at: float, signals: tuple[S
     )
 
 
-def _parts(terms: tuple[Term, ...]) -> tuple[Part, ...]:
-    return tuple(Part(term.name, term.proposal, term.say()) for term in terms if term.proposal is not None)
+def _parts(terms: tuple[Term, ...]) -> tuple[PlanTerm, ...]:
+    return tuple(PlanTerm(term.name, term.proposal, term.say()) for term in terms if term.proposal is not None)
 
 
 def limited(verdict: Verdict, ceilings: Iterable[Ceiling]) -> Verdict:
@@ -193,7 +185,7 @@ def limited(verdict: Verdict, ceilings: Iterable[Ceiling]) -> Verdict:
     return replace(
         verdict,
         desired=lowest.replicas,
-        why=f"{counted(lowest.replicas)}, where {counted(verdict.desired)} are wanted: {lowest.why}. "
+        said=f"{counted(lowest.replicas)}, where {counted(verdict.desired)} are wanted: {lowest.why}. "
         + verdict.why.removesuffix(UNLIMITED),
         limited_by=(*verdict.limited_by, lowest.name),
     )
@@ -206,26 +198,27 @@ def counted(count: int) -> str:
 
 def is_news(shown: Verdict | None, now: Verdict) -> bool:
     """Whether a reader who has seen `shown` learns something: counts, limits, what is missing, or a value that has moved."""
-    if shown is None or _shape(shown) != _shape(now):
-        return True
-    return any(_has_moved(a, b) for a, b in zip(shown.signals, now.signals, strict=True))
-
-
-def _shape(verdict: Verdict) -> tuple[object, ...]:
     # Not the parts: what each asks for moves by one with every breath of the load.
-    signals = tuple((s.name, s.target, s.source, s.value is None) for s in verdict.signals)
-    told = (
-        verdict.current,
-        verdict.desired,
-        verdict.limited_by,
-        bool(verdict.unknown),
-        verdict.next_look_s < REST_S,
-    )
-    return verdict.policy, *told, signals
-
-
-def _has_moved(before: Signal, now: Signal) -> bool:
-    return has_moved(before.value, now.value, slight=_SLIGHT.get(now.name, 0.0))
+    if (
+        shown is None
+        or shown.current != now.current
+        or shown.desired != now.desired
+        or shown.limited_by != now.limited_by
+        or bool(shown.unknown) != bool(now.unknown)
+        or (shown.next_look_s < REST_S) != (now.next_look_s < REST_S)
+        or shown.policy != now.policy
+        or len(shown.signals) != len(now.signals)
+    ):
+        return True
+    for before, after in zip(shown.signals, now.signals, strict=True):
+        if (
+            before.name != after.name
+            or before.target != after.target
+            or before.source != after.source
+            or has_moved(before.value, after.value, slight=_SLIGHT.get(after.name, 0.0))
+        ):
+            return True
+    return False
 
 
 def has_moved(before: float | None, now: float | None, *, slight: float = 0.1) -> bool:

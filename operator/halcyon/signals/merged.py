@@ -39,13 +39,15 @@ class MergedCounter:
     """By process, as read last."""
 
     def with_values(self, values: Mapping[str, float]) -> MergedCounter:
-        """With the counters of all processes that are known now."""
+        """With the counters of all processes that are known now. Keeps `values`: the caller changes it no more."""
+        if values == self.last:
+            return self
         grown = 0.0
         for name, value in values.items():
             before = self.last.get(name)
             if before is not None and value > before:
                 grown += value - before
-        return MergedCounter(self.total + grown, dict(values))
+        return MergedCounter(self.total + grown, values)
 
 
 @immutable(frozen=True, slots=True)

@@ -22,9 +22,10 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import field, replace
+from typing import NamedTuple
 
 from halcyon.api.record import Batches
 from halcyon.scaling.immutable import immutable
@@ -45,8 +46,8 @@ GPU_WINDOW_S = 5.0
 QUEUE_WINDOW_S = 5.0
 """The same for what waits in a Triton that has no gauge for it."""
 _NAMED = 3
-_AT, _QUEUED, _INFLIGHT, _REQUESTS, _REFUSED, _ERRORS, _COUNTED_AT = range(7)
-"""Columns of a balancer's rows, and of a pod's the time and"""
+_AT, _REQUESTS, _COUNTED_AT = 0, 3, 6
+"""Columns of a balancer's rows (`BalancerPoint`), and of a pod's the time and"""
 _PENDING, _GPU, _SUCCEEDED, _ROWS, _QUEUE_US = 1, 2, 3, 5, 7
 
 
@@ -117,73 +118,77 @@ def reading(
     now = picture.at
     judged = _judged(pods, picture.pods)
     ready = [picture.pods.get(str(pod.name)) for pod in judged if pod.phase == "ready"]
-    heard = {agent: ring for agent, ring in picture.balancers if _is_heard(ring, now)}
+    heard = _heard(picture.balancers, now)
     unknown: list[str] = []
-    silence = _silence(picture, heard, balancers)
-    arrived, counted_at = memory.arrived, memory.counted_at
+    silence = _silence(picture, heard.rings, balancers)
+    arrived, counted_at, refused = memory.arrived, memory.counted_at, memory.refused
     if silence is not None:
         unknown.append(silence)
     else:
-        counted_at = max(_counted_at(heard.values(), now), counted_at)
-        arrived = arrived.with_values({agent: _count(ring, counted_at, now) for agent, ring in heard.items()})
+        counted_at = max(counted_at, heard.counted_at)
+        arrived = arrived.with_values({agent: _count(ring, counted_at, now) for agent, ring in heard.rings.items()})
+        refused = refused.with_values(heard.refused)
     pending = _filled([_pending(pod, now) for pod in ready])
     if pending is None:
         names = [str(pod.name) for pod in judged if pod.phase == "ready"]
         unknown.append(f"most ready pods do not tell what waits in them: {_names(names)}")
     memory = _with_batches(memory, picture, pods, revision, of_revision)
-    memory = _with_rows(memory, picture, arrived, counted_at)
-    if silence is None:
-        refused = {agent: ring.value(1, _REFUSED) for agent, ring in heard.items()}
-        if refused != memory.refused.last:
-            memory = replace(memory, refused=memory.refused.with_values(refused))
-    queued = inflight = 0.0
-    for ring in heard.values():
-        queued += ring.value(1, _QUEUED)
-        inflight += ring.value(1, _INFLIGHT)
+    memory = _with_rows(memory, picture, arrived, counted_at, refused)
     # Where nothing is known, how long it hasn't been.
     newest = max((ring.newest for _, ring in picture.balancers if len(ring)), default=None) if silence else counted_at
     made = Reading(
         None if newest is None else epoch.at(newest),
         replicas,
         None if silence else arrived.total,
-        None if silence or pending is None else queued + pending,
-        None if silence else queued + inflight,
+        None if silence or pending is None else heard.queued + pending,
+        None if silence else heard.queued + heard.inflight,
         _filled([_gpu(pod, now) for pod in ready]) if ready else None,
         memory.seconds,
         revision,
         memory.rows_per_request,
         judged,
-        None if silence else memory.refused.total,
+        None if silence else refused.total,
     )
     return Gathered(made, memory, tuple(unknown))
 
 
-def _is_heard(ring: Ring, now: float) -> bool:
-    """Whether its count is known: it has spoken lately, and no silence lies before that."""
-    newest = ring.newest
-    if now - newest > FRESH_S:
-        return False
-    return ring.count(now - OBSERVED_S) == 1 or newest - ring.value(1, _COUNTED_AT) <= FRESH_S
+class _Heard(NamedTuple):
+    """What the balancers say whose count is known."""
+
+    rings: Mapping[str, Ring]
+    queued: float
+    inflight: float
+    refused: Mapping[str, float]
+    counted_at: float
+    """The time up to which every one's count is known; minus infinity where there are none."""
 
 
-def _counted_at(rings: Collection[Ring], now: float) -> float:
-    """The time up to which every balancer's count is known.
+def _heard(balancers: Sequence[tuple[str, Ring]], now: float) -> _Heard:
+    """Those that have spoken lately, without a silence before that.
 
-    One that counts nothing sends nothing, so its silence says as much as a record: it holds nobody back.
+    One that counts nothing sends nothing, so its silence says as much as a record: it holds nobody's count back.
     """
-    since = now - OBSERVED_S
-    busy = [
-        ring.value(1, _COUNTED_AT)
-        for ring in rings
-        if ring.count(since) > 1 and ring.value(1, _REQUESTS) > ring.value(2, _REQUESTS)
-    ]
-    return min(busy) if busy else max([_idle_until(ring, since) for ring in rings])
-
-
-def _idle_until(ring: Ring, since: float) -> float:
-    """What it counted since then may be in its last record, and isn't confirmed."""
-    newest = ring.newest
-    return newest if ring.count(since) == 1 else max(ring.value(1, _COUNTED_AT), newest - PACE_S)
+    rings: dict[str, Ring] = {}
+    refused: dict[str, float] = {}
+    busy: list[float] = []
+    idle: list[float] = []
+    queued = inflight = 0.0
+    for agent, ring in balancers:
+        if now - ring.newest > FRESH_S:
+            continue
+        at, waiting, computed, requests, denied, _, counted_at = ring.newest_row
+        is_alone = ring.count(now - OBSERVED_S) == 1
+        if not is_alone and at - counted_at > FRESH_S:
+            continue
+        rings[agent], refused[agent] = ring, denied
+        queued += waiting
+        inflight += computed
+        if not is_alone and requests > ring.value(2, _REQUESTS):
+            busy.append(counted_at)
+        else:
+            # What it counted since then may be in its last record, and isn't confirmed.
+            idle.append(at if is_alone else max(counted_at, at - PACE_S))
+    return _Heard(rings, queued, inflight, refused, min(busy) if busy else max(idle, default=-math.inf))
 
 
 def _count(ring: Ring, at: float, now: float) -> float:
@@ -303,8 +308,10 @@ def _with_batches(
     )
 
 
-def _with_rows(memory: SignalMemory, picture: Picture, arrived: MergedCounter, counted_at: float) -> SignalMemory:
-    """With the rows and requests that pods have counted."""
+def _with_rows(
+    memory: SignalMemory, picture: Picture, arrived: MergedCounter, counted_at: float, refused: MergedCounter
+) -> SignalMemory:
+    """With the rows and requests that pods have counted, and what the balancers have."""
     now, before = picture.at, memory.answered
     answered: dict[str, tuple[float, float]] = {}
     ratios: list[tuple[float, float]] = []
@@ -335,7 +342,7 @@ def _with_rows(memory: SignalMemory, picture: Picture, arrived: MergedCounter, c
         memory.revision,
         memory.merged,
         memory.seconds,
-        memory.refused,
+        refused,
     )
 
 

@@ -145,16 +145,18 @@ class Model:
 
 def said_now(model: Model, now: float) -> Said:
     """What follows from the last records at this moment."""
-    agents = sorted(model.agents.items())
-    speaking = [(agent, seen) for agent, seen in agents if now - seen.heard <= FRESH_S]
-    silent = tuple((agent, seen.heard) for agent, seen in agents if now - seen.heard > FRESH_S)
+    agents = model.agents
+    if len(agents) == 1:  # nearly every model's: nobody contradicts it
+        ((agent, seen),) = agents.items()
+        if now - seen.heard <= FRESH_S:
+            views = seen.pods
+            pods = {name: _view_pod(name, model.pods.get(name), views[name].state) for name in sorted(views)}
+            return Said(pods, ((agent, seen.ring),), (), seen.heard, -math.inf)
+    speaking = [(agent, seen) for agent, seen in sorted(agents.items()) if now - seen.heard <= FRESH_S]
+    silent = tuple((agent, seen.heard) for agent, seen in sorted(agents.items()) if now - seen.heard > FRESH_S)
     voices = [seen for _, seen in speaking]
-    if len(voices) == 1:  # of nearly every model, and nobody contradicts it
-        states = [(name, view.state) for name, view in sorted(voices[0].pods.items())]
-    else:
-        states = [(name, state_of(name, voices)) for name in pods_of(voices)]
     return Said(
-        pods={name: _view_pod(name, model.pods.get(name), state) for name, state in states},
+        pods={name: _view_pod(name, model.pods.get(name), state_of(name, voices)) for name in pods_of(voices)},
         balancers=tuple((agent, seen.ring) for agent, seen in speaking),
         silent=silent,
         first=min((seen.heard for seen in voices), default=math.inf),

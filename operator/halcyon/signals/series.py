@@ -48,6 +48,11 @@ class Ring:
         """Time of the newest row, minus infinity where there is none."""
         return self._rows[-self._width] if self._rows else -math.inf
 
+    @property
+    def newest_row(self) -> array[float]:
+        """The newest row; empty where there is none."""
+        return self._rows[-self._width :]
+
     def value(self, back: int, column: int) -> float:
         """One number of the newest row (`back` 1), of the one before (2), and so on.
 

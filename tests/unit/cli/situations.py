@@ -12,7 +12,8 @@ from halcyon.control.client import Object
 from halcyon.control.plan import make
 from halcyon.control.view import MetricsApi, Scaling
 from halcyon.scaling.decision import Term
-from halcyon.scaling.verdict import Change, Part, PolicyName, Signal, Verdict, of_hpa
+from halcyon.scaling.planner.result import PlanTerm
+from halcyon.scaling.verdict import Change, PolicyName, Signal, Verdict, of_hpa
 from tests.unit.control.objects import pod, resource, view, world
 
 AT = 1_795_082_400.0
@@ -27,7 +28,7 @@ SIGNALS = (
     Signal("queueDepth", 121.0, proposal=6, at=AT - 1),
     Signal("gpuUtilization", 287.0, at=AT - 3),
 )
-RATE = Part("rate", 5, "412.4 req/s and 10 % on top at 96.1 per replica needs 5")
+RATE = PlanTerm("rate", 5, "412.4 req/s and 10 % on top at 96.1 per replica needs 5")
 CALM = f"5 replicas: {RATE.why}; limited by nothing"
 
 
@@ -87,7 +88,7 @@ def decided(current: int, desired: int | None, why: str = CALM, policy: PolicyNa
     return Verdict(AT, policy, current, desired, why, **{"parts": (RATE,), "signals": SIGNALS, **more})
 
 
-_BACKLOG = Part("backlog", 6, "121 waiting to drain in 10 s needs 6 (1 new)")
+_BACKLOG = PlanTerm("backlog", 6, "121 waiting to drain in 10 s needs 6 (1 new)")
 _RISING = "6 replicas: 412.4 req/s and 10 % on top at 96.1 per replica needs 5; 121 waiting to drain in 10 s needs 6 (1 new); limited by nothing"
 _BEFORE = Change(AT - 7 * 3600, 2, 3, "3 replicas: rising to 240 req/s in 21 s needs 3; limited by nothing")
 _SHOP = {
@@ -130,7 +131,7 @@ SITUATIONS: dict[str, Callable[[], Situation]] = {
         _SHOP,
         replicas=4,
         ready=4,
-        verdict=decided(4, 4, "4 replicas: 0 req/s and 5 % on top at 96.1 per replica needs 0; minReplicas is 4", limited_by=("min",), signals=(Signal("requestRate", 0.0, proposal=0, at=AT - 1), Signal("queueDepth", 0.0, at=AT - 1)), parts=(Part("rate", 0, "0 req/s and 5 % on top at 96.1 per replica needs 0"),)),
+        verdict=decided(4, 4, "4 replicas: 0 req/s and 5 % on top at 96.1 per replica needs 0; minReplicas is 4", limited_by=("min",), signals=(Signal("requestRate", 0.0, proposal=0, at=AT - 1), Signal("queueDepth", 0.0, at=AT - 1)), parts=(PlanTerm("rate", 0, "0 req/s and 5 % on top at 96.1 per replica needs 0"),)),
     ),
     "rules": lambda: Situation(
         _RULED,
@@ -183,7 +184,7 @@ SITUATIONS: dict[str, Callable[[], Situation]] = {
         {**SCALED, "minReplicas": 0},
         replicas=0,
         ready=0,
-        verdict=decided(0, 0, "0 replicas: no request for 312 s; idleAfter is 300 s", limited_by=("idle",), parts=(Part("rate", 0, "0 req/s and 5 % on top at 96.1 per replica needs 0"),), signals=(Signal("requestRate", 0.0, proposal=0, at=AT - 1), Signal("queueDepth", 0.0, at=AT - 1))),
+        verdict=decided(0, 0, "0 replicas: no request for 312 s; idleAfter is 300 s", limited_by=("idle",), parts=(PlanTerm("rate", 0, "0 req/s and 5 % on top at 96.1 per replica needs 0"),), signals=(Signal("requestRate", 0.0, proposal=0, at=AT - 1), Signal("queueDepth", 0.0, at=AT - 1))),
         changes=(Change(AT, 1, 0, "0 replicas: no request for 300 s; idleAfter is 300 s"),),
     ),
 }  # fmt: skip

@@ -92,7 +92,7 @@ class Dictated(Deciding):
             defaults.policy(spec),
             current,
             wanted,
-            why=f"{wanted} replicas, since the test says so",
+            said=f"{wanted} replicas, since the test says so",
             signals=self.signals.get(key, ()),
             unknown=self.unknown.get(key, ""),
         )

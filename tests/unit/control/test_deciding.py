@@ -346,12 +346,14 @@ def test_what_the_planner_has_learnt_is_told_with_the_targets_of_the_spec() -> N
 def test_nothing_is_remembered_of_a_model_that_is_forgotten() -> None:
     model = Model(schedules=[OFFICE])
     model.hear(3, arrived=8, served=0)
-    held = (model.deciding._planner, model.deciding._ruled, model.deciding._windows)
-    assert all(DIGITS in part for part in held)
+    held = model.deciding._models[DIGITS]
+    assert held.memory is not None
+    assert held.ruled is not None
+    assert held.opened is not None
 
     model.deciding.forget(DIGITS)
 
-    assert not any(held)
+    assert not model.deciding._models
     assert model.deciding.memory(DIGITS) is None
 
 

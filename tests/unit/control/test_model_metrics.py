@@ -21,7 +21,8 @@ from halcyon.control.scaled import Scaled
 from halcyon.control.starts import Start, Starts
 from halcyon.monitoring import models
 from halcyon.render import names
-from halcyon.scaling.verdict import Part, Signal, Verdict
+from halcyon.scaling.planner.result import PlanTerm
+from halcyon.scaling.verdict import Signal, Verdict
 from tests.unit.control.objects import PVC, resource
 from tests.unit.control.scaling_world import DIGITS, Running, World, live, pod
 
@@ -32,7 +33,7 @@ VERDICT = Verdict(
     current=4,
     desired=6,
     limited_by=("max", "max"),
-    parts=(Part("rate", 6, "why"), Part("backlog", 5, "why")),
+    parts=(PlanTerm("rate", 6, "why"), PlanTerm("backlog", 5, "why")),
     signals=(
         QUEUE,
         Signal("gpuUtilization", value=120.0, at=999.0, source="derived"),

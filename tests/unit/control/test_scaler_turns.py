@@ -120,17 +120,13 @@ def test_nothing_is_kept_of_a_model_that_is_not_decided_for_any_more(how: str) -
             await world.load(400, 5)
             kept = holds(world.scaler, key)
             assert "_models" in kept
-            assert {"deciding._planner", "deciding._windows", "rivals._seen", "sensing._ready_at"} <= set(kept)
+            assert {"deciding._models", "rivals._seen", "sensing._models"} <= set(kept)
             if how == "planned":
                 world.scaler.planned(key, plan_of(None, Actuator.NONE))
             else:
                 getattr(world.scaler, how)(key)
             await asyncio.sleep(PUBLISHED_WITHIN_S + TICK_S)
-            about_facts = (
-                {"sensing._memories", "sensing._means", "sensing._ready_at", "sensing._stands", "_telling._batches"}
-                if how != "gone"
-                else set()
-            )
+            about_facts = {"sensing._models", "_telling._batches"} if how != "gone" else set()
             assert set(holds(world.scaler, key)) <= about_facts
 
     live(scenario)

@@ -150,7 +150,7 @@ def test_nothing_is_kept_of_pods_that_are_gone() -> None:
     made.caches.pods._store(POD, None)
 
     assert reading(made).pods == ()
-    assert made.sensing._ready_at[DIGITS] == {}
+    assert made.sensing._models[DIGITS].ready_at == {}
 
 
 @pytest.mark.parametrize(("took_s", "known"), [(40.0, True), (600.0, True), (601.0, False), (86_400.0, False)])

@@ -19,7 +19,8 @@ from halcyon.control import kinds, status
 from halcyon.control.client import Object
 from halcyon.control.plan import make
 from halcyon.control.view import MetricsApi, Scaling, Signals, Source, View
-from halcyon.scaling.verdict import Change, Part, Signal, Verdict
+from halcyon.scaling.planner.result import PlanTerm
+from halcyon.scaling.verdict import Change, Signal, Verdict
 from tests.drawn import draws
 from tests.strategies import documents
 from tests.unit.control import kstatus
@@ -565,7 +566,7 @@ def test_any_status_is_one_that_the_schema_takes(
         versions=tuple(map(str, range(100))),
         mean_batch=4096.0,
     )
-    told_twice = Part("rate", 10**6, "u" * 5000)
+    told_twice = PlanTerm("rate", 10**6, "u" * 5000)
     huge = (Signal("queueDepth", target=10**6, missing="y" * 5000), Signal("gpuUtilization", 1e6, 80, 10**6, AT))
     made_of = Verdict(AT, "Planner", 0, 3, "w" * 5000, ("hold", "max", "hold"), (told_twice,), huge, "t" * 5000)
     changes = tuple(Change(AT, 0, 1000, "s" * 5000) for _ in range(10))
@@ -707,7 +708,7 @@ def test_an_autoscaler_that_has_decided_nothing_yet_wants_nothing() -> None:
 
 
 def test_a_decision_is_told_with_its_parts_its_limits_and_those_before_it() -> None:
-    parts = (Part("rate", 2, "30 req/s needs 2"), Part("backlog", 1, "3 waiting needs 1"))
+    parts = (PlanTerm("rate", 2, "30 req/s needs 2"), PlanTerm("backlog", 1, "3 waiting needs 1"))
     verdict = replace(DECIDED, parts=parts, limited_by=("hold", "max", "hold"))
     scaling = of(deployed(SCALING, scaling=decided(verdict, Change(AT, 1, 2, "it rose"))))["scaling"]
 

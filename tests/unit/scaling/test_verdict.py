@@ -141,7 +141,7 @@ SHOWN = Verdict(10.0, "Planner", 4, 5, "so", ("hold",), signals=SIGNALS)
     ("change", "news"),
     [
         ({}, False),
-        ({"at": 99.0, "why": "otherwise", "look_again_at": 101.0}, False),
+        ({"at": 99.0, "said": "otherwise", "look_again_at": 101.0}, False),
         ({"look_again_at": 11.0}, True),
         ({"current": 5}, True),
         ({"desired": 6}, True),

@@ -165,7 +165,7 @@ class Arrivals:
             return None
         now, total = times[-1], counts[-1]
         if total <= counts[0]:
-            return self._mean(now, total, _LONG_S)  # nothing has come, so no window proves anything
+            return 0.0  # nothing has come, so no window proves anything
         spread = self.spread.doubt
         proven = rate = self._calm(now, total, spread)
         if not self.spread.is_known:
@@ -231,18 +231,22 @@ class Arrivals:
 
     def proven(self, window_s: float) -> float:
         """The rate that the last `window_s` prove, with 95 % confidence: what is above it may be chance."""
-        if len(self.times) < 2:
+        if self._is_empty:
             return 0.0
         span, count = self._since(self.times[-1], self.counts[-1], window_s)
         return max(count - _LIKELY * math.sqrt(self.spread.doubt * count), 0.0) / max(span, 1.0)
 
     def mean(self, window_s: float) -> float:
         """Requests per second of the last `window_s`, a minute at most; 0 with fewer than two samples."""
-        return self._mean(self.times[-1], self.counts[-1], window_s) if len(self.times) > 1 else 0.0
-
-    def _mean(self, now: float, total: float, window_s: float) -> float:
-        span, count = self._since(now, total, window_s)
+        if self._is_empty:
+            return 0.0
+        span, count = self._since(self.times[-1], self.counts[-1], window_s)
         return count / max(span, 1.0)
+
+    @property
+    def _is_empty(self) -> bool:
+        """Whether nothing has come in any window of the fine samples."""
+        return not self.counts or self.counts[-1] <= self.counts[0]
 
     def _since(self, now: float, total: float, window_s: float) -> tuple[float, float]:
         """(seconds, arrivals) since the newest sample that is at least `window_s` old, or the oldest one."""

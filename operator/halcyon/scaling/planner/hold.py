@@ -74,7 +74,10 @@ class Hold:
         """
         bare = need if bare is None else bare
         span = self.seconds(start_s, foreseen=foreseen, dispersion=dispersion)
-        needs, bares = _with(self.needs, now, need, span), _with(self.bare, now, bare, span)
+        needs = bares = _with(self.needs, now, need, span)
+        if self.bare is not self.needs or bare != need:  # they are one nearly always
+            bares = _with(self.bare, now, bare, span)
+            bares = needs if bares == needs else bares
         held, would = needs[0][1], bares[0][1]
         lower, higher = _moved(self.held, held)
         would_lower, would_higher = _moved(self.would, would)
@@ -90,7 +93,8 @@ class Hold:
 
     def at_least(self, now: float, count: int) -> Hold:
         """The memory in which just `count` was needed."""
-        return replace(self, needs=((now, count),), held=count, bare=((now, count),), would=count)
+        needs = ((now, count),)
+        return replace(self, needs=needs, held=count, bare=needs, would=count)
 
     def released(self) -> Hold:
         """The memory in which nothing is needed any more: the next count is the next need."""
@@ -103,7 +107,8 @@ class Hold:
 
 def _with(needs: tuple[tuple[float, int], ...], now: float, need: int, span_s: float) -> tuple[tuple[float, int], ...]:
     """The needs with a new one: older ones stay where they are higher and no older than the span."""
-    return (*[(at, count) for at, count in needs if at > now - span_s and count > need], (now, need))
+    since = now - span_s
+    return (*[(at, count) for at, count in needs if count > need and at > since], (now, need))
 
 
 def _moved(before: int | None, after: int) -> tuple[bool, bool]:

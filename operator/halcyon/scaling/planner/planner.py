@@ -19,6 +19,7 @@ from halcyon.scaling.planner.result import LimitName, Plan, PlanLimit, PlannerMe
 from halcyon.scaling.planner.terms import Situation, backlog, foreseen, gpu_veto, if_sure, needs, rate_now, unless_noise
 from halcyon.scaling.planner.trust import doubt
 from halcyon.scaling.spikes import ended, under_way
+from halcyon.scaling.words import Words
 
 _START_SHARE = 0.75
 """Quantile of the start times that is planned with: the usual slow one, not the one in twenty that hangs."""
@@ -148,13 +149,16 @@ def _held(
     at: Situation, terms: tuple[PlanTerm, ...], back: tuple[PlanTerm, ...], low: int
 ) -> tuple[int, PlanTerm, PlannerMemory, tuple[PlanLimit, ...]]:
     """(count to hold for the load, the term that made it, memory, limits)."""
-    winner = max(*terms, *back, key=lambda term: term.replicas) if len(terms) + len(back) > 1 else terms[0]
+    winner = terms[0]
+    for term in (*terms[1:], *back):
+        if term.replicas > winner.replicas:
+            winner = term
     if (idle := _idle(at.now, at.objectives, at.reading, at.memory)) is not None:
         held = max((term.replicas for term in back), default=0)
         hold = at.memory.hold.at_least(at.now, held)
         return held, winner, at.memory.having(hold=hold), (PlanLimit("idle", held, idle),)
     known = at.memory.spikes.bet is not None
-    asked, spread = max(if_sure(at, terms), *(term.replicas for term in back), 1), at.memory.arrivals.spread
+    asked, spread = max([if_sure(at, terms), 1, *[term.replicas for term in back]]), at.memory.arrivals.spread
     need = unless_noise(at, asked)
     bare = need if spread.is_learnt else asked
     held, hold = at.memory.hold.with_need(at.now, need, at.start_s, bare=bare, foreseen=known, dispersion=spread.value)
@@ -167,10 +171,10 @@ def _held(
     if held <= max(winner.replicas, low):
         return held, winner, memory, ()
     if held == need:
-        why = f"{held} stay, since {at.rate:.4g} req/s may be underrated by chance"
+        why = Words("{} stay, since {:.4g} req/s may be underrated by chance", (held, at.rate))
     else:
         span = hold.seconds(at.start_s, foreseen=known, dispersion=spread.value)
-        why = f"{held} were needed within the last {span:.0f} s"
+        why = Words("{} were needed within the last {:.0f} s", (held, span))
     return held, winner, memory, (PlanLimit("hold", held, why),)
 
 
@@ -225,15 +229,16 @@ def _kept(now: float, count: int, current: int, memory: PlannerMemory, *, why: s
 
 def bounds(objectives: Objectives) -> tuple[int, int]:
     """The limits in force; where schedules contradict each other, the highest count allowed wins."""
-    if not objectives.windows:
-        return min(objectives.low, objectives.high), objectives.high
-    low = max([objectives.low, *(w.low for w in objectives.windows if w.low is not None)])
-    high = min([objectives.high, *(w.high for w in objectives.windows if w.high is not None)])
-    return min(low, high), high
+    low, high = objectives.low, objectives.high
+    if objectives.windows:
+        low = max([low, *(w.low for w in objectives.windows if w.low is not None)])
+        high = min([high, *(w.high for w in objectives.windows if w.high is not None)])
+    return (min(high, low)), high
 
 
 def _within(count: int, low: int, high: int) -> int:
-    return min(max(count, low), high)
+    """The nearest count within the limits, of which `low` is no higher than `high`."""
+    return low if count < low else min(count, high)
 
 
 def replica_of(objectives: Objectives, line: ServiceLine, rows: float) -> Replica:

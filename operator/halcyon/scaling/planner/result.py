@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Literal
 
+from typing_extensions import override
+
 from halcyon.scaling.immutable import immutable
 from halcyon.scaling.planner.arrivals import Arrivals
 from halcyon.scaling.planner.capacity import Capacity
@@ -29,8 +31,13 @@ class PlanTerm:
 
     name: TermName
     replicas: int
-    why: str
-    """With numbers and units, for a reader."""
+    said: object
+    """A text, or what becomes one (`words`)."""
+
+    @property
+    def why(self) -> str:
+        """With numbers and units, for a reader."""
+        return str(self.said)
 
 
 @immutable(frozen=True, slots=True)
@@ -39,7 +46,31 @@ class PlanLimit:
 
     name: LimitName
     replicas: int
-    why: str
+    said: object
+    """As of a term."""
+
+    @property
+    def why(self) -> str:
+        """With numbers and units, for a reader."""
+        return str(self.said)
+
+
+@immutable(frozen=True, slots=True)
+class Sentence:
+    """What a plan says, in what it is made of."""
+
+    count: int
+    terms: tuple[PlanTerm, ...]
+    winner: TermName | None
+    limits: tuple[PlanLimit, ...]
+
+    @override
+    def __str__(self) -> str:
+        """One sentence with numbers."""
+        head = f"{self.count} replica{'' if self.count == 1 else 's'}"
+        parts = [term.why for term in self.terms if term.name in {self.winner, "backlog"}]
+        parts += [limit.why for limit in self.limits] or ["limited by nothing"]
+        return f"{head}: {'; '.join(parts)}"
 
 
 @immutable(frozen=True, slots=True)
@@ -104,9 +135,10 @@ class Plan:
     """When to decide anew where nothing is heard before."""
     memory: PlannerMemory
 
+    def sentence(self) -> Sentence:
+        """For a reader, who needn't keep the memory."""
+        return Sentence(self.count, self.terms, self.winner, self.limits)
+
     def say(self) -> str:
         """One sentence with numbers."""
-        head = f"{self.count} replica{'' if self.count == 1 else 's'}"
-        parts = [term.why for term in self.terms if term.name in {self.winner, "backlog"}]
-        parts += [limit.why for limit in self.limits] or ["limited by nothing"]
-        return f"{head}: {'; '.join(parts)}"
+        return str(self.sentence())

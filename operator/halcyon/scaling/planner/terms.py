@@ -9,6 +9,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from typing_extensions import override
+
 from halcyon.scaling.immutable import immutable
 from halcyon.scaling.planner.backlog import drain
 from halcyon.scaling.planner.queueing import Replica, rate_within, replicas_within
@@ -86,18 +88,34 @@ def sized(rate: float, objectives: Objectives, replica: Replica, *, dispersion: 
     return replicas_within(rate, replica, objectives.latency_s, dispersion=dispersion, most=most)
 
 
+@immutable(frozen=True, slots=True)
+class _RateNeeds:
+    """What the rate needs, in words."""
+
+    need: int
+    rate: float
+    margin: float
+    objectives: Objectives
+    replica: Replica
+    dispersion: float
+
+    @override
+    def __str__(self) -> str:
+        """What one replica is to serve is worked out for the reader only."""
+        aims, need = self.objectives, self.need
+        if aims.latency_s is not None and need:
+            each = rate_within(need, self.replica, aims.latency_s, dispersion=self.dispersion) / need
+        else:
+            each = aims.utilization * self.replica.peak_rps
+        return f"{self.rate:.4g} req/s and {100 * self.margin:.0f} % on top at {each:.4g} per replica needs {need}"
+
+
 def needs(at: Situation) -> tuple[PlanTerm, ...]:
     """What the load of now and soon asks for; the rate's own term is the first."""
     objectives, spread = at.objectives, at.memory.arrivals.spread.value
     need = at.size(at.with_margin(at.rate))
-    if objectives.latency_s is not None and need:
-        each = rate_within(need, at.replica, objectives.latency_s, dispersion=spread) / need
-    else:
-        each = objectives.utilization * at.replica.peak_rps
-    margin = 100 * at.memory.margin.value
-    terms = [
-        PlanTerm("rate", need, f"{at.rate:.4g} req/s and {margin:.0f} % on top at {each:.4g} per replica needs {need}")
-    ]
+    said = _RateNeeds(need, at.rate, at.memory.margin.value, objectives, at.replica, spread)
+    terms = [PlanTerm("rate", need, said)]
     if at.rising is not None and at.rising > at.rate:
         more = at.size(at.with_margin(at.rising))
         terms.append(PlanTerm("trend", more, f"rising to {at.rising:.4g} req/s in {at.start_s:.0f} s needs {more}"))
@@ -144,7 +162,7 @@ def foreseen(at: Situation) -> tuple[PlanTerm, ...]:
 
 def if_sure(at: Situation, terms: Sequence[PlanTerm]) -> int:
     """What these terms need, `needs`; where requests were seen for seconds only, no more than held but for what is sure."""
-    need, held = max(term.replicas for term in terms), at.memory.hold.held
+    need, held = max([term.replicas for term in terms]), at.memory.hold.held
     if at.sure >= 1 or held is None or need <= held:
         return need
     surely = max(term.replicas for term in needs(replace(at, rate=at.rate * at.sure, sure=1.0)))

@@ -24,10 +24,13 @@ class Still:
     waiting: float | None = None
     inflight: float | None = None
 
+    def is_of(self, reading: Reading) -> bool:
+        """Whether nothing has moved."""
+        return reading.arrived == self.arrived and reading.waiting == self.waiting and reading.inflight == self.inflight
+
     def with_reading(self, reading: Reading) -> Still:
         """The same where nothing moved, else anew."""
-        same = (reading.arrived, reading.waiting, reading.inflight) == (self.arrived, self.waiting, self.inflight)
-        if same or reading.at is None:
+        if reading.at is None or self.is_of(reading):
             return self
         return Still(reading.at, reading.arrived, reading.waiting, reading.inflight)
 
@@ -43,24 +46,22 @@ def doubt(
         return "nothing was heard of it yet"
     if now - reading.at > FRESH_S:
         return f"its newest signal is {now - reading.at:.0f} s old; the limit is {FRESH_S:.0f} s"
-    values = {"arrived": reading.arrived, "waiting": reading.waiting, "inflight": reading.inflight}
-    for name, value in values.items():
+    for name, value in (("arrived", reading.arrived), ("waiting", reading.waiting), ("inflight", reading.inflight)):
         if value is None:
             return f"`{name}` is missing"
         if not math.isfinite(value) or value < 0:
             return f"`{name}` is {value}; it must be a number from 0 up, for example 12"
-    waiting, limit = values["waiting"] or 0.0, _ABSURD * max(most_rps, 1.0) * 60
+    waiting, limit = reading.waiting or 0.0, _ABSURD * max(most_rps, 1.0) * 60
     if waiting > limit:
         return f"`waiting` is {waiting:.3g}, above all reason (limit {limit:.3g})"
     grown = (reading.arrived or 0.0) - (still.arrived if still.arrived is not None else reading.arrived or 0.0)
     if grown > limit:
         return f"`arrived` grew by {grown:.3g} at once, above all reason (limit {limit:.3g})"
     span = reading.at - still.since
-    moved = (reading.arrived, reading.waiting, reading.inflight) != (still.arrived, still.waiting, still.inflight)
     if (
-        not moved
-        and reading.inflight
+        reading.inflight
         and rate is not None
+        and still.is_of(reading)
         and rate * span >= _UNLIKELY * max(dispersion, 1.0)
         # Where no pod serves, who waits stands still, and a burst that has ended is no fault of the meter.
         and any(pod.phase == "ready" for pod in reading.pods)
