@@ -167,8 +167,9 @@ class Deciding:
             self.histories.forget(key)
 
     def _planned(self, key: Key, model: _Model, spec: Spec, now: float) -> Verdict:
-        self._follow_clock()
-        at = self.sensing.epoch.at(now)
+        if self._epoch is not self.sensing.epoch:
+            self._follow_clock()
+        at = self._epoch.at(now)
         sensed = self.sensing.for_planner(key, spec)
         if sensed is None:
             current = self.sensing.caches.replicas(key)
@@ -260,13 +261,12 @@ class Deciding:
         )
 
     def _follow_clock(self) -> None:
-        """Where the wall clock was set, what is remembered moves with it: a step of time is no silence and no flood."""
-        if self._epoch is not self.sensing.epoch:
-            by_s = self.sensing.epoch.offset_s - self._epoch.offset_s
-            for model in self._models.values():
-                if model.memory is not None:
-                    model.memory = shifted(model.memory, by_s)
-            self._epoch = self.sensing.epoch
+        """The wall clock was set: what is remembered moves with it, since a step of time is no silence and no flood."""
+        by_s = self.sensing.epoch.offset_s - self._epoch.offset_s
+        for model in self._models.values():
+            if model.memory is not None:
+                model.memory = shifted(model.memory, by_s)
+        self._epoch = self.sensing.epoch
 
 
 def _open(model: _Model, spec: Spec, at: float) -> InForce | None:
@@ -303,4 +303,5 @@ def _rate_signal(read: Reading, planned: Plan) -> Signal:
     rate = planned.memory.arrivals.rate()
     if rate is None:
         return Signal("requestRate", missing="it is known from the second reading on")
-    return Signal("requestRate", value=rate, at=read.at)
+    # The rate's own term is the first.
+    return Signal("requestRate", rate, None, planned.terms[0].replicas if planned.terms else None, read.at)

@@ -82,6 +82,8 @@ Score = tuple[float, float, float, float, float]
 Choice = tuple[float, int, float, float] | None
 """Rate, index of the source, its mean absolute error, that of the best unseasonal forecast."""
 
+_UNCHOSEN: tuple[Choice, ...] = (None,) * AHEAD
+"""Of every model that has no season, or is younger than a day."""
 _UNSCORED: Score = (0.0, 0.0, 0.0, 0.0, 0.0)
 """Of a model that was never judged."""
 _USUAL = NEAR + AHEAD
@@ -129,7 +131,7 @@ class Fit:
     """Newest first."""
     scores: tuple[Score, ...] = (_UNSCORED,) * (len(SOURCES) * AHEAD)
     """By source, then by lead."""
-    choices: tuple[Choice, ...] = (None,) * AHEAD
+    choices: tuple[Choice, ...] = _UNCHOSEN
     """By lead: the best model that has a say."""
 
 
@@ -248,12 +250,15 @@ def forecast(history: History, begin: float, end: float) -> Forecast | None:
     """
     if not begin <= end < math.inf:
         return None
+    choices = history.fit.choices
+    if choices is _UNCHOSEN:
+        return None
     newest = history.open - 1
     first = max(int(begin // BIN_S) - newest, 1)
     last = min(int(end // BIN_S) - newest, AHEAD)
     best: Choice = None
     for lead in range(first, last + 1):
-        choice = history.fit.choices[lead - 1]
+        choice = choices[lead - 1]
         if choice is not None and (best is None or choice[0] > best[0]):
             best = choice
     return None if best is None else Forecast(best[0], SOURCES[best[1]], best[2], best[3])
@@ -315,7 +320,7 @@ def _choices(row: Row, scores: Sequence[Score]) -> tuple[Choice, ...]:
                 least = error / rival
                 best = (expected, source, error / weight, rival / weight)
         chosen.append(best)
-    return tuple(chosen)
+    return tuple(chosen) if any(chosen) else _UNCHOSEN
 
 
 def _usual(bins: Sequence[float | None], lag: int, times: int) -> float | None:

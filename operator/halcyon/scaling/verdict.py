@@ -109,23 +109,23 @@ class Change:
 def of_plan(plan: Plan, *, at: float, signals: tuple[Signal, ...]) -> Verdict:
     """The planner's decision."""
     by: dict[str, int] = {term.name: term.replicas for term in plan.terms}
-    unknown, limits = "", []
-    for limit in plan.limits:
-        limits.append(limit.name)
-        if limit.name == "unknown":
-            unknown = limit.why  # it stands alone (`planner`)
-    asked = {"requestRate": by.get("rate"), "queueDepth": by.get("backlog", by.get("queueDepth"))}
-    asked["gpuUtilization"] = by.get("gpuUtilization")
+    asked = {
+        "requestRate": by.get("rate"),
+        "queueDepth": by.get("backlog", by.get("queueDepth")),
+        "gpuUtilization": by.get("gpuUtilization"),
+    }
+    limits = tuple([limit.name for limit in plan.limits])
     return Verdict(
-        at=at,
-        policy="Planner",
-        current=plan.current,
-        desired=plan.count,
-        said=plan.sentence(),
-        limited_by=tuple(limits),
-        parts=plan.terms,
-        signals=tuple([_asking(signal, asked.get(signal.name)) for signal in signals]),
-        unknown=unknown,
+        at,
+        "Planner",
+        plan.current,
+        plan.count,
+        plan.sentence(),
+        limits,
+        plan.terms,
+        tuple([_asking(signal, asked[signal.name]) for signal in signals]),
+        # It is the first where there is one (`planner`).
+        plan.limits[0].why if limits and limits[0] == "unknown" else "",
         look_again_at=plan.look_again_at,
     )
 

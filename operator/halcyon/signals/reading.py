@@ -237,17 +237,13 @@ def _silence(picture: Picture, heard: Mapping[str, Ring], balancers: AbstractSet
     return f"the load of some balancers is not known ({', '.join(said)}{more}); the limit is {FRESH_S:.0f} s"
 
 
-def _fresh(ring: Ring, columns: tuple[int, ...], now: float) -> int:
-    return ring.fresh(columns, now, FRESH_S, now - OBSERVED_S)
-
-
 def _pending(pod: PodView | None, now: float) -> float | None:
     """Requests that wait in a pod; from the time that they wait where Triton has no gauge of it (Little's law)."""
     if pod is None or (ring := pod.ring) is None:
         return None
-    if back := _fresh(ring, (_PENDING,), now):
-        return ring.value(back, _PENDING)
-    if not _fresh(ring, (_QUEUE_US,), now):
+    if (pending := ring.known(_PENDING, now, FRESH_S, now - OBSERVED_S)) is not None:
+        return pending
+    if ring.known(_QUEUE_US, now, FRESH_S, now - OBSERVED_S) is None:
         return None
     rows = [PodPoint(row[_AT], queue_us=_known(row[_QUEUE_US])) for row in ring.rows(now - OBSERVED_S)]
     waited_us = rate(rows, now, QUEUE_WINDOW_S, lambda p: p.queue_us)
@@ -259,7 +255,7 @@ def _known(value: float) -> float | None:
 
 
 def _gpu(pod: PodView | None, now: float) -> float | None:
-    if pod is None or pod.ring is None or not _fresh(pod.ring, (_GPU,), now):
+    if pod is None or pod.ring is None or pod.ring.known(_GPU, now, FRESH_S, now - OBSERVED_S) is None:
         return None
     return pod.ring.mean(_GPU, now, GPU_WINDOW_S, held_s=FRESH_S, since=now - GPU_WINDOW_S)
 
@@ -268,7 +264,7 @@ def _filled(values: Sequence[float | None]) -> float | None:
     """The sum, those that are not known as the mean of the others; None where more than half are not known."""
     known = [value for value in values if value is not None]
     if len(known) == len(values):
-        return sum(known, 0.0)
+        return known[0] if len(known) == 1 else sum(known, 0.0)
     return None if 2 * len(known) < len(values) else sum(known) * len(values) / len(known)
 
 
@@ -317,7 +313,7 @@ def _with_rows(
     ratios: list[tuple[float, float]] = []
     for name, pod in picture.pods.items():
         ring = pod.ring
-        if ring is None or not (back := _fresh(ring, (_SUCCEEDED, _ROWS), now)):
+        if ring is None or not (back := ring.fresh((_SUCCEEDED, _ROWS), now, FRESH_S, now - OBSERVED_S)):
             continue
         told = answered[name] = ring.value(back, _SUCCEEDED), ring.value(back, _ROWS)
         if (earlier := before.get(name)) is not None:

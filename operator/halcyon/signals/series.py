@@ -68,6 +68,20 @@ class Ring:
             return 1 if rows else 0
         return 2
 
+    def known(self, column: int, now: float, fresh_s: float, since: float) -> float | None:
+        """The newest number of a column that is known in `rows(since)`; None where none is, or it is older than `fresh_s`."""
+        rows, width = self._rows, self._width
+        for start in range(len(rows) - width, -1, -width):
+            at = rows[start]
+            if now - at > fresh_s:
+                return None
+            value = rows[start + column]
+            if not isnan(value):
+                return value
+            if at <= since:
+                return None
+        return None
+
     def fresh(self, columns: tuple[int, ...], now: float, fresh_s: float, since: float) -> int:
         """How far back (see `value`) the newest row of `rows(since)` lies that knows all of these columns.
 

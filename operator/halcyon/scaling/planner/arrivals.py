@@ -189,7 +189,8 @@ class Arrivals:
         for at, count in later:
             seen, span = total - count, max(now - at, 1.0)
             error = _AGREE_SIGMAS * math.sqrt(spread * seen)
-            rate = min(max(rate, (seen - error) / span), (seen + error) / span)
+            low, high = (seen - error) / span, (seen + error) / span
+            rate = low if rate < low else high if rate > high else rate
         return rate
 
     def _since_long(self) -> tuple[tuple[float, float], ...]:

@@ -79,12 +79,10 @@ class Hold:
             bares = _with(self.bare, now, bare, span)
             bares = needs if bares == needs else bares
         held, would = needs[0][1], bares[0][1]
-        lower, higher = _moved(self.held, held)
-        would_lower, would_higher = _moved(self.would, would)
         patience, lowered, eased = self.patience_s, self.lowered_at, now if self.eased_at is None else self.eased_at
-        if lower or would_lower:
+        if _is_lower(self.held, held) or _is_lower(self.would, would):
             lowered = now
-        elif (higher or would_higher) and not foreseen:
+        elif (_is_higher(self.held, held) or _is_higher(self.would, would)) and not foreseen:
             if lowered is not None and now - lowered < REGRET * span:
                 patience, lowered, eased = min(2 * span, max(MOST_S, start_s)), None, now
         elif now - eased > 4 * span and (patience is None or patience > self.shortest_s):
@@ -111,6 +109,9 @@ def _with(needs: tuple[tuple[float, int], ...], now: float, need: int, span_s: f
     return (*[(at, count) for at, count in needs if count > need and at > since], (now, need))
 
 
-def _moved(before: int | None, after: int) -> tuple[bool, bool]:
-    """(whether it fell, whether it rose)."""
-    return (False, False) if before is None else (after < before, after > before)
+def _is_lower(before: int | None, after: int) -> bool:
+    return before is not None and after < before
+
+
+def _is_higher(before: int | None, after: int) -> bool:
+    return before is not None and after > before

@@ -12,7 +12,10 @@ import math
 from dataclasses import replace
 
 from halcyon.scaling.planner.arrivals import Arrivals
-from halcyon.scaling.planner.damping import WINDOW_S
+from halcyon.scaling.planner.capacity import Capacity
+from halcyon.scaling.planner.damping import WINDOW_S, Damping
+from halcyon.scaling.planner.hold import Hold
+from halcyon.scaling.planner.margin import Margin
 from halcyon.scaling.planner.queueing import Replica, ServiceLine
 from halcyon.scaling.planner.reading import Objectives, Reading
 from halcyon.scaling.planner.result import LimitName, Plan, PlanLimit, PlannerMemory, PlanTerm
@@ -40,8 +43,8 @@ def plan(now: float, objectives: Objectives, reading: Reading, memory: PlannerMe
     low, high = bounds(objectives)
     current = reading.replicas
     kept = _within(current, low, high)
-    memory = _learnt(objectives, reading, memory)
-    line = memory.capacity.line
+    capacity = _learnt(objectives, reading, memory.capacity)
+    line = capacity.line
     replica = None if line is None else replica_of(objectives, line, reading.rows_per_request)
     reason = doubt(
         now,
@@ -52,13 +55,11 @@ def plan(now: float, objectives: Objectives, reading: Reading, memory: PlannerMe
         most_rps=math.inf if replica is None else high * replica.peak_rps,
     )
     if reason is not None:
-        memory = memory.having(hold=memory.hold.blind(now), arrivals=_still_asked(now, reading, memory.arrivals))
+        arrivals = _still_asked(now, reading, memory.arrivals)
+        memory = memory.having(capacity=capacity, hold=memory.hold.blind(now), arrivals=arrivals)
         return _kept(now, kept, current, memory, why=f"{reason}; the last good count stays", limit="unknown")
-    memory = _watched(now, objectives, reading, memory)
-    start_s = memory.capacity.start_s(_START_SHARE, objectives.start_s)
-    seen = memory.refusals.with_reading(reading.at or now, reading.refused, reading.waiting or 0.0, start_s)
-    if seen is not memory.refusals:
-        memory = memory.having(refusals=seen)
+    start_s = capacity.start_s(_START_SHARE, objectives.start_s)
+    memory = _watched(now, objectives, reading, memory, capacity, start_s)
     if replica is None:
         why = "too few batches were seen, so capacity is not known"
         return _unlearnt(now, objectives, reading, memory, why=why)
@@ -66,29 +67,27 @@ def plan(now: float, objectives: Objectives, reading: Reading, memory: PlannerMe
     if rate is None:
         why = "the arrival rate is known from the second reading on"
         return _unlearnt(now, objectives, reading, memory, why=why)
-    rising, memory = _rising(now, memory, rate, start_s)
+    rising, margin, damping = _rising(now, memory, rate, start_s)
     ready = [pod.phase for pod in reading.pods].count("ready")
-    return _decided(
-        Situation(
-            now,
-            objectives,
-            reading,
-            memory,
-            replica,
-            rate,
-            rising,
-            start_s,
-            max(high, 1),
-            ready,
-            memory.arrivals.sure(),
-        ),
-        low,
-        high,
+    at = Situation(
+        now,
+        objectives,
+        reading,
+        memory,
+        replica,
+        rate,
+        rising,
+        margin,
+        start_s,
+        max(high, 1),
+        ready,
+        memory.arrivals.sure(),
     )
+    return _decided(at, damping, low, high)
 
 
-def _rising(now: float, memory: PlannerMemory, rate: float, start_s: float) -> tuple[float | None, PlannerMemory]:
-    """(the rate one start time from now where a rise goes on, memory): what former forecasts came to is learnt."""
+def _rising(now: float, memory: PlannerMemory, rate: float, start_s: float) -> tuple[float | None, Margin, Damping]:
+    """(the rate one start time from now where a rise goes on, what former forecasts came to)."""
     arrivals, lead_s = memory.arrivals, start_s + _CALM_S
     rising = None if under_way(memory.spikes) else arrivals.rising(lead_s)
     damping = memory.damping.with_forecast(now, arrivals.mean(WINDOW_S), rate, rising, lead_s)
@@ -96,9 +95,7 @@ def _rising(now: float, memory: PlannerMemory, rate: float, start_s: float) -> t
     margin = memory.margin
     if margin.is_due(now, start_s):
         margin = margin.with_forecast(now, arrivals.proven(_JUDGED_S), max(rate, rising or 0.0), start_s)
-    if margin is not memory.margin or damping is not memory.damping:
-        memory = memory.having(margin=margin, damping=damping)
-    return rising, memory
+    return rising, margin, damping
 
 
 def _unlearnt(now: float, objectives: Objectives, reading: Reading, memory: PlannerMemory, *, why: str) -> Plan:
@@ -113,14 +110,14 @@ def _unlearnt(now: float, objectives: Objectives, reading: Reading, memory: Plan
     return _kept(now, _within(1 if asked else current, low, high), current, memory, why=why, limit="learning")
 
 
-def _decided(at: Situation, low: int, high: int) -> Plan:
-    current = at.reading.replicas
+def _decided(at: Situation, damping: Damping, low: int, high: int) -> Plan:
+    current, before = at.reading.replicas, at.memory
     terms, back = needs(at), foreseen(at)
-    held, winner, memory, limits = _held(at, terms, back, low)
+    held, winner, hold, limits = _held(at, terms, back, low)
     terms += back
     count = held
     waiting = backlog(at, held)
-    draining, memory = _drained(at, memory, waiting)
+    draining, drain = _drained(at, waiting)
     idle = "idle" in [limit.name for limit in limits]
     if waiting is not None:
         terms += (waiting,)
@@ -138,57 +135,57 @@ def _decided(at: Situation, low: int, high: int) -> Plan:
     elif count < low:
         limits += (PlanLimit("min", low, f"minReplicas is {low}"),)
     count = _within(count, low, high)
+    zero = before.zero
     if (idle_after_s := at.objectives.idle_after_s) is not None and low == 0:
-        zero = memory.zero.with_count(at.now, current, count, idle_after_s=idle_after_s, start_s=at.start_s)
-        memory = memory if zero is memory.zero else memory.having(zero=zero)
+        zero = zero.with_count(at.now, current, count, idle_after_s=idle_after_s, start_s=at.start_s)
+    memory = before.having(hold=hold, drain=drain, margin=at.margin, damping=damping, zero=zero)
     busy = waiting is not None or count != current or "starting" in [pod.phase for pod in at.reading.pods]
     return Plan(count, current, terms, winner.name, limits, at.now + (_QUICK_S if busy else _CALM_S), memory)
 
 
 def _held(
     at: Situation, terms: tuple[PlanTerm, ...], back: tuple[PlanTerm, ...], low: int
-) -> tuple[int, PlanTerm, PlannerMemory, tuple[PlanLimit, ...]]:
-    """(count to hold for the load, the term that made it, memory, limits)."""
+) -> tuple[int, PlanTerm, Hold, tuple[PlanLimit, ...]]:
+    """(count to hold for the load, the term that made it, what is remembered of it, limits)."""
     winner = terms[0]
     for term in (*terms[1:], *back):
         if term.replicas > winner.replicas:
             winner = term
-    if (idle := _idle(at.now, at.objectives, at.reading, at.memory)) is not None:
+    memory = at.memory
+    if (idle := _idle(at.now, at.objectives, at.reading, memory)) is not None:
         held = max((term.replicas for term in back), default=0)
-        hold = at.memory.hold.at_least(at.now, held)
-        return held, winner, at.memory.having(hold=hold), (PlanLimit("idle", held, idle),)
-    known = at.memory.spikes.bet is not None
-    asked, spread = max([if_sure(at, terms), 1, *[term.replicas for term in back]]), at.memory.arrivals.spread
+        return held, winner, memory.hold.at_least(at.now, held), (PlanLimit("idle", held, idle),)
+    known = memory.spikes.bet is not None
+    asked, spread = max([if_sure(at, terms), 1, *[term.replicas for term in back]]), memory.arrivals.spread
     need = unless_noise(at, asked)
     bare = need if spread.is_learnt else asked
-    held, hold = at.memory.hold.with_need(at.now, need, at.start_s, bare=bare, foreseen=known, dispersion=spread.value)
-    memory = at.memory.having(hold=hold)
+    held, hold = memory.hold.with_need(at.now, need, at.start_s, bare=bare, foreseen=known, dispersion=spread.value)
     if (patient := _patient(at)) is not None:
-        return held, winner, memory, (PlanLimit("hold", held, patient),)
+        return held, winner, hold, (PlanLimit("hold", held, patient),)
     if low < held < winner.replicas:
-        seen = f"{at.rate * at.sure:.4g} of {at.rate:.4g} req/s are sure after {at.memory.arrivals.seen_s():.0f} s"
-        return held, winner, memory, (PlanLimit("learning", held, f"{held} for now, since {seen}"),)
+        seen = f"{at.rate * at.sure:.4g} of {at.rate:.4g} req/s are sure after {memory.arrivals.seen_s():.0f} s"
+        return held, winner, hold, (PlanLimit("learning", held, f"{held} for now, since {seen}"),)
     if held <= max(winner.replicas, low):
-        return held, winner, memory, ()
+        return held, winner, hold, ()
     if held == need:
         why = Words("{} stay, since {:.4g} req/s may be underrated by chance", (held, at.rate))
     else:
         span = hold.seconds(at.start_s, foreseen=known, dispersion=spread.value)
         why = Words("{} were needed within the last {:.0f} s", (held, span))
-    return held, winner, memory, (PlanLimit("hold", held, why),)
+    return held, winner, hold, (PlanLimit("hold", held, why),)
 
 
-def _drained(at: Situation, memory: PlannerMemory, term: PlanTerm | None) -> tuple[int, PlannerMemory]:
-    """The count to hold for the backlog.
+def _drained(at: Situation, term: PlanTerm | None) -> tuple[int, Hold]:
+    """The count to hold for the backlog, and what is remembered of it.
 
     What is done is released at once. Forecasts of it are noisy and are held a while, and so is what still starts for them: a
     backlog that is gone before its pods have come may be back.
     """
+    drain = at.memory.drain
     if term is None and at.reading.replicas <= at.ready:
-        return 0, memory if not memory.drain.needs else memory.having(drain=replace(memory.drain, needs=(), held=0))
+        return 0, drain if not drain.needs else replace(drain, needs=(), held=0)
     need = 0 if term is None else term.replicas
-    held, hold = memory.drain.with_need(at.now, need, at.objectives.drain_s, foreseen=True)
-    return held, memory.having(drain=hold)
+    return drain.with_need(at.now, need, at.objectives.drain_s, foreseen=True)
 
 
 def _idle(now: float, objectives: Objectives, reading: Reading, memory: PlannerMemory) -> str | None:
@@ -249,21 +246,22 @@ def replica_of(objectives: Objectives, line: ServiceLine, rows: float) -> Replic
     return Replica(ServiceLine(line.t0_s, line.row_s * rows), batch, objectives.instances)
 
 
-def _learnt(objectives: Objectives, reading: Reading, memory: PlannerMemory) -> PlannerMemory:
+def _learnt(objectives: Objectives, reading: Reading, capacity: Capacity) -> Capacity:
     """With what the pods have shown: their service line and their start times."""
-    capacity = memory.capacity.of_revision(reading.revision)
+    capacity = capacity.of_revision(reading.revision)
     if objectives.batch_prior:
         capacity = capacity.with_prior(objectives.batch_prior)
     if reading.batches:
         capacity = capacity.with_batches(reading.batches)
-    capacity = capacity.with_starts(
+    return capacity.with_starts(
         {pod.name: pod.ready_at - pod.created_at for pod in reading.pods if pod.ready_at is not None}
     )
-    return memory if capacity is memory.capacity else memory.having(capacity=capacity)
 
 
-def _watched(now: float, objectives: Objectives, reading: Reading, memory: PlannerMemory) -> PlannerMemory:
-    """With a believed reading in it; what arrived since the last is told to those who look for seasons and spikes."""
+def _watched(  # noqa: PLR0917  # one call, and each by its type
+    now: float, objectives: Objectives, reading: Reading, memory: PlannerMemory, capacity: Capacity, start_s: float
+) -> PlannerMemory:
+    """With what was learnt and a believed reading in it; what arrived since the last is told to those who look for seasons and spikes."""
     low, high = _BLOCK_S
     block_s = min(max(objectives.latency_s or low, low), high)
     before = memory.arrivals
@@ -279,8 +277,17 @@ def _watched(now: float, objectives: Objectives, reading: Reading, memory: Plann
     if hold.held is None:
         # The first look: what runs is what somebody found right, until there is a reason.
         hold = hold.at_least(now, reading.replicas)
-    still = memory.still.with_reading(reading)
-    return memory.having(arrivals=arrivals, history=history, spikes=spikes, hold=hold, still=still)
+    return memory.having(
+        arrivals=arrivals,
+        capacity=capacity,
+        history=history,
+        spikes=spikes,
+        hold=hold,
+        still=memory.still.with_reading(reading),
+        refusals=memory.refusals.with_reading(
+            reading.at or now, reading.refused, reading.waiting or 0.0, lasting_s=start_s
+        ),
+    )
 
 
 def _still_asked(now: float, reading: Reading, arrivals: Arrivals) -> Arrivals:

@@ -8,6 +8,7 @@ the number of arrivals over its mean (1 for Poisson).
 from __future__ import annotations
 
 import math
+from dataclasses import field
 
 from halcyon.scaling.immutable import immutable
 
@@ -44,15 +45,20 @@ class Replica:
     max_batch: int
     """Requests in the largest batch."""
     instances: int = 1
+    batch_s: float = field(init=False, compare=False)
+    """Time of a full batch."""
+    peak_rps: float = field(init=False, compare=False)
+    """Requests per second with full batches."""
 
-    @property
-    def peak_rps(self) -> float:
-        """Requests per second with full batches."""
-        return self.instances * self.max_batch / self.line.seconds(self.max_batch)
+    def __post_init__(self) -> None:
+        """Every decision asks for them several times."""
+        batch_s = self.line.seconds(self.max_batch)
+        object.__setattr__(self, "batch_s", batch_s)
+        object.__setattr__(self, "peak_rps", self.instances * self.max_batch / batch_s)
 
     def slack_s(self, latency_s: float) -> float:
         """What is left of an objective beyond a full batch and the wait for the one ahead; below 0 where they don't fit."""
-        return latency_s - (1 + _RESIDUAL) * self.line.seconds(self.max_batch)
+        return latency_s - (1 + _RESIDUAL) * self.batch_s
 
     def within(self, latency_s: float) -> Replica:
         """The same replica with batches so small that two of them in a row fit the latency: the one ahead, and one's own.
@@ -60,7 +66,7 @@ class Replica:
         Where not even two batches of one fit, batches of one.
         """
         line = self.line
-        if _ROOM * line.seconds(self.max_batch) <= latency_s:
+        if _ROOM * self.batch_s <= latency_s:
             return self
         fits = (latency_s / _ROOM - line.t0_s) / line.row_s + 1e-9 if line.row_s > 0 else 1.0
         return Replica(line, int(min(max(fits, 1.0), self.max_batch)), self.instances)

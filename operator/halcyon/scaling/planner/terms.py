@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from halcyon.scaling.immutable import immutable
 from halcyon.scaling.planner.backlog import drain
+from halcyon.scaling.planner.margin import Margin
 from halcyon.scaling.planner.queueing import Replica, rate_within, replicas_within
 from halcyon.scaling.planner.reading import Objectives, PodReading, Reading
 from halcyon.scaling.planner.result import PlanLimit, PlannerMemory, PlanTerm
@@ -46,6 +47,8 @@ class Situation:
     """Requests per second now."""
     rising: float | None
     """Requests per second one start time from now, where a rise goes on."""
+    margin: Margin
+    """By what the load has been seen to outrun what is known of it."""
     start_s: float
     most: int
     """No term asks for more."""
@@ -65,7 +68,7 @@ class Situation:
 
     def with_margin(self, rate: float) -> float:
         """A rate with what the load has been seen to outrun it by."""
-        return rate * (1 + self.memory.margin.value)
+        return rate * (1 + self.margin.value)
 
 
 def rate_now(now: float, memory: PlannerMemory) -> float | None:
@@ -114,7 +117,7 @@ def needs(at: Situation) -> tuple[PlanTerm, ...]:
     """What the load of now and soon asks for; the rate's own term is the first."""
     objectives, spread = at.objectives, at.memory.arrivals.spread.value
     need = at.size(at.with_margin(at.rate))
-    said = _RateNeeds(need, at.rate, at.memory.margin.value, objectives, at.replica, spread)
+    said = _RateNeeds(need, at.rate, at.margin.value, objectives, at.replica, spread)
     terms = [PlanTerm("rate", need, said)]
     if at.rising is not None and at.rising > at.rate:
         more = at.size(at.with_margin(at.rising))
@@ -136,7 +139,7 @@ def for_depth(rate: float, depth: float, replica: Replica, *, dispersion: float,
 
     Little's law makes a wait of a depth (waiting = rate x wait), and the wait is an objective like any other.
     """
-    batches_s = 2 * replica.line.seconds(replica.max_batch)
+    batches_s = 2 * replica.batch_s
     count = least
     while count < most:
         allowed_s = batches_s + depth * count / rate
