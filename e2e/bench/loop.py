@@ -86,24 +86,21 @@ class _Times(DecisionTimes):
 
 @dataclass
 class _Timed(Deciding):
-    """Takes the CPU time of one decision in `_CPU_EVERY`, and remembers when each model had its last one."""
+    """Takes the CPU time of one decision in `_CPU_EVERY`."""
 
     worked_s: list[float] = field(default_factory=list)
     """By this thread's CPU clock, from the reading to the verdict. That clock is two system calls, so most decisions go without: what
     the wall clock tells of all of them is to be theirs."""
-    decided_s: dict[Key, float] = field(default_factory=dict)
     _made: int = 0
 
     @override
     def decide(self, key: Key, spec: Spec, actuator: Actuator, now: float) -> Verdict:
         self._made += 1
         if self._made % _CPU_EVERY:
-            made = super().decide(key, spec, actuator, now)
-        else:
-            worked_s = time.thread_time()
-            made = super().decide(key, spec, actuator, now)
-            self.worked_s.append(time.thread_time() - worked_s)
-        self.decided_s[key] = time.monotonic()
+            return super().decide(key, spec, actuator, now)
+        worked_s = time.thread_time()
+        made = super().decide(key, spec, actuator, now)
+        self.worked_s.append(time.thread_time() - worked_s)
         return made
 
 
@@ -150,7 +147,7 @@ async def _run(models: int, for_s: float) -> Row:
         while time.monotonic() < began_s + for_s:
             await asyncio.sleep(_SAMPLE_S)
             now = time.monotonic()
-            ages += [now - timed.decided_s.get(key, loop_began_s) for key in keys]
+            ages += [now - max(model.decided, loop_began_s) for key in keys if (model := scaler.scaled(key))]
             for task in working:
                 if task.done():
                     task.result()

@@ -117,7 +117,12 @@ def reading(
     """
     now = picture.at
     judged = _judged(pods, picture.pods)
-    ready = [picture.pods.get(str(pod.name)) for pod in judged if pod.phase == "ready"]
+    waits, busy = [], []
+    for pod in judged:
+        if pod.phase == "ready":
+            view = picture.pods.get(str(pod.name))
+            waits.append(_pending(view, now))
+            busy.append(_gpu(view, now))
     heard = _heard(picture.balancers, now)
     unknown: list[str] = []
     silence = _silence(picture, heard.rings, balancers)
@@ -128,7 +133,7 @@ def reading(
         counted_at = max(counted_at, heard.counted_at)
         arrived = arrived.with_values({agent: _count(ring, counted_at, now) for agent, ring in heard.rings.items()})
         refused = refused.with_values(heard.refused)
-    pending = _filled([_pending(pod, now) for pod in ready])
+    pending = _filled(waits)
     if pending is None:
         names = [str(pod.name) for pod in judged if pod.phase == "ready"]
         unknown.append(f"most ready pods do not tell what waits in them: {_names(names)}")
@@ -142,7 +147,7 @@ def reading(
         None if silence else arrived.total,
         None if silence or pending is None else heard.queued + pending,
         None if silence else heard.queued + heard.inflight,
-        _filled([_gpu(pod, now) for pod in ready]) if ready else None,
+        _filled(busy) if busy else None,
         memory.seconds,
         revision,
         memory.rows_per_request,

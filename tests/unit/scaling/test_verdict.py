@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from dataclasses import replace
 from typing import Any
@@ -16,7 +17,11 @@ from halcyon.control.plan import Acceptance, Actuator
 from halcyon.control.plan import Plan as Reconciled
 from halcyon.control.view import Scaling
 from halcyon.scaling.decision import Limit, Reasons, Term
+from halcyon.scaling.planner.arrivals import Arrivals
+from halcyon.scaling.planner.planner import plan
+from halcyon.scaling.planner.reading import Objectives, PodReading, Reading
 from halcyon.scaling.planner.result import Plan, PlanLimit, PlannerMemory, PlanTerm
+from halcyon.scaling.season import History
 from halcyon.scaling.verdict import (
     RULES_SAY_UNTIL,
     Ceiling,
@@ -54,6 +59,36 @@ def test_a_plan_becomes_a_verdict_with_what_each_signal_asks_for() -> None:
     assert [s.proposal for s in made.signals] == [4, 5, None]
     assert [replace(s, proposal=None) for s in made.signals] == list(SIGNALS)
     assert made.unknown == ""
+
+
+def test_a_verdict_that_is_kept_keeps_nothing_of_what_the_planner_remembers() -> None:
+    aims = Objectives(low=1, high=9, max_batch=8, latency_s=0.5, batch_prior={1: 0.086, 8: 0.128})
+    pods = (PodReading("a-0", "ready", 0.0), PodReading("a-1", "starting", 95.0))
+    memory, made = PlannerMemory(), planned()
+    for second in range(100):
+        arrived = 35.0 * min(second, 90) + 210.0 * max(second - 90, 0)
+        waiting = 80.0 if second > 90 else 0.0
+        read = Reading(float(second), 2, arrived, waiting, waiting + 4, pods=pods)
+        made = plan(float(second), aims, read, memory)
+        memory = made.memory
+    verdict = of_plan(made, at=99.0, signals=SIGNALS)
+
+    assert {part.name for part in verdict.parts} == {"rate", "backlog"}
+    assert not [held for held in reached(verdict) if isinstance(held, PlannerMemory | Arrivals | History)]
+    assert [held for held in reached(made) if isinstance(held, PlannerMemory)]
+    assert verdict.why == made.say()
+
+
+def reached(value: object) -> list[object]:
+    """Everything of Halcyon's that a value leads to."""
+    found, left = {id(value): value}, [value]
+    while left:
+        for held in gc.get_referents(left.pop()):
+            is_ours = isinstance(held, tuple | list | dict) or type(held).__module__.startswith("halcyon.")
+            if is_ours and not isinstance(held, type) and id(held) not in found:
+                found[id(held)] = held
+                left.append(held)
+    return list(found.values())
 
 
 def test_a_queue_without_backlog_asks_for_what_its_target_asks_for() -> None:

@@ -190,7 +190,10 @@ class Arrivals:
             seen, span = total - count, max(now - at, 1.0)
             error = _AGREE_SIGMAS * math.sqrt(spread * seen)
             low, high = (seen - error) / span, (seen + error) / span
-            rate = low if rate < low else high if rate > high else rate
+            if rate < low:
+                rate = low
+            elif rate > high:
+                rate = high
         return rate
 
     def _since_long(self) -> tuple[tuple[float, float], ...]:
