@@ -117,12 +117,12 @@ def reading(
     """
     now = picture.at
     judged = _judged(pods, picture.pods)
-    waits, busy = [], []
+    waits, gpus = [], []
     for pod in judged:
         if pod.phase == "ready":
             view = picture.pods.get(str(pod.name))
             waits.append(_pending(view, now))
-            busy.append(_gpu(view, now))
+            gpus.append(_gpu(view, now))
     heard = _heard(picture.balancers, now)
     unknown: list[str] = []
     silence = _silence(picture, heard.rings, balancers)
@@ -147,7 +147,7 @@ def reading(
         None if silence else arrived.total,
         None if silence or pending is None else heard.queued + pending,
         None if silence else heard.queued + heard.inflight,
-        _filled(busy) if busy else None,
+        _filled(gpus) if gpus else None,
         memory.seconds,
         revision,
         memory.rows_per_request,

@@ -38,8 +38,8 @@ def told(picture: Picture) -> Work:
             ready.append(name)
         if (ring := pod.ring) is None:
             continue
-        if back := ring.fresh((_ROWS,), now, FRESH_S, now - FRESH_S):
-            rows[name] = ring.value(back, _ROWS)
-        if takes and (back := ring.fresh((_GPU,), now, FRESH_S, now - FRESH_S)):
-            gpus.append(ring.value(back, _GPU))
+        if (computed := ring.known(_ROWS, now, FRESH_S, now - FRESH_S)) is not None:
+            rows[name] = computed
+        if takes and (gpu := ring.known(_GPU, now, FRESH_S, now - FRESH_S)) is not None:
+            gpus.append(gpu)
     return Work(tuple(ready), tuple(gpus), rows)
