@@ -72,9 +72,9 @@ _SAME = (
 _COLUMNS = {"one": _SPEED, "fleet": _SPEED, "loop": _SPEED, "step": _LOSS, "peers": _LOSS, "parity": _SAME}
 _NOTES = {
     "parity": "By the same load each model has a planner of its own, which looks at its own moments: counts differ where "
-    "decisions do. Mostly on the way down: what each has learnt of the load's noise decides how long it keeps what was needed "
-    "(60 s by the one and 72 s by the other, in a run that was looked into). As decided: a count beside what its own model's "
-    "planner decided. By a schedule both planners decide the same.",
+    "decisions do; on the way down also because what each has learnt of the load's noise decides how long it keeps what was "
+    "needed (60 s by the one and 72 s by the other, in a run that was looked into). As decided: a count beside what its own "
+    "model's planner decided. By a schedule both planners decide the same.",
     "loop": "Decision age: how long ago a model's last decision was made, over all models and moments. An idle model's "
     "agent speaks every 4.5 s, so 4.5 s is what a loop without any delay would show at the p99.",
     "step": "35 to 210 req/s, open-loop gRPC, objective 500 ms, deadline 10 s. Violations: late, refused or failed, of all "
