@@ -153,6 +153,7 @@ def test_the_page_has_every_constant_of_the_planner_with_its_reason(tmp_path: Pa
     told = [line for line in constants.splitlines() if line.startswith("| `")]
     assert len(told) > 100
     assert [line for line in told if line.endswith("| - |")] == []
+    assert [line for line in told if "None" in line.split("|")[2]] == []
 
 
 def test_the_page_compares_the_planner_alone_and_as_it_is_installed(tmp_path: Path) -> None:

@@ -336,10 +336,13 @@ def _set_by(node: ast.stmt) -> Iterator[tuple[str, str]]:
         pairs = list(zip(target.elts, value.elts, strict=True))
     for to, given in pairs:
         numbers = given.elts if isinstance(given, ast.Tuple) else [given]
-        plain = all(isinstance(part, (ast.Constant, ast.BinOp, ast.UnaryOp)) and not _text(part) for part in numbers)
-        if isinstance(to, ast.Name) and to.id.isupper() and plain:
+        if isinstance(to, ast.Name) and to.id.isupper() and all(map(_number, numbers)):
             yield to.id, ast.unparse(given)
 
 
-def _text(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+def _number(node: ast.expr) -> bool:
+    """Whether it is a number, or computed from numbers and names alone."""
+    constants = (part.value for part in ast.walk(node) if isinstance(part, ast.Constant))
+    return isinstance(node, (ast.Constant, ast.BinOp, ast.UnaryOp)) and all(
+        isinstance(value, (int, float)) for value in constants
+    )
