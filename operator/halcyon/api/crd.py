@@ -130,6 +130,7 @@ def schema(model: type[BaseModel]) -> JsonSchema:
         alias = info.alias or name
         field = _of_type(hints[name], where=f"{model.__name__}.{alias}")
         if info.description:
+            field.pop("description", None)  # of its type, which may be that of several fields
             field = {"description": " ".join(info.description.split()), **field}
         if info.is_required():
             required.append(alias)

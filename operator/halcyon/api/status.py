@@ -293,7 +293,7 @@ class Status(_Documented):
     conditions: Annotated[tuple[ConditionStatus, ...], Field(max_length=16), ListMap(("type",))] | None = None
     """Ready, Accepted, ModelLoaded, ServersReady, BalancerReady, ScalingActive; Reconciling and Stalled while true."""
     summary: Summary | None = None
-    """Texts for the columns."""
+    """Short texts for the columns of `kubectl get`."""
     replicas: ReplicasStatus | None = None
     """Server pods."""
     selector: Long | None = None
@@ -307,10 +307,11 @@ class Status(_Documented):
     scaling: ScalingStatus | None = None
     """What scaling does."""
     revision: RevisionStatus | None = None
-    """Revisions."""
+    """Revisions: names of ControllerRevisions."""
     rollout: RolloutStatus | None = None
     """How the revision asked for takes over."""
     cost: CostStatus | None = None
-    """What the model's GPUs cost; absent for a model on CPU."""
+    """What the model's GPUs cost, and what they did, over the last day; absent for a model on CPU. Less if the operator hasn't counted as
+    long. Rounded; shares are calculated at most every ten minutes."""
     cold_start: ColdStartStatus | None = None
-    """What the last start of a server pod took, by its parts."""
+    """What the last start of a server pod took, in whole seconds, by its parts."""

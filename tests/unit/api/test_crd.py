@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, get_args
 
 import kubernetes_validate
 import pytest
@@ -106,6 +106,25 @@ def test_every_field_is_described_in_a_sentence() -> None:
             continue
         assert schema["description"].endswith("."), where
         assert "\n" not in schema["description"]
+
+
+def models(hint: Any) -> Iterator[type[BaseModel]]:
+    """Every model in this type, itself and those of its fields."""
+    if isinstance(hint, type) and issubclass(hint, BaseModel):
+        yield hint
+        for info in hint.model_fields.values():
+            yield from models(info.annotation)
+    else:
+        for part in get_args(hint):
+            yield from models(part)
+
+
+@pytest.mark.parametrize("model", dict.fromkeys((*models(Spec), *models(Status))), ids=lambda model: model.__name__)
+def test_a_field_has_its_own_description_not_its_types(model: type[BaseModel]) -> None:
+    described = crd.schema(model)["properties"]
+    for name, info in model.model_fields.items():
+        assert info.description, name
+        assert described[info.alias or name]["description"] == " ".join(info.description.split())
 
 
 def test_keys_of_list_maps_are_always_there() -> None:

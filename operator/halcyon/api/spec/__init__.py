@@ -32,13 +32,13 @@ class Spec(Documented):
     runtime: Runtime = Runtime()
     """How Triton runs."""
     batching: Batching | None = None
-    """Dynamic batching."""
+    """Triton's dynamic batching. Present: it is on. Left out: the model's own config.pbtxt decides."""
     scaling: Scaling | None = None
-    """How the number of replicas follows the load."""
+    """How the number of replicas follows the load. Left out: spec.replicas is the count."""
     traffic: Traffic = Traffic()
     """How requests reach the servers."""
     rollout: Rollout = Rollout()
-    """How a new revision takes over."""
+    """How a new revision takes over. A change of the count alone is none."""
 
     rules: ClassVar = (
         Rule(

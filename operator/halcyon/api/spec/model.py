@@ -104,14 +104,15 @@ class Source(Documented):
     """Where the model comes from: exactly one of the kinds."""
 
     config_map: ConfigMapSource | None = None
-    """Small models, from a ConfigMap. Its content is part of the revision: a change rolls the servers."""
+    """A small model, in a ConfigMap of the same namespace (1 MiB at most). Its content is part of the revision: a change rolls the servers."""
     persistent_volume_claim: PersistentVolumeClaimSource | None = None
-    """Models on a shared or pre-filled volume."""
+    """A model on a shared or pre-filled volume: a PersistentVolumeClaim of the same namespace, mounted read-only."""
     image: ImageSource | None = None
-    """Models in images: nodes keep what they have pulled, and a registry tells who may."""
+    """A model in an image of its own, which the node pulls and mounts read-only: nodes keep what they have pulled, and the registry
+    decides who may pull. Kubernetes 1.35 or newer, containerd 2.1 or CRI-O 1.31."""
     uri: UriSource | None = None
-    """Models in an object store or on a web server. What lies there is looked at when a pod starts: name each version's own folder or archive, or
-    give its `sha256`, so that all pods have the same."""
+    """A model that each server pod downloads when it starts: a folder of a bucket, or an archive on a web server. Name each version's own
+    folder or archive, or give its `sha256`, so that all pods have the same."""
 
     rules: ClassVar = (
         exactly_one(
@@ -188,14 +189,15 @@ class ModelSpec(Documented):
     name: ModelName | None = None
     """Name that clients use in requests; the ModelDeployment's name where it is left out."""
     source: Source
-    """Where the model comes from."""
+    """Where the model comes from: exactly one of the kinds."""
     revision: Annotated[str, Field(max_length=63)] | None = None
     """Free text. A change rolls the servers: the way to say that the content of a volume or a bucket has changed."""
     versions: Versions | None = None
-    """Which version folders are served; Triton's default (the highest) or the model's own policy where it is left out."""
+    """Which of the model's version folders are served: exactly one of the policies. Left out: the model's own policy, or else Triton's default
+    (the highest)."""
     backend: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,62}$", max_length=63)] | None = None
     """Triton backend, for models whose config.pbtxt doesn't name one, for example `onnxruntime`, `python` or `tensorrt`."""
     parameters: Annotated[dict[Key, Annotated[str, Field(max_length=1024)]], Field(max_length=64)] | None = None
     """Parameters of the model's configuration; they override the model's own of the same name."""
     warmup: Warmup | None = None
-    """Warm-up before a pod takes traffic; none where it is left out."""
+    """Requests that Triton runs before a pod takes traffic, so that the first client doesn't pay for lazy set-up. Left out: none."""

@@ -52,4 +52,4 @@ class Rollout(Documented):
     was served before comes back, and the failed one isn't tried again until the spec changes. `Stay`: it is kept trying.
     A canary always goes."""
     canary: Canary | None = None
-    """The steps of strategy `Canary`."""
+    """How strategy `Canary` goes on: its steps, and whether its answers are compared."""

@@ -59,7 +59,7 @@ class EnvVar(Documented):
     value: Text | None = None
     """Plain value."""
     secret_key_ref: SecretKey | None = None
-    """Value from a Secret."""
+    """Value from a key of a Secret in the same namespace; the kubelet reads it, the operator never does."""
 
     rules: ClassVar = (
         exactly_one("value", "secretKeyRef", where="an entry of spec.runtime.env", good="{name: MODE, value: fast}"),
@@ -126,7 +126,7 @@ class Runtime(Documented):
     gpu: Gpu = Gpu()
     """GPUs of one pod."""
     resources: Resources = Resources()
-    """CPU and memory of one pod."""
+    """CPU and memory of the Triton container of one pod. Memory is request and limit alike; CPU is a request only."""
     instances_per_gpu: Annotated[Annotated[int, Field(ge=1, le=64)] | None, Field(alias="instancesPerGPU")] = None
     """Model instances per GPU (per pod on CPU); the model's own config.pbtxt decides where it is left out."""
     env: Annotated[tuple[EnvVar, ...], Field(min_length=1, max_length=64), ListMap(("name",))] | None = None
@@ -134,7 +134,7 @@ class Runtime(Documented):
     shared_memory: Quantity = "256Mi"
     """Size of /dev/shm (memory-backed). The Python backend passes tensors through it."""
     placement: Placement = Placement()
-    """Where the pods may run."""
+    """Where the pods may run. GPU pods always tolerate the taint `nvidia.com/gpu`."""
     startup_timeout: duration_field("10s", "24h") = "10m"  # type: ignore[valid-type]
     """How long a pod may take from its start until the model is ready; the rollout's deadline follows it."""
 

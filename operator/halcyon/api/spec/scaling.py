@@ -106,14 +106,14 @@ class Scaling(Documented):
     """`Active`: the count is written. `Recommend`: what would be done is only said. `Paused`: the count stays as it is until
     this is changed. In the last two spec.replicas is yours."""
     targets: Targets = Targets()
-    """What one replica should carry."""
+    """What one replica should carry. The count follows whichever asks for more."""
     idle_after: duration_field("10s", "168h") | None = None  # type: ignore[valid-type]
     """With minReplicas 0: how long without a request until no replica is left; longer where starts keep costing more than zero saves.
     Left out: 5m."""
     schedules: Annotated[tuple[Schedule, ...], Field(max_length=16), ListMap(("name",))] | None = None
     """Other limits at certain times. Policy Planner."""
     behavior: Behavior | None = None
-    """Pace of scaling, as in the HPA. Policy Rules: Planner has a pace of its own."""
+    """Pace of scaling in both directions, with the HPA's own type and defaults. Policy Rules: Planner has a pace of its own."""
 
     rules: ClassVar = (
         Rule(

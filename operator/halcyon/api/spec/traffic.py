@@ -39,18 +39,21 @@ class Traffic(Documented):
     """Which requests get a line of JSON in the log of a balancer's container haproxy: none, those that failed or were refused,
     broken off or sent again, or all of them. With a log each request has an id: that of its header x-request-id, or a new one."""
     stickiness: Stickiness | None = None
-    """What binds requests to one pod; left out: each goes to the pod with the least to do. A model with sequence_batching in its
-    config.pbtxt needs it where it may have more than one replica."""
+    """What binds requests to one pod: those of a sequence, or of one conversation whose cache a pod has. Left out: each goes to the pod
+    with the least to do. A model with sequence_batching in its config.pbtxt needs it if it may have more than one replica."""
     gateway: Gateway | None = None
-    """The Gateway that clients come by. With balancer HAProxy it leads to the balancers, with Gateway to the servers."""
+    """The Gateway of the Gateway API (`gateway.networking.k8s.io`) that clients come by. The cluster's owners run it; Halcyon writes the
+    routes. With balancer HAProxy it leads to the balancers, with Gateway to the servers."""
     service: Service = Service()
     """The Service in front of the balancers."""
     tls: Tls | None = None
-    """TLS between clients and the balancers; plain text where it is left out. A change of this field, unlike one of the Secret, replaces
-    the balancer pods one by one: in that time clients meet both."""
+    """TLS between clients and the balancers, on the same ports; plain text if it is left out. A changed Secret is taken over without a
+    restart, a broken one is not. A change of this field, unlike one of the Secret, replaces the balancer pods one by one: in that time
+    clients meet both."""
     api_keys: ApiKeys | None = None
-    """Keys that clients must show; left out: they need none. Give them TLS as well, here or in front, so that nobody reads them on
-    their way. A change of this field, unlike one of the Secret, replaces the balancer pods one by one."""
+    """Keys that clients must show: `Authorization: Bearer KEY` or `x-api-key: KEY`, as a header of HTTP or in gRPC's metadata. Left out:
+    they need none. Give them TLS as well, here or in front, so that nobody reads them on their way. A change of this field, unlike one
+    of the Secret, replaces the balancer pods one by one."""
 
     rules: ClassVar = (
         Rule(
