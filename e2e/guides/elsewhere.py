@@ -12,6 +12,7 @@ RUN_BY = {
     "kubectl -n halcyon-system port-forward": "e2e/guides/test_dashboard_page.py",
     "kubectl -n NAMESPACE create token": "e2e/guides/test_dashboard_page.py",
     "kubectl logs POD -c fetch": "e2e/scenarios/test_download.py",
+    "pip install '.[cli]'": "tests/integration/test_wheel.py",
 }
 """`make` runs its own targets: continuous integration, or a person; that each is there is looked at with the pages."""
 
@@ -23,7 +24,6 @@ NOBODY = {
     "python -m e2e.images build --fresh": "new bases each time: what a machine without a cache does by itself",
     "docker build --tag": "a model of the reader's; e2e/model_image.py makes such an image without docker",
     "docker push": "the same",
-    "pip install 'halcyon-operator[cli]'": "the package is published nowhere yet; bootstrap installs the same from the tree",
     "cosign": "no image is published or signed yet",
     "gh attestation": "the same",
 }

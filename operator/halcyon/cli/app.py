@@ -126,7 +126,8 @@ def run(argv: Sequence[str]) -> int:
         if (error.name or "").partition(".")[0] not in _EXTRA:
             raise
         print(
-            f"halcyon {argv[0]}: the package {error.name} is needed for this: pip install 'halcyon-operator[cli]'",
+            f"halcyon {argv[0]}: the package {error.name} is needed for this: pip install 'halcyon-operator[cli]'; "
+            "in a clone: pip install '.[cli]'",
             file=sys.stderr,
         )
         return 2

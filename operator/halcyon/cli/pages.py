@@ -16,10 +16,10 @@ _HEAD = """\
 
 <!-- Generated from operator/halcyon/cli by `python -m halcyon.cli.pages`. A test holds it up to date. -->
 
-`halcyon` and `kubectl halcyon` are the same program. Both come with the wheel:
+`halcyon` and `kubectl halcyon` are the same program. Both come with the wheel, `halcyon-operator`, which pip makes of a clone. In its root:
 
 ```console
-$ pip install 'halcyon-operator[cli]'
+$ pip install '.[cli]'
 ```
 
 Without the extra `cli` (rich, numpy, pillow and Triton's client) there are `explain`, `plan`, `lint`, `scale`, `pause`, `resume`, `promote`, `abort`,

@@ -27,7 +27,7 @@ from halcyon.control.stages import stage
 from halcyon.dashboard.access import Access, Proxy
 from halcyon.dashboard.history import STEP_S, Counts, History
 from halcyon.dashboard.quantiles import Answered
-from halcyon.dashboard.site import Dashboard
+from halcyon.dashboard.site import NO_PAGES, Dashboard
 from halcyon.dashboard.source import UNKNOWN, Event, Name, Past, Pod, Reading
 from halcyon.metricsapi.auth import User
 from halcyon.metricsapi.tls import ServingTLS
@@ -300,6 +300,8 @@ class Board:
         Args:
             tls: waits for the operator's certificate.
         """
+        if not self._site.has_pages:
+            log.warning(NO_PAGES)
         runner = web.AppRunner(self._site.app(), access_log=None, handle_signals=False, shutdown_timeout=CLOSE_WITHIN_S)
         await runner.setup()
         try:

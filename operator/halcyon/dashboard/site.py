@@ -55,6 +55,12 @@ HEADERS = {
 }
 """Of every answer."""
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+_LIBRARY = "uplot/uPlot.esm.js"
+"""Draws the charts. It isn't in git, so a wheel that was made of a plain clone lacks it (scripts/wheel.py)."""
+NO_PAGES = (
+    "the dashboard has no pages: this installation lacks their chart library, static/uplot; run the operator from its image, or "
+    "run `make bootstrap` in a clone and install that"
+)
 _SIZE_LIMIT = 16 * 1024
 """Bytes of a request's body: a token."""
 _COMMON = 1024
@@ -91,6 +97,11 @@ class Dashboard:
         self._reckoning = asyncio.Lock()
         self._files = _files()
 
+    @property
+    def has_pages(self) -> bool:
+        """Whether all that the pages load is installed."""
+        return _LIBRARY in self._files
+
     def app(self) -> web.Application:
         """The application."""
         app = web.Application(client_max_size=_SIZE_LIMIT, middlewares=[_safely])
@@ -120,7 +131,7 @@ class Dashboard:
     # Files
 
     async def _index(self, request: web.Request) -> web.Response:
-        return self._file(request, "index.html")
+        return self._file(request, "index.html") if self.has_pages else _fail(503, NO_PAGES)
 
     async def _static(self, request: web.Request) -> web.Response:
         return self._file(request, request.match_info["path"])

@@ -46,7 +46,8 @@ def main(argv: Sequence[str]) -> int:
         if error.name not in _EXTRA:
             raise
         print(  # noqa: T201  # a command line prints
-            f"halcyon simulate needs {error.name}, which isn't installed: pip install 'halcyon-operator[simulate]'",
+            f"halcyon simulate needs {error.name}, which isn't installed: pip install 'halcyon-operator[simulate]'; "
+            "in a clone: pip install '.[simulate]'",
             file=sys.stderr,
         )
         return 2

@@ -139,7 +139,9 @@ def test_a_package_of_the_extra_that_lacks_is_named_with_what_brings_it(
 
     monkeypatch.setattr(group, "main", lacking)
     assert main(["get"]) == 2
-    assert "the package rich.table is needed for this: pip install 'halcyon-operator[cli]'" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "the package rich.table is needed for this: pip install 'halcyon-operator[cli]'" in said
+    assert "in a clone: pip install '.[cli]'" in said
 
 
 def test_the_manifest_for_krew_names_the_program_of_the_wheel() -> None:
