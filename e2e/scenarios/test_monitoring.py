@@ -17,7 +17,8 @@ from e2e.demo.models import DIGITS
 from e2e.load import process
 from e2e.load.settings import Load
 from e2e.queries import unanswered, values
-from halcyon.monitoring import queries, triton
+from halcyon.api.types import quantity
+from halcyon.monitoring import operator, queries, triton
 from tests import figures
 from tests.integration.alert_cases import PLACES
 from tests.integration.real_prometheus import Prometheus, prometheus
@@ -129,6 +130,12 @@ def test_what_the_monitors_choose_is_scraped(kube: Kube, watching: Prometheus) -
         "Triton": len(kube.pods(DIGITS, "server")),
     }
     wait_for(lambda: up() == there, what=f"{there} are scraped", limit_s=LIMIT_S)
+
+
+def test_each_operator_publishes_the_memory_limit_of_its_container(kube: Kube, watching: Prometheus) -> None:
+    limits = [quantity(pod["spec"]["containers"][0]["resources"]["limits"]["memory"]) for pod in kube.operators()]
+    published = f'{operator.MEMORY_LIMIT.name}{{job="{METRICS}"}}'
+    wait_for(lambda: values(watching.address, published) == limits, what=f"limits of {limits}", limit_s=LIMIT_S)
 
 
 def test_every_query_of_dashboards_and_alerts_has_data(

@@ -72,6 +72,8 @@ MISSING = of("halcyon_model_signal_missing", ',signal="queueDepth"')
 UP, LEADS = f"up{{{OPERATOR}}}", f"halcyon_leading{{{OPERATOR}}}"
 UP_TOO = UP.replace('"one"', '"two"')
 WAITS = f"halcyon_queue_ready{{{OPERATOR}}}"
+RESIDENT, LIMIT = f"process_resident_memory_bytes{{{OPERATOR}}}", f"halcyon_memory_limit_bytes{{{OPERATOR}}}"
+RESIDENT_TOO, LIMIT_TOO = (series.replace('"one"', '"two"') for series in (RESIDENT, LIMIT))
 FAILED, DONE = (f'halcyon_reconciles_total{{{OPERATOR},result="{result}"}}' for result in ("error", "done"))
 ASKED, UNANSWERED = (f'halcyon_metricsapi_requests_total{{{OPERATOR},metric="x",code="{c}"}}' for c in ("404", "503"))
 WELL = {UP: "1x200", UP_TOO: "1x200", LEADS: "1x200"}
@@ -162,6 +164,16 @@ CASES = (
         labels={},
     ),
     Case("HalcyonReplicaMissing", "16m", WELL | {UP_TOO: "0x20"}, WELL, labels={}),
+    Case(
+        "HalcyonOperatorMemoryHigh",
+        "6m",
+        # One of two is enough.
+        WELL | {RESIDENT: "85x9", LIMIT: "100x9", RESIDENT_TOO: "50x9", LIMIT_TOO: "100x9"},
+        # A peak of a moment; and no limit, no share of it.
+        WELL | {RESIDENT: "79 79 85 85 85 79 79 79 79 79", LIMIT: "100x9", RESIDENT_TOO: "500x9"},
+        labels={"instance": "one"},
+        value="85%",
+    ),
     Case(
         "HalcyonReconcilesFail",
         "31m",

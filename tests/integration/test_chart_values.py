@@ -74,6 +74,8 @@ SCHEMA: list[tuple[Values, str, str]] = [
     ({"ports": {"https": 443}}, "/ports/https", ""),
     ({"ports": {"http": 70000}}, "/ports/http", ""),
     ({"hostNetwork": "on"}, "/hostNetwork", ""),
+    ({"expectedModels": 0}, "/expectedModels", ""),
+    ({"expectedModels": "many"}, "/expectedModels", ""),
     ({"resources": {"limits": {"memory": "256MB"}}}, "/resources/limits/memory", ""),
     ({"resources": {"claims": []}}, "/resources", "additional properties 'claims'"),
     ({"resources": {"requests": {"cpu": -1}}}, "/resources/requests/cpu", ""),

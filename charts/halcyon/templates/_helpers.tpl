@@ -159,6 +159,27 @@ localhost
 {{- end -}}
 {{- end -}}
 
+{{/* Resident memory of an operator pod with `expectedModels` models, in MiB: 130, and 0.8 a model. It is that of docs/benchmarks/reaction.md,
+     234.5 MiB at 200 and 654.5 MiB at 1,000 models, so 129.5 MiB and 538 KiB a model. That is with one balancer a model; the second, which
+     models have by default, is another stream of 277 to 290 KiB. docs/guides/install.md has the parts. */}}
+{{- define "halcyon.memoryMiB" -}}
+{{- add 130 (div (add (mul 8 (int .Values.expectedModels)) 9) 10) -}}
+{{- end -}}
+
+{{/* Resources of the operator's container. The limit leaves half of what is expected for a start, a relist and a fleet that grows: what is
+     expected is two thirds of it, and the alert is raised at four fifths. */}}
+{{- define "halcyon.resources" -}}
+{{- $resources := deepCopy .Values.resources -}}
+{{- $requests := $resources.requests | default dict -}}
+{{- $limits := $resources.limits | default dict -}}
+{{- if not (or (hasKey $requests "memory") (hasKey $limits "memory")) -}}
+{{- $mib := include "halcyon.memoryMiB" . | int -}}
+{{- $_ := set $resources "requests" (set $requests "memory" (printf "%dMi" $mib)) -}}
+{{- $_ := set $resources "limits" (set $limits "memory" (printf "%dMi" (div (mul 3 $mib) 2))) -}}
+{{- end -}}
+{{- toYaml $resources -}}
+{{- end -}}
+
 {{/* Options of `halcyon operator` that extraArgs may not give, in full or abbreviated: the chart's own. */}}
 {{- define "halcyon.ownOptions" -}}
 agents-service balancer-image balancer-placement currency dashboard dashboard-groups-header dashboard-port dashboard-proxy

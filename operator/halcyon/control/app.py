@@ -19,7 +19,7 @@ from prometheus_client.process_collector import ProcessCollector
 
 from halcyon.api.plan import Collector as CollectorAddress
 from halcyon.api.spec import mode
-from halcyon.control import errors, logs, rights, settings, tracing
+from halcyon.control import errors, logs, memory_limit, rights, settings, tracing
 from halcyon.control.accepted import Accepted
 from halcyon.control.caches import Caches
 from halcyon.control.canary_watch import CanaryWatch
@@ -268,6 +268,7 @@ def _instruments(operator: Operator, counts: Counts) -> None:
         listed.OBJECTS_SKIPPED: lambda: counts.skipped,
         listed.STATUSES_WRITTEN: lambda: counts.statuses,
         listed.PEAK_MEMORY: _peak_memory_bytes,
+        listed.MEMORY_LIMIT: memory_limit.read,
     }
     instruments.Read(reads, operator.registry)
     operator.registry.register(rights.Page(operator.client.rights))

@@ -19,6 +19,7 @@ PLACES: Final = ("__OPERATOR__", "__JOB__", "__NAMESPACE__", "__NAME__", "__REPL
 SLOW_START_S: Final = 300
 ERRORS: Final = 0.05
 IDLE: Final = 0.05
+FULL: Final = 0.8
 
 Severity = Literal["critical", "warning", "info"]
 """critical: requests fail, or are about to. warning: look today. info: money."""
@@ -197,6 +198,16 @@ OF_OPERATOR: Final = (
         "Fewer than __REPLICAS__ replicas of Halcyon can be scraped; a failure of the last one stops all scaling.",
         "See why: kubectl -n __NAMESPACE__ describe deployment/__NAME__",
         _UP,
+    ),
+    Alert(
+        "HalcyonOperatorMemoryHigh",
+        f"max by (instance) ({operator.MEMORY.name}{{__OPERATOR__}}\n"
+        f"  / on (instance) {operator.MEMORY_LIMIT.name}{{__OPERATOR__}}) > {FULL}",
+        "5m",
+        "warning",
+        "Halcyon at {{ $labels.instance }} uses {{ $value | humanizePercentage }} of its memory limit; at 100 % the kernel ends it.",
+        "Give expectedModels of the chart the number of models that there are: kubectl get modeldeployments -A --no-headers | wc -l",
+        f"{operator.MEMORY.name}{{__OPERATOR__}}",
     ),
     Alert(
         "HalcyonReconcilesFail",

@@ -244,7 +244,7 @@ OPERATOR: Final = Board(
             (
                 Panel(
                     "Memory",
-                    "Resident. The budget is 150 MiB and 60 KiB per model.",
+                    "Resident. Expected are 130 MiB and 0.8 MiB for each model with two balancers; the container's limit is half as much again.",
                     (
                         Query(operators(operator.MEMORY), "{{instance}}"),
                         Query(operators(operator.PEAK_MEMORY), "{{instance}} peak"),

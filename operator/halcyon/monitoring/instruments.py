@@ -12,7 +12,8 @@ from typing_extensions import override
 
 from halcyon.monitoring.metric import Metric
 
-Reads = Mapping[Metric, Callable[[], float]]
+Reads = Mapping[Metric, Callable[[], float | None]]
+"""None: there is no value now, and so no family."""
 
 
 def counter(metric: Metric, registry: CollectorRegistry) -> Counter:
@@ -50,4 +51,6 @@ class Read(Collector):
     def collect(self) -> Iterator[Family]:
         for metric, read in self._reads.items():
             kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
-            yield kind(metric.name, metric.meaning, value=read())
+            value = read()
+            if value is not None:
+                yield kind(metric.name, metric.meaning, value=value)

@@ -93,6 +93,11 @@ RIGHTS_MISSING: Final = Metric(
     ("group", "resource", "verb"),
 )
 PEAK_MEMORY: Final = Metric("halcyon_peak_memory_bytes", "gauge", "Largest resident size of this process so far.")
+MEMORY_LIMIT: Final = Metric(
+    "halcyon_memory_limit_bytes",
+    "gauge",
+    "Memory at which the kernel ends this process: the limit of its container. There only if it has one.",
+)
 CPU: Final = Metric("process_cpu_seconds_total", "counter", "CPU time of the process, user and system.")
 MEMORY: Final = Metric("process_resident_memory_bytes", "gauge", "Resident memory of the process.")
 

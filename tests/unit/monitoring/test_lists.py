@@ -70,6 +70,13 @@ def test_instruments_tell_what_the_list_says_and_a_rate_has_a_beginning() -> Non
     assert told["halcyon_api_writes"].samples[0].value == 5
 
 
+def test_a_value_that_is_not_known_has_no_family() -> None:
+    registry = CollectorRegistry()
+    instruments.Read({operator.MEMORY_LIMIT: lambda: None, operator.LEADING: lambda: 1.0}, registry)
+    [told] = text_string_to_metric_families(generate_latest(registry).decode())
+    assert told.name == operator.LEADING.name
+
+
 def test_a_label_with_quotes_backslashes_and_lines_is_read_as_it_was_written() -> None:
     listed = Metric("halcyon_x", "gauge", "A thing.", ("what",))
     text = 'a "b" \\ c\nd'
