@@ -9,13 +9,15 @@ from typing import Any
 from halcyon.monitoring import queries
 from halcyon.monitoring.alerts import ALERTS, Alert
 
+RUNBOOKS = "https://halcyon.dev/docs/runbooks"
+"""The chart's default."""
 PLACES = {
     "__OPERATOR__": 'job="halcyon-metrics",namespace="halcyon-system"',
     "__JOB__": 'job="halcyon-metrics"',
     "__NAMESPACE__": "halcyon-system",
     "__NAME__": "halcyon",
     "__REPLICAS__": "2",
-    "__RUNBOOKS__": "docs/runbooks",
+    "__RUNBOOKS__": RUNBOOKS,
 }
 JOB = 'job="halcyon-metrics"'
 OPERATOR = f'{JOB},namespace="halcyon-system",instance="one"'
@@ -226,7 +228,7 @@ def _fires(case: Case) -> dict[str, Any]:
         "exp_annotations": {
             "summary": _text(case.alert.summary, case),
             "description": _text(case.alert.description, case),
-            "runbook_url": f"docs/runbooks/{case.name}.md",
+            "runbook_url": f"{RUNBOOKS}/{case.name}.md",
         },
     }
     told = {"eval_time": case.at, "alertname": case.name, "exp_alerts": [expected]}

@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -13,12 +14,12 @@ import yaml
 from halcyon.monitoring.alerts import ALERTS
 from halcyon.monitoring.boards import BOARDS
 from tests.integration import alert_cases
-from tests.integration.charts import EVERYTHING, find, laid_over, render
+from tests.integration.charts import CHART, EVERYTHING, find, laid_over, render
 from tests.integration.real_prometheus import programs
 
 pytestmark = pytest.mark.more
 
-RUNBOOKS = "https://wiki.example.com/halcyon"
+WIKI = "https://wiki.example.com/halcyon"
 
 
 def rules(values: dict[str, Any] | None = None) -> list[dict[str, Any]]:
@@ -32,15 +33,30 @@ def test_the_chart_has_every_alert_of_the_list_with_nothing_left_to_replace() ->
     assert [rule["alert"] for rule in made] == [alert.name for alert in ALERTS]
     assert "__" not in json.dumps(made)
     for rule, alert in zip(made, ALERTS, strict=True):
-        assert rule["annotations"]["runbook_url"] == f"docs/runbooks/{alert.name}.md"
         assert rule["labels"] == {"severity": alert.severity}
 
 
-def test_a_site_leaves_alerts_out_and_says_where_its_pages_are() -> None:
-    without = {"without": ["HalcyonGPUIdle"], "runbooks": f"{RUNBOOKS}/"}
-    made = rules({"monitoring": {"prometheusRule": without}})
+def test_a_site_leaves_alerts_out() -> None:
+    made = rules({"monitoring": {"prometheusRule": {"without": ["HalcyonGPUIdle"]}}})
     assert {rule["alert"] for rule in made} == {alert.name for alert in ALERTS} - {"HalcyonGPUIdle"}
-    assert all(rule["annotations"]["runbook_url"].startswith(f"{RUNBOOKS}/Halcyon") for rule in made)
+
+
+@pytest.mark.parametrize(
+    ("values", "below"),
+    [
+        ({}, alert_cases.RUNBOOKS),
+        ({"runbooks": WIKI}, WIKI),
+        ({"runbooks": f"{WIKI}/"}, WIKI),
+    ],
+    ids=["default", "given", "given with a slash"],
+)
+def test_every_runbook_link_is_absolute_and_its_page_is_there(values: dict[str, Any], below: str) -> None:
+    for rule in rules({"monitoring": {"prometheusRule": values}}):
+        link = rule["annotations"]["runbook_url"]
+        assert link == f"{below}/{rule['alert']}.md"
+        parts = urlsplit(link)
+        assert (parts.scheme, bool(parts.hostname)) == ("https", True), link
+        assert (CHART.parents[1] / "docs" / "runbooks" / link.rpartition("/")[2]).is_file(), link
 
 
 @pytest.mark.parametrize("values", [{}, EVERYTHING], ids=["plain", "everything"])

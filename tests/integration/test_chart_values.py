@@ -95,7 +95,17 @@ SCHEMA: list[tuple[Values, str, str]] = [
     ({"monitoring": {"serviceMonitor": {"create": "yes"}}}, "/monitoring/serviceMonitor/create", ""),
     ({"monitoring": {"podMonitors": {"interval": "30"}}}, "/monitoring/podMonitors/interval", ""),
     ({"monitoring": {"prometheusRule": {"without": ["Watchdog"]}}}, "/monitoring/prometheusRule/without/0", ""),
-    ({"monitoring": {"prometheusRule": {"runbooks": ""}}}, "/monitoring/prometheusRule/runbooks", ""),
+    *(
+        ({"monitoring": {"prometheusRule": {"runbooks": given}}}, "/monitoring/prometheusRule/runbooks", "")
+        for given in (
+            "",
+            "docs/runbooks",
+            "/docs/runbooks",
+            "//wiki.example.com",
+            "https://",
+            "https://wiki.example.com/?page=",
+        )
+    ),
     ({"dashboards": {"enabled": "auto"}}, "/dashboards/enabled", ""),
     ({"test": {"timeoutSeconds": 0}}, "/test/timeoutSeconds", ""),
 ]
