@@ -42,6 +42,7 @@ from halcyon.signals.remembered import (
     BALANCER_KEEP_S,
     POD_COUNTERS,
     POD_KEEP_S,
+    POD_MOST_PER_S,
     Agent,
     Model,
     Picture,
@@ -254,7 +255,7 @@ def _add_pod(model: Model, agent: str, sample: PodSample, at: float) -> None:
     pod = model.pods.setdefault(sample.name, Pod())
     counters = pod.counters.get(agent)
     if counters is None:
-        counters = pod.counters[agent] = Counters(pod.totals)
+        counters = pod.counters[agent] = Counters(pod.totals, POD_MOST_PER_S)
     totals = counters.read(at, raw)
     # Every agent's total grows with the pod; the one that is ahead is right, the others may have missed a restart.
     merged = [t if math.isnan(m) or t > m else m for t, m in zip(totals, pod.totals, strict=True)]

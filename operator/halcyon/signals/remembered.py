@@ -16,13 +16,32 @@ from halcyon.scaling.immutable import immutable
 from halcyon.scaling.observations import FRESH_S
 from halcyon.signals.series import Counters, Ring
 from halcyon.signals.transit import Transit
+from halcyon.signals.vetting import MOST_ROWS, MOST_WAITING
 
 BALANCER_KEEP_S = 60.0
 POD_KEEP_S = 20.0
 """Pods are many; nothing asks for more of them than the rules' 15 s."""
 _STATE_ORDER: tuple[PodState, ...] = ("maintenance", "draining", "ready", "starting", "unreachable")
-POD_COUNTERS = ("succeeded", "failed", "rows", "executions", "queue_us", "compute_us")
-BALANCER_COUNTERS = ("requests", "refused", "errors")
+
+MOST_REQUESTS_PER_S = 1e6
+"""Of one process. A count of requests or of batches that grows faster has jumped: neither happens a million times per second."""
+MOST_ROWS_PER_S = MOST_REQUESTS_PER_S * MOST_ROWS
+"""Each request can have as many rows as the largest batch."""
+MOST_US_PER_S = 10 * MOST_WAITING * 1e6
+"""Microseconds are summed over requests: a second per second for each that is in flight. A request adds all of its time when
+it ends, so many that have waited together add more than that in one look: ten times as much is room for them."""
+_OF_PODS = {
+    "succeeded": MOST_REQUESTS_PER_S,
+    "failed": MOST_REQUESTS_PER_S,
+    "rows": MOST_ROWS_PER_S,
+    "executions": MOST_REQUESTS_PER_S,
+    "queue_us": MOST_US_PER_S,
+    "compute_us": MOST_US_PER_S,
+}
+"""Counters, and how fast each grows at the most; as of balancers:"""
+_OF_BALANCERS = dict.fromkeys(("requests", "refused", "errors"), MOST_REQUESTS_PER_S)
+POD_COUNTERS, BALANCER_COUNTERS = tuple(_OF_PODS), tuple(_OF_BALANCERS)
+POD_MOST_PER_S, BALANCER_MOST_PER_S = tuple(_OF_PODS.values()), tuple(_OF_BALANCERS.values())
 CONFIRMS_S = 0.5
 """A record that comes sooner after the agent's last one is no usual look: it confirms what that one had seen,"""
 CONFIRMS_EVERY_S = 0.7
@@ -51,7 +70,9 @@ class Agent:
     pods: dict[str, View] = field(default_factory=dict)
     transit: Transit = field(default_factory=Transit)
     ring: Ring = field(default_factory=lambda: Ring(7, keep_s=BALANCER_KEEP_S))
-    counters: Counters = field(default_factory=lambda: Counters([math.nan] * len(BALANCER_COUNTERS)))
+    counters: Counters = field(
+        default_factory=lambda: Counters([math.nan] * len(BALANCER_COUNTERS), BALANCER_MOST_PER_S)
+    )
     counted: tuple[float, float] = (0.0, 0.0)
     """Totals of requests and refused ones, as counted."""
     refused: float = 0.0

@@ -11,9 +11,6 @@ from array import array
 from collections.abc import Iterator, Sequence
 from math import isnan
 
-MOST_PER_S = 1e6
-"""A counter that grows faster has jumped: nothing that we count happens a million times per second in one process."""
-
 
 class Ring:
     """Rows of `width` numbers, the first of which is a time; the newest `keep_s` seconds, at most about one per `step_s`.
@@ -182,15 +179,21 @@ class Counters:
     | falls below                                     | nothing yet: a restart or a bad value                     |
     | is then back where it was before it fell        | it was a bad value: growth since before                   |
     | is then still lower                             | it was a restart: growth from zero                        |
-    | grows by more than `MOST_PER_S`                 | it jumped: nothing                                        |
+    | grows faster than its `most_per_s`              | it jumped: nothing                                        |
     | is not known                                    | nothing; the total is not known                           |
     """
 
-    __slots__ = ("_at", "_state")
+    __slots__ = ("_at", "_most_per_s", "_state")
 
-    def __init__(self, totals: Sequence[float]) -> None:
-        """Counters whose totals continue at `totals`."""
+    def __init__(self, totals: Sequence[float], most_per_s: Sequence[float] | None = None) -> None:
+        """Counters whose totals continue at `totals`.
+
+        Args:
+            totals: NaN for one that was never known.
+            most_per_s: of each, in its own unit; None: none of them jumps.
+        """
         self._at = -math.inf
+        self._most_per_s = [math.inf] * len(totals) if most_per_s is None else most_per_s
         self._state = array("d")
         """Per counter: the last value, what it was before it fell (NaN: it did not), growth to be confirmed, the total."""
         for total in totals:
@@ -198,9 +201,12 @@ class Counters:
 
     def read(self, at: float, values: Sequence[float | None]) -> list[float]:
         """The totals at `at`, NaN where the counter is not known."""
-        most = MOST_PER_S * max(at - self._at, 1.0)
+        elapsed_s = max(at - self._at, 1.0)
         self._at = at
-        return [math.nan if value is None else self._count(4 * i, value, most) for i, value in enumerate(values)]
+        return [
+            math.nan if value is None else self._count(4 * i, value, most_per_s * elapsed_s)
+            for i, (value, most_per_s) in enumerate(zip(values, self._most_per_s, strict=True))
+        ]
 
     def _count(self, base: int, value: float, most: float) -> float:
         state = self._state

@@ -38,6 +38,7 @@ class Watched:
         self.totals = {"old": [500, 0], "new": [500, 0]}
         self.buckets = {slot: [9] * (len(BOUNDS_MS) + 1) for slot in "ab"}
         self.bounds = BOUNDS_MS
+        self.waits_us = {"old": 100, "new": 100}
         self.why = ""
 
     def look(self, **more: tuple[int, int]) -> str | None:
@@ -51,7 +52,7 @@ class Watched:
                 self.buckets["b" if name == "new" else "a"][bisect_right(BOUNDS_MS, took_ms)] += 1
         for at in (self.now - 1, self.now):  # growth counts once it is confirmed
             told = [
-                triton(name, at=at, succeeded=s, failed=f, executions=s + f, queue_us=100 * s)
+                triton(name, at=at, succeeded=s, failed=f, executions=s + f, queue_us=self.waits_us[name] * s)
                 for name, (s, f) in self.totals.items()
             ]
             latency = tuple(SlotLatency(slot, self.bounds, tuple(counts)) for slot, counts in self.buckets.items())
@@ -147,6 +148,13 @@ def test_one_as_quick_is_promoted_and_the_reason_names_its_latency() -> None:
     alike = Watched()
     assert outcome(alike) == "promote"
     assert "p95 " in alike.why
+
+
+def test_one_whose_requests_wait_longer_is_worse_however_many_wait() -> None:
+    watched = Watched()
+    # At 12 requests per second 24 wait, and at 6 there are 36.
+    watched.waits_us = {"old": 2_000_000, "new": 6_000_000}
+    assert (outcome(watched), "queue 6" in watched.why) == ("rollback", True)
 
 
 def test_without_balancers_latency_is_no_part_of_it() -> None:

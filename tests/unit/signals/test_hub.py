@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from halcyon.api.record import BalancerSample, PodSample
 from halcyon.scaling.observations import Observation, rate, total_rate
 from halcyon.signals.hub import EXPIRE_S, MOST_AGENTS, Hub
+from halcyon.signals.remembered import POD_COUNTERS
 from tests.unit.signals.records import EPOCH, haproxy, record, triton
 
 
@@ -175,12 +176,42 @@ def test_more_refusals_than_requests_are_a_bad_sample() -> None:
     assert points[-1].refused - points[0].refused == 40
 
 
+JUMPS = [1, 2, 10**15, 10**15 + 1, 10**15 + 1]
+
+
 def test_a_counter_that_jumps_beyond_reason_adds_nothing() -> None:
     hub = Hub()
-    for second, refused in enumerate([1, 2, 10**15, 10**15 + 1, 10**15 + 1]):
+    for second, refused in enumerate(JUMPS):
         hub.receive(record(second, balancer=haproxy(refused=refused, requests=refused)), float(second))
     points = seen(hub, 4.0).balancers[0].points
     assert points[-1].refused - points[0].refused == 2
+
+
+@pytest.mark.parametrize("counter", POD_COUNTERS)
+def test_no_counter_of_a_pod_jumps_beyond_reason(counter: str) -> None:
+    hub = Hub()
+    for second, value in enumerate(JUMPS):
+        hub.receive(record(second, triton(at=second, **{counter: value})), float(second))
+    points = seen(hub, 4.0).pods[0].points
+    assert getattr(points[-1], counter) - getattr(points[0], counter) == 2
+
+
+@pytest.mark.parametrize("counter", POD_COUNTERS)
+def test_one_bad_sample_of_any_counter_of_a_pod_adds_nothing(counter: str) -> None:
+    hub = Hub()
+    for second, value in enumerate([500_000, 500_001, 7, 500_002, 900_000, 500_003, 250_000, 500_004, 500_004]):
+        hub.receive(record(second, triton(at=second, **{counter: value})), float(second))
+    points = seen(hub, 8.0).pods[0].points
+    assert getattr(points[-1], counter) - getattr(points[0], counter) == 4
+
+
+@pytest.mark.parametrize("counter", ["queue_us", "compute_us"])
+def test_requests_that_end_together_bring_all_their_time_at_once(counter: str) -> None:
+    hub, minute_us = Hub(), 60 * 1_000_000
+    for second, ended in enumerate([0, 0, 0, 65536, 65536, 65536]):
+        hub.receive(record(second, triton(at=second, **{counter: ended * minute_us})), float(second))
+    points = seen(hub, 5.0).pods[0].points
+    assert getattr(points[-1], counter) == 65536 * minute_us
 
 
 def test_two_agents_that_read_one_pod_do_not_count_it_twice() -> None:
