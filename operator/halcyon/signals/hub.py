@@ -40,6 +40,7 @@ from halcyon.scaling.observations import (
 from halcyon.signals.remembered import (
     BALANCER_COUNTERS,
     BALANCER_KEEP_S,
+    MOST_LATE,
     POD_COUNTERS,
     POD_KEEP_S,
     POD_MOST_PER_S,
@@ -237,8 +238,13 @@ def _add_balancer(agent: Agent, sample: BalancerSample, made: float, now: float)
     before = agent.ring.newest
     at = max(made, math.nextafter(before, math.inf))
     requests, refused, errors = agent.counters.read(at, [getattr(sample, name) for name in BALANCER_COUNTERS])
+    if agent.last is None:
+        agent.refusable = min(sample.queued, MOST_LATE)  # they came before anybody counted them
+    agent.refusable += requests - agent.counted[0]
     # Who is refused has asked: more refusals than requests are a bad sample, and would read as demand.
-    agent.refused += min(refused - agent.counted[1], requests - agent.counted[0])
+    more = min(refused - agent.counted[1], agent.refusable)
+    agent.refused += more
+    agent.refusable = min(agent.refusable - more, MOST_LATE)
     agent.counted = requests, refused
     if agent.last is not None and sample.refused > agent.last.refused:
         agent.knocked = now

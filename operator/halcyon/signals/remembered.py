@@ -42,6 +42,9 @@ _OF_PODS = {
 _OF_BALANCERS = dict.fromkeys(("requests", "refused", "errors"), MOST_REQUESTS_PER_S)
 POD_COUNTERS, BALANCER_COUNTERS = tuple(_OF_PODS), tuple(_OF_BALANCERS)
 POD_MOST_PER_S, BALANCER_MOST_PER_S = tuple(_OF_PODS.values()), tuple(_OF_BALANCERS.values())
+MOST_LATE = 200_000.0
+"""Requests that came before and can still be refused: as many as the largest queueLimit wait for room in a server, and as many
+for the first server."""
 CONFIRMS_S = 0.5
 """A record that comes sooner after the agent's last one is no usual look: it confirms what that one had seen,"""
 CONFIRMS_EVERY_S = 0.7
@@ -77,6 +80,8 @@ class Agent:
     """Totals of requests and refused ones, as counted."""
     refused: float = 0.0
     """Total of those refused that were requests."""
+    refusable: float = 0.0
+    """Requests that came, and may be refused yet: some wait for as long as requestTimeout first."""
     last: BalancerSample | None = None
     knocked: float = -math.inf
     """When a request was last seen refused, confirmed or not."""

@@ -10,6 +10,7 @@ from halcyon.control.dashboard import measured
 from halcyon.dashboard.source import Reading as Shown
 from halcyon.scaling.observations import Value
 from halcyon.scaling.planner.reading import PodReading, Reading
+from halcyon.scaling.planner.refusals import Refusals
 from halcyon.scaling.rules import queue_depth
 from halcyon.signals.epoch import Epoch
 from halcyon.signals.hub import Hub
@@ -126,3 +127,29 @@ def test_the_planner_learns_how_many_rows_a_request_has(load: Load) -> None:
         found, memory = planned(hub, float(second), memory)
 
     assert found.rows_per_request == pytest.approx(load.rows, rel=0.005)  # it is told to three digits
+
+
+def test_who_is_refused_after_the_request_timeout_is_shown_and_scaled_by() -> None:
+    # A burst at 20 s finds no server, waits for 30 s and is refused; one request per second beside it is served.
+    burst, came_s, refused_s, now = 1000, 20, 50, 55
+    hub = Hub()
+    memory, refusals = SignalMemory(), Refusals()
+    for second in range(now + 1):
+        waits = burst if came_s <= second < refused_s else 0
+        balancer = haproxy(
+            waits,
+            requests=second + (burst if second >= came_s else 0),
+            refused=burst if second >= refused_s else 0,
+        )
+        pod = triton(at=second, pending=0, succeeded=second, failed=0)
+        hub.receive(record(second, pod, balancer=balancer), float(second))
+        found, memory = planned(hub, float(second), memory)
+        if found.waiting is not None:
+            refusals = refusals.with_reading(float(second), found.refused, found.waiting, 60.0)
+
+    dashboard = shown(hub, float(now))
+    assert dashboard.refused == pytest.approx(burst / 15)
+    assert dashboard.errors == 1.0
+    assert found.refused == burst
+    assert refusals.most() < burst  # what waits is followed no more as a queue without an end
+    assert ruled(hub, float(now)) > burst / 15

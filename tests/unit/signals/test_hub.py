@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from halcyon.api.record import BalancerSample, PodSample
 from halcyon.scaling.observations import Observation, rate, total_rate
 from halcyon.signals.hub import EXPIRE_S, MOST_AGENTS, Hub
-from halcyon.signals.remembered import POD_COUNTERS
+from halcyon.signals.remembered import MOST_LATE, POD_COUNTERS
 from tests.unit.signals.records import EPOCH, haproxy, record, triton
 
 
@@ -174,6 +174,46 @@ def test_more_refusals_than_requests_are_a_bad_sample() -> None:
         hub.receive(record(second, balancer=haproxy(refused=1000 * second, requests=10 * second)), float(second))
     points = seen(hub, 5.0).balancers[0].points
     assert points[-1].refused - points[0].refused == 40
+
+
+def test_refusals_that_are_more_than_the_requests_are_no_debt_of_later_ones() -> None:
+    hub = Hub()
+    for second in range(8):
+        refused = 0 if second < 2 else 500_000
+        hub.receive(record(second, balancer=haproxy(refused=refused, requests=10 * second)), float(second))
+    points = seen(hub, 7.0).balancers[0].points
+    assert [point.refused for point in points] == [0, 0, 0, 20, 20, 20, 20, 20]
+
+
+def refused_of(hub: Hub, *said: BalancerSample) -> float:
+    """Refused ones in all after these records, one a second and the last one twice."""
+    for second, sample in enumerate((*said, said[-1])):
+        hub.receive(record(second, balancer=sample), float(second))
+    return seen(hub, float(len(said))).balancers[0].points[-1].refused
+
+
+@pytest.mark.parametrize("late_s", [1, 30, 3600])
+def test_refusals_count_however_long_after_their_requests_they_come(late_s: int) -> None:
+    hub = Hub()
+    came = [haproxy(requests=5)] + [haproxy(1000, requests=1005 + second) for second in range(late_s)]
+    assert refused_of(hub, *came, haproxy(requests=1005 + late_s, refused=1000)) == 1000
+
+
+def test_a_balancer_that_begins_anew_refuses_those_that_the_one_before_had_counted() -> None:
+    before = [haproxy(requests=100), haproxy(40, requests=160, refused=20), haproxy(40, requests=160, refused=20)]
+    after = [haproxy(40, requests=1), haproxy(40, requests=2), haproxy(requests=3, refused=40)]
+    assert refused_of(Hub(), *before, *after) == 60
+
+
+def test_who_waited_before_the_first_record_is_refused_too() -> None:
+    hub = Hub()
+    assert refused_of(hub, haproxy(30, requests=900, refused=7), haproxy(requests=901, refused=37)) == 30
+
+
+def test_of_those_that_came_before_no_more_are_refused_than_can_wait() -> None:
+    hub = Hub()
+    served = [haproxy(requests=900_000 * second) for second in range(5)]
+    assert refused_of(hub, *served, haproxy(requests=3_600_000, refused=900_000)) == MOST_LATE
 
 
 JUMPS = [1, 2, 10**15, 10**15 + 1, 10**15 + 1]
