@@ -154,9 +154,11 @@ def test_held_out_digits_are_labelled_right_over_both_protocols(kube: Kube) -> N
 
 
 @pytest.mark.usefixtures("digits")
-@pytest.mark.parametrize("path", ["/v2", "/v2/health/ready", "/v2/models/digits", "/v2/models/digits/ready"])
-def test_readiness_and_metadata_are_open(kube: Kube, path: str) -> None:
-    assert _status(kube, path) == 200
+@pytest.mark.parametrize(
+    "path", ["/v2", "/v2/health/ready", *(f"/v2/models/digits{end}" for end in ("", "/ready", "/config", "/stats"))]
+)
+def test_what_can_be_read_of_the_model_is_open(kube: Kube, path: str) -> None:
+    assert [_status(kube, path, method) for method in ("GET", "HEAD")] == [200, 200]
 
 
 @pytest.mark.usefixtures("digits")
@@ -167,7 +169,8 @@ def test_readiness_and_metadata_are_open(kube: Kube, path: str) -> None:
         ("/v2/repository/models/digits/unload", "POST"),
         ("/v2/repository/models/digits/load", "POST"),
         ("/v2/systemsharedmemory/status", "GET"),
-        ("/v2/models/digits/config", "GET"),
+        ("/v2/models/digits/config", "POST"),
+        ("/v2/models/stats", "GET"),
         ("/v2/logging", "POST"),
         ("/v2/trace/setting", "GET"),
         ("/metrics", "GET"),

@@ -175,6 +175,12 @@ async def test_the_probes_answer_and_nothing_else_does() -> None:
     assert health.drained == 0.5
     for bad in (b"nan", b"-1", b"61", b"x"):
         assert (await _get(port, b"GET /drain?delay=" + bad + b" HTTP/1.1\r\n\r\n"))[0] == "400 Bad Request"
+    for path in (b"/healthz", b"/readyz", b"/metrics"):
+        assert await _get(port, b"HEAD " + path + b" HTTP/1.1\r\n\r\n") == ("200 OK", "")
+    assert await _get(port, b"HEAD /secret HTTP/1.1\r\n\r\n") == ("404 Not Found", "")
+    # A drain is no read.
+    assert (await _get(port, b"HEAD /drain?delay=1 HTTP/1.1\r\n\r\n"))[0] == "405 Method Not Allowed"
+    assert health.drained == 0.5
     assert (await _get(port, b"POST /drain HTTP/1.1\r\n\r\n"))[0] == "405 Method Not Allowed"
     assert (await _get(port, b"GET /secret HTTP/1.1\r\n\r\n"))[0] == "404 Not Found"
     assert (await _get(port, b"GET /\r\n\r\n"))[0] == "400 Bad Request"

@@ -47,6 +47,10 @@ OPEN = [
     ("GET", "/v2/models/m/ready"),
     ("GET", "/v2/models/m/versions/12"),
     ("GET", "/v2/models/m/versions/12/ready"),
+    ("GET", "/v2/models/m/config"),
+    ("GET", "/v2/models/m/stats"),
+    ("GET", "/v2/models/m/versions/12/config"),
+    ("GET", "/v2/models/m/versions/12/stats"),
     ("POST", "/v2/models/m/infer"),
     ("POST", "/v2/models/m/generate"),
     ("POST", "/v2/models/m/generate_stream"),
@@ -58,8 +62,12 @@ CLOSED = [
     ("GET", "/metrics", 404),
     ("GET", "/v2/", 404),
     ("GET", "/v2/models", 404),
-    ("GET", "/v2/models/m/stats", 404),
-    ("GET", "/v2/models/m/config", 404),
+    ("GET", "/v2/models/stats", 404),
+    ("GET", "/v2/models/other/stats", 404),
+    ("GET", "/v2/models/other/config", 404),
+    ("GET", "/v2/models/m/config/", 404),
+    ("GET", "/v2/models/m/%63onfig", 404),
+    ("GET", "/v2/models/m/versions/x/stats", 404),
     ("GET", "/v2/models/other", 404),
     ("POST", "/v2/models/other/infer", 404),
     ("POST", "/v2/models/mm/infer", 404),
@@ -96,13 +104,18 @@ CLOSED = [
     ("PUT", "/v2/models/m/infer", 405),
     ("POST", "/v2", 405),
     ("DELETE", "/v2/models/m", 405),
+    ("POST", "/v2/models/m/config", 405),
+    ("PUT", "/v2/models/m/versions/1/config", 405),
+    ("POST", "/v2/models/m/stats", 405),
+    ("HEAD", "/v2/models/m/infer", 405),
+    ("HEAD", "/v2/models/other/config", 404),
     ("HEAD", "/v2/repository/index", 404),
     ("OPTIONS", "*", 404),
     ("CONNECT", "x:80", 404),
 ]
 
 
-async def test_only_inference_readiness_and_metadata_of_the_one_model_are_open_over_http(balanced: Balanced) -> None:
+async def test_only_inference_and_what_can_be_read_of_the_one_model_are_open_over_http(balanced: Balanced) -> None:
     [pod] = await balanced.start()
     await balanced.begin()
     port = balanced.haproxy.ports.http
@@ -165,7 +178,7 @@ async def test_only_the_named_methods_are_open_over_grpc(balanced: Balanced) -> 
             "TraceSetting",
             "LogSettings",
         ]
-        closed += ["ModelConfig", "ModelStatistics", "modelinfer", "ModelInfer/", "ModelInfer?x"]
+        closed += ["RepositoryModelLoad", "ModelConfig/", "modelinfer", "ModelInfer/", "ModelInfer?x"]
         closed += ["/inference.GRPCInferenceService//ModelInfer", "/x/../inference.GRPCInferenceService/ModelInfer"]
         closed += ["/inference.GRPCInferenceService/%4dodelInfer", "/grpc.health.v1.Health/Watch", "/x/y"]
         for method in closed:
@@ -211,7 +224,7 @@ async def test_the_queue_is_bounded_over_both_protocols_together_and_refusals_ar
         await until(full)
         assert [await by_http() for _ in range(5)] == [429] * 5
         assert [await by_grpc() for _ in range(5)] == ["RESOURCE_EXHAUSTED"] * 5
-        for path in ("/v2/models/m/stats", "/v2/nothing"):
+        for path in ("/v2/models/stats", "/v2/nothing"):
             await ask(balanced.haproxy.ports.http, "GET", path)
         assert details == {"20 requests for model m wait already, the limit of this balancer; try later"}
         assert await balanced.counters() == (38, 10, 0)

@@ -70,9 +70,14 @@ async def by_http(balanced: Balanced, *headers: str, path: str = PATH) -> int:
     return status
 
 
-async def by_grpc(balanced: Balanced, *metadata: tuple[str, str]) -> str:
+async def read(balanced: Balanced, method: str, path: str) -> int:
+    request = f"{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n"
+    return (await raw(balanced.haproxy.ports.http, request.encode()))[0]
+
+
+async def by_grpc(balanced: Balanced, *metadata: tuple[str, str], method: str = "ModelInfer") -> str:
     async with balanced.channel as channel:
-        call = channel.unary_unary(SERVICE + "ModelInfer")(b"x", timeout=10 * PATIENCE, metadata=metadata)
+        call = channel.unary_unary(SERVICE + method)(b"x", timeout=10 * PATIENCE, metadata=metadata)
         code = (await call.code()).name
         assert code == "OK" or (await call.details()) == NEEDED
         return str(code)
@@ -97,6 +102,10 @@ async def test_who_shows_a_key_may_come_and_the_pod_is_not_shown_it(balanced: Ba
         assert await by_http(balanced, header) == 401
     # What there is isn't told either.
     assert await by_http(balanced, path="/none") == 401
+    for path in ("/v2/models/m/config", "/v2/models/m/stats", "/v2/models/m"):
+        assert [await read(balanced, method, path) for method in ("GET", "HEAD")] == [401, 401]
+    for method in ("ModelConfig", "ModelStatistics"):
+        assert await by_grpc(balanced, method=method) == "UNAUTHENTICATED"
     assert await by_grpc(balanced) == await by_grpc(balanced, ("x-api-key", ALICE[:-1])) == "UNAUTHENTICATED"
     [pod] = balanced.pods
     assert isinstance(pod, Hearing)

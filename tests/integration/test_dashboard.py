@@ -1,5 +1,7 @@
 """The dashboard of real operators: who may see what, by the API server's own reviews, and that each replica shows it live."""
 
+import contextlib
+import http.client
 import uuid
 from collections.abc import Iterator
 
@@ -207,6 +209,17 @@ def test_a_page_hears_of_a_scale_up_while_it_is_open(standby: Operator, space: S
     assert (became["type"], became["message"]) == ("Normal", "1 of 1 servers are ready")
     assert grown["model"]["state"] == "ready"
     assert next(c for c in grown["conditions"] if c["type"] == "Ready")["status"] == "True"
+
+
+def test_head_of_a_stream_is_its_headers_alone(standby: Operator) -> None:
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port_of(standby), timeout=60)) as connection:
+        connection.request("HEAD", "/api/stream/models")
+        answer = connection.getresponse()
+        assert (answer.status, answer.headers["Content-Type"]) == (200, "text/event-stream")
+        answer.read()
+        # On the same connection: events behind the headers would be taken for this answer.
+        connection.request("GET", "/api/session")
+        assert connection.getresponse().status == 200
 
 
 def test_a_page_of_a_model_has_its_spec_its_configuration_and_its_hour(standby: Operator, space: Space) -> None:

@@ -51,8 +51,10 @@ def route(space: Space, kind: Kind = kinds.HTTP_ROUTE) -> Object:
 
 
 def led_to(space: Space, kind: Kind = kinds.HTTP_ROUTE) -> list[tuple[str, int | None]]:
-    (rule,) = route(space, kind)["spec"]["rules"]
-    return [(backend["name"], backend.get("weight")) for backend in rule["backendRefs"]]
+    rules = route(space, kind)["spec"]["rules"]
+    led, *others = [[(backend["name"], backend.get("weight")) for backend in rule["backendRefs"]] for rule in rules]
+    assert all(other == led for other in others)
+    return led
 
 
 def say(space: Space, kind: Kind, **conditions: tuple[str, str]) -> None:

@@ -189,8 +189,12 @@ def _frontend_http(out: Writer, plan: BalancerPlan, listen: Listen) -> None:
     api_keys.arrive(out, plan, listen, "http")
     # Exact comparison with the path as it came, undecoded: what is written in another way is not found.
     out.add("acl reads path -m str /v2 /v2/health/live /v2/health/ready")
-    out.add("acl reads path -m str /v2/models/$model /v2/models/$model/ready", model=plan.model)
-    out.add("acl reads path -m reg ^/v2/models/$model_re/versions/[0-9]{1,18}(/ready)?$", model_re=plan.model)
+    of_the_model = "/v2/models/$model /v2/models/$model/ready /v2/models/$model/config /v2/models/$model/stats"
+    out.add(f"acl reads path -m str {of_the_model}", model=plan.model)
+    out.add(
+        "acl reads path -m reg ^/v2/models/$model_re/versions/[0-9]{1,18}(/ready|/config|/stats)?$",
+        model_re=plan.model,
+    )
     for verb in ("infer", "generate", "generate_stream"):
         out.add(f"acl calls path -m str /v2/models/$model/{verb}", model=plan.model)
     out.add(
@@ -201,11 +205,14 @@ def _frontend_http(out: Writer, plan: BalancerPlan, listen: Listen) -> None:
     out.add("http-request return status 404 content-type application/json " + _NOT_OPEN + " unless infers or reads")
     out.add("http-request return status 405 content-type application/json " + _USE_GET + " if !infers !METH_GET")
     out.add("http-request return status 405 content-type application/json " + _USE_POST + " if infers !{ method POST }")
+    # Triton answers HEAD with 405. HAProxy sends no body to a client that asked by HEAD, whatever the server was asked.
+    out.add("http-request set-method GET if !infers")
     # The servers see the path that was compared, with neither query nor host before it, and no offer of another protocol.
     out.add("http-request set-uri %[path]")
     out.add("http-request del-header upgrade")
     # Errors too, and those who were held. A client of gRPC is told by GOAWAY, when the process stops.
     out.add(f"http-after-response set-header connection close if {{ var({STOPPING}) -m int gt 0 }}")
+    sticky.statistics_if(out, "!infers { path -m end /stats }")
     admission.arrive(out, plan, "http")
     latency.rules_of_clients(out)
     answers.errors(out, "http")
@@ -217,10 +224,16 @@ def _infers_if(out: Writer, condition: str) -> None:
     out.add("acl infers var(txn.infers) -m found")
 
 
-_NOT_OPEN = """string '{"error":"not found: this address serves inference, readiness and metadata of one model"}'"""
-_USE_GET = """hdr Allow GET string '{"error":"method not allowed; use GET"}'"""
+_SERVES = "this address serves inference, readiness, metadata, configuration and statistics of one model"
+_NOT_OPEN = f"""string '{{"error":"not found: {_SERVES}"}}'"""
+_USE_GET = """hdr Allow "GET, HEAD" string '{"error":"method not allowed; use GET"}'"""
 _USE_POST = """hdr Allow POST string '{"error":"method not allowed; use POST"}'"""
 _GRPC = "/inference.GRPCInferenceService/"
+# ModelStatistics that names no model means all models of the pod, which has this one alone.
+_GRPC_READS = (
+    *("ServerLive", "ServerReady", "ServerMetadata"),
+    *("ModelReady", "ModelMetadata", "ModelConfig", "ModelStatistics"),
+)
 
 
 def _frontend_grpc(out: Writer, plan: BalancerPlan, listen: Listen) -> None:
@@ -229,17 +242,15 @@ def _frontend_grpc(out: Writer, plan: BalancerPlan, listen: Listen) -> None:
     access_log.arrive(out, plan, "grpc")
     api_keys.arrive(out, plan, listen, "grpc")
     out.add("http-request return status 405 hdr Allow POST unless { method POST }")
-    reads = ("ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata")
     # With the query: no method has one, so none is left to be taken away.
-    out.add("acl reads pathq -m str " + " ".join(_GRPC + method for method in reads))
+    out.add("acl reads pathq -m str " + " ".join(_GRPC + method for method in _GRPC_READS))
     out.add("acl reads pathq -m str /grpc.health.v1.Health/Check")
     _infers_if(out, f"{{ pathq -m str {_GRPC}ModelInfer {_GRPC}ModelStreamInfer }}")
-    out.add(
-        "http-request return status 200 hdr grpc-status 12 "
-        'hdr grpc-message "this address serves inference, readiness and metadata of one model" unless infers or reads'
-    )
+    unimplemented = f'hdr grpc-status 12 hdr grpc-message "{_SERVES}"'
+    out.add(f"http-request return status 200 {unimplemented} unless infers or reads")
     # Its hop of HTTP/1.1 is to see no host before the path.
     out.add(f"http-request set-uri %[path] if {streams.IS_STREAM}")
+    sticky.statistics_if(out, "!infers { path -m end /ModelStatistics }")
     admission.arrive(out, plan, "grpc")
     latency.rules_of_clients(out)
     answers.errors(out, "grpc")

@@ -1,4 +1,4 @@
-"""The agent's small HTTP server: probes, drain and its metrics. GET only, one request per connection.
+"""The agent's small HTTP server: probes, drain and its metrics. GET and HEAD only, one request per connection.
 
 Not aiohttp's server: with it the process would be 3 MiB larger, for four answers of one line.
 """
@@ -46,7 +46,8 @@ async def serve(health: Health, *, host: str | None, port: int) -> asyncio.Serve
             status, body = await _answer(health, head)
             content = body.encode()
             told = f"Content-Type: {CONTENT_TYPE}\r\nContent-Length: {len(content)}\r\nConnection: close"
-            writer.write(f"HTTP/1.1 {status}\r\n{told}\r\n\r\n".encode() + content)
+            body_of_get = b"" if head.startswith(b"HEAD ") else content
+            writer.write(f"HTTP/1.1 {status}\r\n{told}\r\n\r\n".encode() + body_of_get)
             await writer.drain()
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # the client went away, or sent no request
@@ -60,9 +61,10 @@ async def _answer(health: Health, head: bytes) -> tuple[str, str]:
     words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
     if len(words) != 3:
         return "400 Bad Request", "not HTTP\n"
-    if words[0] != "GET":
-        return "405 Method Not Allowed", "use GET\n"
     target = urlsplit(words[1])
+    # Only what changes nothing is open to HEAD.
+    if words[0] not in ({"GET"} if target.path == "/drain" else {"GET", "HEAD"}):
+        return "405 Method Not Allowed", "use GET\n"
     if target.path == "/healthz":
         return _verdict(health.healthy())
     if target.path == "/readyz":

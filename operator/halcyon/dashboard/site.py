@@ -254,11 +254,14 @@ class Dashboard:
 
     async def _stream(self, request: web.Request, event: str, render: streams.Render) -> web.StreamResponse:
         await render()  # whoever may not see it gets a plain answer that says so
+        response = web.StreamResponse(
+            headers=HEADERS
+            | {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        )
+        if request.method == "HEAD":
+            # The headers alone: aiohttp would send the events behind them, to a client that expects none.
+            return response
         with self.seats.seat():
-            response = web.StreamResponse(
-                headers=HEADERS
-                | {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-            )
             try:
                 await response.prepare(request)
                 async with aclosing(streams.events(event, render, self.seats.ended)) as found:  # type: ignore[type-var]

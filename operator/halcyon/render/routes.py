@@ -1,6 +1,7 @@
 """The routes of a Gateway to a model: HTTPRoute, GRPCRoute, and the Services that they lead to where there are no balancers.
 
-Only inference, readiness and metadata are routed, as balancers do it; the Gateway compares paths its own way.
+Only inference and what can be read of the model (readiness, metadata, configuration, statistics) are routed, as balancers do it; the
+Gateway compares paths its own way.
 """
 
 from __future__ import annotations
@@ -21,15 +22,23 @@ API_VERSION = f"{GROUP}/v1"
 HTTP_ROUTE, GRPC_ROUTE = "HTTPRoute", "GRPCRoute"
 
 _INFERENCE = "inference.GRPCInferenceService"
-_METHODS = (
-    "ModelInfer",
-    "ModelStreamInfer",
-    "ModelReady",
-    "ModelMetadata",
-    "ServerLive",
-    "ServerReady",
-    "ServerMetadata",
-)
+_CALLS = [{"service": _INFERENCE, "method": method} for method in ("ModelInfer", "ModelStreamInfer")]
+_READS = [
+    *(
+        {"service": _INFERENCE, "method": method}
+        for method in (
+            "ModelReady",
+            "ModelMetadata",
+            "ModelConfig",
+            "ModelStatistics",
+            "ServerLive",
+            "ServerReady",
+            "ServerMetadata",
+        )
+    ),
+    {"service": "grpc.health.v1.Health", "method": "Check"},
+]
+_BELOW_MODEL = ("ready", "config", "stats", "infer", "generate", "generate_stream")
 
 Shares = Sequence[tuple[Slot, int]]
 """Slots, and the weight of each."""
@@ -51,7 +60,7 @@ def slot_service(subject: Subject, spec: Spec, slot: Slot) -> Object:
 def http_route(subject: Subject, spec: Spec, gateway: Gateway, shares: Shares, *, model: str) -> Object:
     """The HTTPRoute."""
     exact = ["/v2", "/v2/health/live", "/v2/health/ready", f"/v2/models/{model}"]
-    exact += [f"/v2/models/{model}/{verb}" for verb in ("ready", "infer", "generate", "generate_stream")]
+    exact += [f"/v2/models/{model}/{verb}" for verb in _BELOW_MODEL]
     paths = [{"type": "Exact", "value": path} for path in exact]
     # What lies below a version can be told by a regular expression only, which few Gateways know.
     paths.append({"type": "PathPrefix", "value": f"/v2/models/{model}/versions"})
@@ -65,13 +74,15 @@ def http_route(subject: Subject, spec: Spec, gateway: Gateway, shares: Shares, *
 
 def grpc_route(subject: Subject, spec: Spec, gateway: Gateway, entry: Entry, shares: Shares) -> Object:
     """The GRPCRoute. It knows no time-outs: clients set their own."""
-    methods = [{"service": _INFERENCE, "method": method} for method in _METHODS]
-    methods.append({"service": "grpc.health.v1.Health", "method": "Check"})
-    rule: dict[str, Any] = {
-        "matches": [{"method": {"type": "Exact", **method}} for method in methods],
-        "backendRefs": _backends(subject, spec, shares, names.GRPC_PORT),
-    }
-    return _route(subject, GRPC_ROUTE, gateway, entry, rule)
+    # Two rules: up to version 1.2 of the Gateway API, a rule of a GRPCRoute has 8 matches at most.
+    rules = (
+        {
+            "matches": [{"method": {"type": "Exact", **method}} for method in methods],
+            "backendRefs": _backends(subject, spec, shares, names.GRPC_PORT),
+        }
+        for methods in (_CALLS, _READS)
+    )
+    return _route(subject, GRPC_ROUTE, gateway, entry, *rules)
 
 
 def _longest_ms(spec: Spec) -> int:
@@ -94,7 +105,7 @@ def _backends(subject: Subject, spec: Spec, shares: Shares, port: int) -> list[O
     ]
 
 
-def _route(subject: Subject, kind: str, gateway: Gateway, entry: Entry, rule: Object) -> Object:
+def _route(subject: Subject, kind: str, gateway: Gateway, entry: Entry, *rules: Object) -> Object:
     parent = {
         "group": GROUP,
         "kind": "Gateway",
@@ -104,7 +115,7 @@ def _route(subject: Subject, kind: str, gateway: Gateway, entry: Entry, rule: Ob
     if entry.section_name is not None:
         parent["sectionName"] = entry.section_name
     result = child(API_VERSION, kind, subject, subject.name, names.ROUTE)
-    result["spec"] = {"parentRefs": [parent], "rules": [rule]}
+    result["spec"] = {"parentRefs": [parent], "rules": list(rules)}
     if entry.hostnames is not None:
         result["spec"]["hostnames"] = list(entry.hostnames)
     return result

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc  # type: ignore[import-untyped]  # grpcio has no types
 import grpc.aio  # type: ignore[import-untyped]  # same
+from tritonclient.grpc import model_config_pb2, service_pb2
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -59,7 +60,7 @@ class Pod:
     """Answer of /metrics."""
     index: list[dict[str, Any]] = field(default_factory=list)
     stats: dict[str, Any] | None = None
-    """Answer of the model's statistics; an error where it is None."""
+    """What an agent gets as the model's statistics; an error where it is None."""
     stats_count: int = 0
     seen: list[str] = field(default_factory=list)
     """Request lines of HTTP and methods of gRPC, health checks left out."""
@@ -105,9 +106,10 @@ class Pod:
                 method, target, version = request.split(" ")
                 status, body = await self._answer(method, target, request, fields)
                 close = fields.get("connection", "").lower() == "close" or version == "HTTP/1.0"
+                sent = "" if method == "HEAD" else body
                 writer.write(
                     f"HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
-                    f"{'Connection: close' if close else 'X-Pod: ' + self.address}\r\n\r\n{body}".encode()
+                    f"{'Connection: close' if close else 'X-Pod: ' + self.address}\r\n\r\n{sent}".encode()
                 )
                 await writer.drain()
                 if close:
@@ -127,18 +129,28 @@ class Pod:
             return (200 if self.ready else 400), ""
         if target == "/v2/repository/index":
             return 200, json.dumps(self.index)
-        if method == "GET" and target.endswith("/stats"):
+        if method == "HEAD":
+            return 405, json.dumps({"error": "Method Not Allowed"})
+        # Agents keep no connection open at this port.
+        if method == "GET" and target.endswith("/stats") and fields.get("connection") == "close":
             self.stats_count += 1
             return (400, "{}") if self.stats is None else (200, json.dumps(self.stats))
         self.seen.append(request)
         self.http_count += 1
         await self._work()
-        return 200, json.dumps({"who": self.address})
+        return 200, json.dumps({"who": self.address, "name": self.model, "model_stats": [{"name": self.model}]})
 
     async def infer(self, method: str) -> bytes:
         self.seen.append(method)
         self.grpc_count += 1
         await self._work()
+        if method == SERVICE + "ModelConfig":
+            config = model_config_pb2.ModelConfig(name=self.model, backend=self.address)
+            return bytes(service_pb2.ModelConfigResponse(config=config).SerializeToString())
+        if method == SERVICE + "ModelStatistics":
+            # As Triton counts them: this pod's alone.
+            of_model = service_pb2.ModelStatistics(name=self.model, version="1", inference_count=self.grpc_count)
+            return bytes(service_pb2.ModelStatisticsResponse(model_stats=[of_model]).SerializeToString())
         return self.address.encode()
 
     async def _work(self) -> None:
