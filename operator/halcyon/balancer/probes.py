@@ -46,8 +46,8 @@ async def serve(health: Health, *, host: str | None, port: int) -> asyncio.Serve
             status, body = await _answer(health, head)
             content = body.encode()
             told = f"Content-Type: {CONTENT_TYPE}\r\nContent-Length: {len(content)}\r\nConnection: close"
-            body_of_get = b"" if head.startswith(b"HEAD ") else content
-            writer.write(f"HTTP/1.1 {status}\r\n{told}\r\n\r\n".encode() + body_of_get)
+            sent = b"" if head.startswith(b"HEAD ") else content
+            writer.write(f"HTTP/1.1 {status}\r\n{told}\r\n\r\n".encode() + sent)
             await writer.drain()
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # the client went away, or sent no request

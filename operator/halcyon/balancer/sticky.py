@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 _VALUE = "req.fhdr($header),xxh32"
 """32 bits in place of a text of any length: two values that share them share a pod, and nothing else."""
-
-
 _STATISTICS = "txn.statistics"
 """Set if the request asks for statistics."""
 

@@ -1,0 +1,1 @@
+"""NVIDIA's own clients, to be run against a model's address."""
