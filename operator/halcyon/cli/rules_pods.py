@@ -122,14 +122,17 @@ def slow(facts: Facts, told: Told) -> Iterator[Cause]:
 
 
 def evicted(_: Facts, told: Told) -> Iterator[Cause]:
-    """A node had too little of something."""
+    """A node had too little of something, or a pod more than its own limit."""
     found = [(pod, one) for pod, one in told.stages if one.reason == "Evicted"]
     if found:
+        caches = any('volume "home"' in one.message for _, one in found)
         yield Cause(
             50,
             "nodes have thrown pods out",
             named(found),
-            "set spec.runtime.resources to what the pods use, and spec.runtime.placement.priorityClassName",
+            "let the caches below the model's home lie in /tmp, for example spec.runtime.env: [{name: HF_HOME, value: /tmp/huggingface}]"
+            if caches
+            else "set spec.runtime.resources to what the pods use, and spec.runtime.placement.priorityClassName",
         )
 
 

@@ -24,12 +24,15 @@ EXIT_MARGIN_S = 10
 """From Triton's own exit time-out until the kubelet's SIGKILL."""
 
 _CLOSED = "shared-memory,trace,logging"
-_REPOSITORY, _SOURCE, _OVERLAY, _CREDENTIALS = (
+_REPOSITORY, _SOURCE, _OVERLAY, _CREDENTIALS, _HOME = (
     "/models",
     "/halcyon/source",
     "/halcyon/overlay",
     "/halcyon/credentials",
+    "/halcyon/home",
 )
+_HOME_LIMIT = "20Gi"
+"""Libraries download weights to their caches, so a home may be as large as `source.uri.sizeLimit` lets a download be by default."""
 
 _START = f'test ! -e {_REPOSITORY}/{COMPLETE} || set -- "$@" --disable-auto-complete-config; exec tritonserver "$@"'
 """A Python model that is asked to complete its configuration is started twice (`fetch.completion`). Whether that is needed is known in
@@ -70,6 +73,7 @@ def pod_template(
             {"name": "overlay", "configMap": {"name": overlay}},
             {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": runtime.shared_memory}},
             {"name": "tmp", "emptyDir": {}},
+            {"name": "home", "emptyDir": {"sizeLimit": _HOME_LIMIT}},
             *_credentials(spec.model.source),
         ],
         "topologySpreadConstraints": [
@@ -165,7 +169,7 @@ def _fetch(subject: Subject, source: Source, site: Site) -> Object:
 def _triton(subject: Subject, spec: Spec, site: Site, model: str) -> Object:
     runtime = spec.runtime
     loaded = {"httpGet": {"path": f"/v2/models/{model}/ready", "port": "http"}}
-    container: Object = {
+    return {
         "name": "triton",
         "image": runtime.image or site.server_image,
         "command": ["/bin/sh", "-c", _START, "tritonserver"],
@@ -202,11 +206,10 @@ def _triton(subject: Subject, spec: Spec, site: Site, model: str) -> Object:
             {"name": "source", "mountPath": _SOURCE, "readOnly": True},
             {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108  # the kernel's name for shared memory
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108  # a volume of the pod's own
+            {"name": "home", "mountPath": _HOME},
         ],
+        "env": _environment(spec),
     }
-    if runtime.env:
-        container["env"] = [_env(entry.to_dict()) for entry in runtime.env]
-    return container
 
 
 def _closed(subject: Subject) -> list[str]:
@@ -227,6 +230,17 @@ def _pre_stop(spec: Spec) -> str:
     # them is idle, and at the end of the drain, so one to the gRPC port that is established (01) is one in use.
     in_use = f"grep -qs ':{names.GRPC_PORT:04X} [0-9A-F]*:[0-9A-F]* 01 ' /proc/net/tcp /proc/net/tcp6"
     return f"sleep {PRE_STOP_S}; n=0; while [ $n -lt {drain_s(spec)} ] && {in_use}; do sleep 1; n=$((n+1)); done"
+
+
+def _environment(spec: Spec) -> list[Object]:
+    """Return what the spec says, and a HOME that can be written unless the spec names another.
+
+    The image's own is on the read-only root. Caches follow HOME by their defaults (XDG, Hugging Face, PyTorch, Numba, Matplotlib,
+    Triton's language, CUDA), so no other variable is set, and one that the image sets still counts. HOME comes first: later values
+    may refer to `$(HOME)`.
+    """
+    said = [_env(entry.to_dict()) for entry in spec.runtime.env or ()]
+    return said if any(entry["name"] == "HOME" for entry in said) else [{"name": "HOME", "value": _HOME}, *said]
 
 
 def _env(entry: dict[str, Any]) -> Object:

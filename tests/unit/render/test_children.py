@@ -348,10 +348,28 @@ def test_memory_is_request_and_limit_and_cpu_a_request() -> None:
 def test_a_secret_s_key_reaches_the_environment_by_reference() -> None:
     entries = [{"name": "A", "value": ""}, {"name": "B", "secretKeyRef": {"name": "s", "key": "k"}}]
 
-    assert server_pod(runtime={"env": entries})[1]["env"] == [
+    assert server_pod(runtime={"env": entries})[1]["env"][1:] == [
         {"name": "A", "value": ""},
         {"name": "B", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
     ]
+
+
+def test_home_is_on_a_volume_with_a_limit_that_triton_may_write_to() -> None:
+    pod, triton = server_pod()
+    (home,) = (entry["value"] for entry in triton["env"] if entry["name"] == "HOME")
+    (mount,) = (mount for mount in triton["volumeMounts"] if mount["mountPath"] == home)
+    (volume,) = (volume for volume in pod["volumes"] if volume["name"] == mount["name"])
+
+    assert volume["emptyDir"] == {"sizeLimit": "20Gi"}
+    assert not mount.get("readOnly")
+    assert home.startswith("/halcyon/")
+
+
+@pytest.mark.parametrize("said", [{"value": "/tmp"}, {"secretKeyRef": {"name": "s", "key": "k"}}])
+def test_a_home_that_the_spec_names_is_the_only_one(said: dict[str, Any]) -> None:
+    _, triton = server_pod(runtime={"env": [{"name": "A", "value": "a"}, {"name": "HOME", **said}]})
+
+    assert [entry["name"] for entry in triton["env"]] == ["A", "HOME"]
 
 
 @pytest.mark.parametrize(("timeout", "seconds"), [("10m", 600), ("10s500ms", 11), ("24h", 86400)])
