@@ -47,3 +47,9 @@ def data_type(name: str) -> int:
     """The number of a data type, for example of `FP32`."""
     number: int = module().DataType.Value(f"TYPE_{name}")
     return number
+
+
+def data_type_name(number: int) -> str:
+    """Return the name of a data type as a spec has it, for example `FP32`."""
+    name: str = module().DataType.Name(number)
+    return name.removeprefix("TYPE_")

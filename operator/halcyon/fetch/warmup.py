@@ -1,22 +1,29 @@
 """Warm-up requests of a configuration, from what the overlay asks.
 
 Triton's rules, found on 2.51: a variable dimension must be given a length; a batch above max_batch_size fails the load;
-a model without batching takes batch size 1; the inputs of a request must be those of the model.
+a model without batching takes batch size 1; the inputs of a request must be those of the model, but for optional ones. Lengths are given
+without the batch's, as in config.pbtxt.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from halcyon.api.overlay import Warmup, WarmupInput
 from halcyon.fetch import schema
 from halcyon.fetch.errors import ConflictError
 from halcyon.fetch.schema import ModelConfig
 
+_GOOD_LENGTH = 128
+"""The length that an example gives a variable dimension."""
+
 
 def replace(config: ModelConfig, warmup: Warmup) -> None:
     """Put the requests of `warmup` in the place of the configuration's own.
 
     Raises:
-        ConflictError: where a batch size is above the maximum, or inputs are unknown or not the model's.
+        ConflictError: where a batch size is above the maximum, or inputs are unknown, not the model's, or left out though nothing says
+            how long they are.
     """
     limit = config.max_batch_size
     most = max(1, limit)
@@ -56,7 +63,28 @@ def _inputs(config: ModelConfig, warmup: Warmup) -> dict[str, tuple[int, tuple[i
             raise ConflictError(
                 f"spec.model.warmup.inputs has {name}, which is no input of the model; config.pbtxt has {', '.join(own)}"
             )
-    return asked
+    # An optional input that isn't named stays out: requests without it are right, too.
+    left_out = [tensor for tensor in config.input if tensor.name not in asked and not tensor.optional]
+    for tensor in left_out:
+        _is_known(config, tensor, next(iter(asked)))
+    return asked | {tensor.name: own[tensor.name] for tensor in left_out}
+
+
+def _is_known(config: ModelConfig, tensor: Any, named: str) -> None:
+    """Return if config.pbtxt alone says what the warm-up gives this input.
+
+    A warm-up that names an input does so because 1 is too short for its variable dimension. As a rule the other inputs' lengths go with it,
+    so 1 would be a guess.
+    """
+    if tensor.data_type and tensor.dims and -1 not in tensor.dims:
+        return
+    data_type = schema.data_type_name(tensor.data_type) if tensor.data_type else "FP32"
+    dims = [_GOOD_LENGTH if length == -1 else length for length in tensor.dims] or [_GOOD_LENGTH]
+    raise ConflictError(
+        f"spec.model.warmup.inputs names {named} and leaves out {tensor.name}, whose length can't be known: config.pbtxt of model {config.name} "
+        f"has data_type {data_type if tensor.data_type else 'not set'} and dims {list(tensor.dims)} for it. Add it, for example "
+        f"{{name: {tensor.name}, dataType: {data_type}, dims: {dims}}}"
+    )
 
 
 def _of(tensor: WarmupInput) -> tuple[int, tuple[int, ...]]:

@@ -15,6 +15,10 @@ from halcyon.fetch.schema import ModelConfig
 from tests.unit.fetch.strategies import OVERLAYS
 
 IO = 'input { name: "X" data_type: TYPE_FP32 dims: [ -1, 4 ] } output { name: "Y" data_type: TYPE_FP32 dims: 4 }'
+PAIR = (
+    'max_batch_size: 8 input [ { name: "ids" data_type: TYPE_INT64 dims: [ -1 ] }, '
+    '{ name: "scale" data_type: TYPE_FP32 dims: [ 2, 1 ] } ]'
+)
 OWN = f'name: "m" backend: "python" max_batch_size: 8 {IO}'
 
 
@@ -119,6 +123,17 @@ CASES = [
         ),
     ),
     (
+        "an input that the warm-up doesn't name comes from the configuration, an optional one stays out",
+        f'name: "m" {PAIR} input {{ name: "hint" data_type: TYPE_FP32 dims: [ -1 ] optional: true }}',
+        Overlay("m", warmup=Warmup(batch_sizes=(4,), iterations=1, inputs=(WarmupInput("ids", "INT64", (128,)),))),
+        (
+            f'name: "m" {PAIR} input {{ name: "hint" data_type: TYPE_FP32 dims: [ -1 ] optional: true }} '
+            'model_warmup { name: "halcyon-batch-4" batch_size: 4 count: 1 '
+            'inputs { key: "ids" value { data_type: TYPE_INT64 dims: [128] zero_data: true } } '
+            'inputs { key: "scale" value { data_type: TYPE_FP32 dims: [2, 1] zero_data: true } } }'
+        ),
+    ),
+    (
         "a model without a configuration gets what the overlay says and no more",
         "",
         Overlay("m", max_batch_size=4, dynamic_batching=DynamicBatching(), backend="onnxruntime"),
@@ -157,6 +172,21 @@ REFUSED = [
     (IO, Overlay("m", warmup=Warmup(batch_sizes=(2,))), ("batchSizes has 2", "max_batch_size 0")),
     ("max_batch_size: 8", Overlay("m", warmup=Warmup()), ("spec.model.warmup has no inputs", "dataType")),
     (OWN, Overlay("m", warmup=Warmup(inputs=(WarmupInput("Z", "FP32", ()),))), ("has Z", "config.pbtxt has X")),
+    (
+        PAIR + 'input { name: "mask" data_type: TYPE_STRING dims: [ 3, -1 ] }',
+        Overlay("m", warmup=Warmup(inputs=(WarmupInput("ids", "INT64", (128,)),))),
+        (
+            "names ids and leaves out mask",
+            "of model m",
+            "dims [3, -1]",
+            "{name: mask, dataType: STRING, dims: [3, 128]}",
+        ),
+    ),
+    (
+        PAIR + 'input { name: "mask" }',
+        Overlay("m", warmup=Warmup(inputs=(WarmupInput("ids", "INT64", (128,)),))),
+        ("leaves out mask", "data_type not set and dims []", "{name: mask, dataType: FP32, dims: [128]}"),
+    ),
     (OWN + " instance_group { kind: KIND_MODEL }", Overlay("m", instances=3), ("instancesPerGPU is 3", "KIND_MODEL")),
 ]
 
