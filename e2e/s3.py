@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import subprocess
 import time
 import urllib.error
@@ -9,7 +11,9 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import obstore
 from obstore.store import S3Store
@@ -38,6 +42,27 @@ class Store:
             client_options={"allow_http": True, "allow_invalid_certificates": True},
         )
         obstore.put(store, key, content)
+
+    def mark(self, folder: str) -> None:
+        """Make BUCKET/FOLDER as consoles do: an object of no bytes whose key ends in a slash.
+
+        The library has no name for such a key, so the request is signed here (AWS Signature Version 4, with nothing in it but its path).
+        """
+        host, path = urlsplit(self.url).netloc, f"/{folder}/"
+        at = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+        nothing = hashlib.sha256().hexdigest()
+        signed = {"host": host, "x-amz-content-sha256": nothing, "x-amz-date": at}
+        names, lines = ";".join(signed), "".join(f"{name}:{value}\n" for name, value in signed.items())
+        asked = hashlib.sha256(f"PUT\n{path}\n\n{lines}\n{names}\n{nothing}".encode()).hexdigest()
+        scope = (at[:8], "us-east-1", "s3", "aws4_request")
+        key = f"AWS4{SECRET_KEY}".encode()
+        for part in (*scope, f"AWS4-HMAC-SHA256\n{at}\n{'/'.join(scope)}\n{asked}"):
+            key = hmac.digest(key, part.encode(), "sha256")
+        credential = f"{ACCESS_KEY}/{'/'.join(scope)}"
+        signature = f"AWS4-HMAC-SHA256 Credential={credential}, SignedHeaders={names}, Signature={key.hex()}"
+        headers = {**signed, "Authorization": signature, "Content-Length": "0"}
+        request = urllib.request.Request(self.url + path, method="PUT", headers=headers)
+        urllib.request.urlopen(request, timeout=_LIMIT_S).close()
 
 
 def arguments(program: Path, listen: str, folder: Path, *more: str, bucket: str = BUCKET) -> list[str]:

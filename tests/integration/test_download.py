@@ -104,6 +104,18 @@ def test_a_folder_of_a_bucket_comes_whole_and_nothing_beside_it(store: s3.Store,
     assert not (to / "link").exists()
 
 
+def test_folders_that_a_console_made_are_folders(store: s3.Store, to: Path, credentials: Path) -> None:
+    for folder in ("", "/1", "/2"):
+        store.mark(f"models/marked{folder}")
+    store.put("models/marked/1/model.py", b"code")
+    store.put("models/marked/config.pbtxt", CONFIG)
+    store.put("models/marked/labels", b"")
+    remote = Remote("s3://models/marked", endpoint=store.url, credentials=credentials)
+    assert download(remote, to, quiet, anywhere) == 4 + len(CONFIG)
+    assert files(to) == {"config.pbtxt": len(CONFIG), "1/model.py": 4, "labels": 0}
+    assert (to / "2").is_dir()
+
+
 def test_a_larger_model_than_the_limit_is_refused_before_a_byte_comes(
     store: s3.Store, to: Path, credentials: Path
 ) -> None:

@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import timedelta
@@ -28,7 +28,8 @@ from obstore.store import HTTPStore, S3Store
 
 from halcyon.fetch.door import Address, Door, is_open
 from halcyon.fetch.errors import SourceError, StoreError
-from halcyon.fetch.unpack import MOST_FILES, inside, refuse_larger, unpack
+from halcyon.fetch.markers import Listed, above, contents
+from halcyon.fetch.unpack import MOST_FILES, inside, placing, refuse_larger, unpack
 
 _AT_ONCE = 8
 """Parts under way. With their size it bounds the memory: the container has 256 MiB."""
@@ -180,28 +181,60 @@ def _bucket(store: S3Store, remote: Remote, folder: Path, say: Callable[[str], N
 
 def _laid_out(store: S3Store, prefix: str, remote: Remote, folder: Path) -> tuple[list[_Part], int]:
     """Make the files, empty and of their size; gives what is to go into them, and all their bytes."""
+    found = contents(_listed(store, prefix, remote), remote.url.rstrip("/"))
+    marked = _marked(store, prefix, found.unclear)
+    files = [*found.files, *(one for one in found.unclear if one.path not in marked)]
+    if not files:
+        raise SourceError(f"{remote.url} holds nothing; a model's folder has for example {remote.url}/1/model.onnx")
     parts: list[_Part] = []
+    for one in files:
+        file = folder / inside(one.path)
+        with placing(one.path):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with file.open("wb") as made:
+                made.truncate(one.size)
+        parts += [
+            _Part(_key(prefix, one.path), file, begin, min(begin + _PART_BYTES, one.size), one.etag)
+            for begin in range(0, one.size, _PART_BYTES)
+        ]
+    for path in found.folders | marked:
+        with placing(path):
+            (folder / inside(path)).mkdir(parents=True, exist_ok=True)
+    return parts, sum(one.size for one in files)
+
+
+def _listed(store: S3Store, prefix: str, remote: Remote) -> Iterator[Listed]:
+    """Yield what lies in the model's folder; an object of the folder's own name, which some tools make, is none of it."""
     total = count = 0
     for found in (meta for chunk in obstore.list(store, prefix=prefix or None) for meta in chunk):
         path, size = found["path"], found["size"]
         if path == prefix:
-            continue  # an object of the folder's own name, which some tools make
+            continue
         count += 1
         total += size
         if count > MOST_FILES:
             raise SourceError(f"{remote.url} has more than {MOST_FILES} objects; name the model's own folder")
         refuse_larger(total, remote.limit_bytes)
-        file = folder / inside(path.removeprefix(f"{prefix}/") if prefix else path)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with file.open("wb") as made:
-            made.truncate(size)
-        parts += [
-            _Part(path, file, begin, min(begin + _PART_BYTES, size), found["e_tag"])
-            for begin in range(0, size, _PART_BYTES)
-        ]
-    if not count:
-        raise SourceError(f"{remote.url} holds nothing; a model's folder has for example {remote.url}/1/model.onnx")
-    return parts, total
+        yield Listed(path.removeprefix(f"{prefix}/") if prefix else path, size, found["e_tag"])
+
+
+def _marked(store: S3Store, prefix: str, unclear: Collection[Listed]) -> set[str]:
+    """Return the paths of those that are folders: asked for one level, the store lists a key that ends in a slash as a folder.
+
+    That is one request for each folder with such an object in it, at most what they would take if each had a byte.
+    """
+
+    def folders(where: str) -> list[str]:
+        return list(obstore.list_with_delimiter(store, prefix=_key(prefix, where) or None)["common_prefixes"])
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        there = {path for found in pool.map(folders, {above(one.path) for one in unclear}) for path in found}
+    return {one.path for one in unclear if _key(prefix, one.path) in there}
+
+
+def _key(prefix: str, path: str) -> str:
+    """Return an object's key, from its path below the model's folder."""
+    return f"{prefix}/{path}".strip("/")
 
 
 def _bring(store: S3Store, part: _Part) -> int:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import shutil
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
@@ -26,6 +29,7 @@ def unpack(stream: IO[bytes], folder: Path, *, limit_bytes: int) -> int:
                 if number > MOST_FILES:
                     raise SourceError(f"the archive has more than {MOST_FILES} entries; is it a model's?")
                 if member.isdir():
+                    _folder(folder, member.name)
                     continue
                 if not member.isreg():
                     raise SourceError(
@@ -35,16 +39,45 @@ def unpack(stream: IO[bytes], folder: Path, *, limit_bytes: int) -> int:
                 written += member.size
                 refuse_larger(written, limit_bytes)
                 target = folder / inside(member.name)
-                target.parent.mkdir(parents=True, exist_ok=True)
                 content = archive.extractfile(member)
                 assert content is not None  # noqa: S101  # it is a regular file
-                with target.open("wb") as file:
-                    shutil.copyfileobj(content, file, _COPY_BYTES)
+                with placing(member.name):
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    with target.open("wb") as file:
+                        shutil.copyfileobj(content, file, _COPY_BYTES)
     except (tarfile.TarError, EOFError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise SourceError(f"what came is no whole tar archive: {error}; pack it with tar -czf model.tar.gz") from error
     return written
+
+
+def _folder(folder: Path, name: str) -> None:
+    """Make a folder of the archive: one with nothing in it may be a version folder, as an ensemble's is."""
+    if name.strip("./"):
+        with placing(name):
+            (folder / inside(name)).mkdir(parents=True, exist_ok=True)
+
+
+@contextlib.contextmanager
+def placing(name: str) -> Iterator[None]:
+    """Turn what the file system says against a name into an error of the source's, which names it.
+
+    Raises:
+        SourceError: another entry makes a file of what this one needs as a folder, or the other way round; or the name is too long.
+    """
+    try:
+        yield
+    except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+        raise SourceError(
+            f"{name} in the model's source can't be written: a file and a folder have one name ({error.strerror}); rename or remove one of them"
+        ) from error
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        raise SourceError(
+            f"{name[:80]}... in the model's source can't be written: a name may have 255 bytes"
+        ) from error
 
 
 def inside(name: str) -> Path:

@@ -117,3 +117,25 @@ def test_what_is_no_whole_archive_is_told(tmp_path: Path, broken: Callable[[byte
     content = bytes(range(256)) * 64
     whole = packed(("1/model.onnx", content)).getvalue()
     assert "no whole tar archive" in refusal(io.BytesIO(broken(whole)), tmp_path)
+
+
+def test_an_empty_folder_of_an_archive_comes_out(tmp_path: Path) -> None:
+    folders = [tarfile.TarInfo(name) for name in ("./", "./1/", ".")]
+    for folder in folders:
+        folder.type = tarfile.DIRTYPE
+    unpack(packed(*folders, ("config.pbtxt", b"c")), tmp_path, limit_bytes=MIB)
+    assert (tmp_path / "1").is_dir()
+
+
+@pytest.mark.parametrize("names", [("1", "1/model.py"), ("1/model.py", "1"), ("1", "1/")])
+def test_a_file_and_a_folder_of_one_name_are_refused_by_name(tmp_path: Path, names: tuple[str, str]) -> None:
+    members: list[tarfile.TarInfo | tuple[str, bytes]] = [(name, b"x") for name in names]
+    if names[1].endswith("/"):
+        members[1] = tarfile.TarInfo(names[1])
+        members[1].type = tarfile.DIRTYPE
+    said = refusal(packed(*members), tmp_path)
+    assert f"{names[1].rstrip('/')} in the model's source can't be written: a file and a folder have one name" in said
+
+
+def test_a_name_longer_than_a_file_s_may_be_is_refused_by_name(tmp_path: Path) -> None:
+    assert "a name may have 255 bytes" in refusal(packed(("1/" + "n" * 300, b"x")), tmp_path)
