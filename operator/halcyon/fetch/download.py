@@ -29,7 +29,7 @@ from obstore.store import HTTPStore, S3Store
 from halcyon.fetch.door import Address, Door, is_open
 from halcyon.fetch.errors import SourceError, StoreError
 from halcyon.fetch.markers import Listed, above, contents
-from halcyon.fetch.unpack import MOST_FILES, inside, placing, refuse_larger, unpack
+from halcyon.fetch.unpack import EXECUTABLE, MOST_FILES, inside, placing, refuse_larger, unpack
 
 _AT_ONCE = 8
 """Parts under way. With their size it bounds the memory: the container has 256 MiB."""
@@ -37,6 +37,8 @@ _PART_BYTES = 8 * 1024 * 1024
 _TOLD_EVERY_S = 10.0
 _CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "authorization", "ca.crt")
 _NO = "403 Forbidden"
+_PROGRAMS = (b"\x7fELF", b"#!")
+"""How a file begins that the kernel can run. A bucket keeps no modes, so these get the execute bit."""
 _SHOWN = 400
 """Characters of what a library says."""
 
@@ -244,6 +246,8 @@ def _bring(store: S3Store, part: _Part) -> int:
         written, view = 0, memoryview(content)
         while written < len(view):
             written += os.pwrite(file.fileno(), view[written:], part.begin + written)
+        if part.begin == 0 and bytes(view[:4]).startswith(_PROGRAMS):
+            os.fchmod(file.fileno(), EXECUTABLE)
     if written != part.end - part.begin:
         raise StoreError(f"{part.path} came short: {written} bytes of {part.end - part.begin}; it is tried again")
     return written

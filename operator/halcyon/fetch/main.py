@@ -93,7 +93,10 @@ def fetch(request: Request) -> Done:
     repository.mark(request.repository, COMPLETE, there=complete)
     made = repository.assemble(request.repository, overlay.model_name, folder, content)
     versions = ", ".join(str(version) for version in folder.versions)
-    said = f"{made}: {done}; links into {folder.path}: {len(folder.names)}; versions: {versions}"
+    links = sum(path.is_symlink() for path in made.iterdir())
+    said = f"{made}: {done}; links into {folder.path}: {links}; versions: {versions}"
+    if repository.STUB in folder.names:
+        said += f"; {repository.STUB} is the model's own"
     if complete:
         said += "; loaded without auto-complete: nothing is missing"
     return Done(said, in_config(content.decode(errors="replace")))

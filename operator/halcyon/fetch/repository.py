@@ -2,16 +2,26 @@
 
 Links, not copies: a pod starts at once whatever the model's size. They lead to the source's mount path, which is the same
 in the server's container. Triton follows links to version folders and to files (checked on 2.51).
+
+One file is copied, a Python model's own stub. A ConfigMap and a bucket keep no execute bit, and Triton changes the mode of a stub that doesn't
+run by itself (its libraries are in an environment that isn't active yet), whatever it is: not possible in the source, which is mounted
+read-only. The copy belongs to Triton's user, for all containers of the pod run as the same one.
+Source: triton-inference-server/python_backend, src/stub_launcher.cc, Launch.
 """
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 from halcyon.fetch.config import FILE
-from halcyon.fetch.errors import FetchError
+from halcyon.fetch.errors import FetchError, SourceError
 from halcyon.fetch.source import ModelFolder
 
+STUB = "triton_python_backend_stub"
+"""The name by which Triton takes a model's own stub, at the top of its folder."""
+_STUB_LIMIT_BYTES = 256 * 1024 * 1024
+"""The most that is copied to the node's disk."""
 _UNFINISHED = ".halcyon-unfinished"
 
 
@@ -24,6 +34,7 @@ def assemble(repository: Path, model_name: str, folder: ModelFolder, config: byt
     Raises:
         FetchError: where the folder would lie outside the repository, source and repository overlap, or something that
             this function never makes is in the way.
+        SourceError: the model's own stub can't be copied.
     """
     if "/" in model_name or model_name.startswith(".") or not model_name:
         raise FetchError(f"model name {model_name!r} is no folder name; for example digits")
@@ -36,7 +47,10 @@ def assemble(repository: Path, model_name: str, folder: ModelFolder, config: byt
     made.mkdir()
     (made / FILE).write_bytes(config)
     for name in folder.names:
-        (made / name).symlink_to(folder.path / name)
+        if name == STUB and (folder.path / name).is_file():
+            _copy(folder.path / name, made / name)
+        else:
+            (made / name).symlink_to(folder.path / name)
     target = here / model_name
     _remove(target)
     return made.rename(target)
@@ -51,8 +65,23 @@ def mark(repository: Path, name: str, *, there: bool) -> None:
         (repository / name).unlink(missing_ok=True)
 
 
+def _copy(stub: Path, target: Path) -> None:
+    try:
+        size = stub.stat().st_size
+        if size > _STUB_LIMIT_BYTES:
+            raise SourceError(
+                f"{STUB} in the model's source has {size} bytes; the limit is {_STUB_LIMIT_BYTES}. Is it another file?"
+            )
+        shutil.copyfile(stub, target)
+    except PermissionError as error:
+        raise SourceError(
+            f"{STUB} in the model's source can't be read: {error.strerror}; Triton runs it as user 1000, so give it for example the mode 0755"
+        ) from error
+    target.chmod(0o755)
+
+
 def _remove(folder: Path) -> None:
-    """Remove a folder of ours: links and one file, no folder in it. Links are removed, never followed."""
+    """Remove a folder of ours: links and files, no folder in it. Links are removed, never followed."""
     if not folder.is_symlink() and not folder.exists():
         return
     if folder.is_symlink() or not folder.is_dir():

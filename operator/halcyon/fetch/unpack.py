@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import shutil
 import tarfile
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ from typing import IO
 from halcyon.fetch.errors import SourceError
 
 MOST_FILES = 100_000
+EXECUTABLE, PLAIN = 0o755, 0o644
+"""Modes of files. Of a source's own mode nothing but the execute bit is kept: no set-user-ID, and Triton can read everything."""
 _COPY_BYTES = 1024 * 1024
 
 
@@ -45,6 +48,7 @@ def unpack(stream: IO[bytes], folder: Path, *, limit_bytes: int) -> int:
                     target.parent.mkdir(parents=True, exist_ok=True)
                     with target.open("wb") as file:
                         shutil.copyfileobj(content, file, _COPY_BYTES)
+                        os.fchmod(file.fileno(), EXECUTABLE if member.mode & 0o111 else PLAIN)
     except (tarfile.TarError, EOFError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise

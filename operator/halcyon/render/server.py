@@ -95,7 +95,8 @@ def pod_template(
 def _source_volume(source: Source, snapshot: str | None) -> Object:
     if source.config_map is not None:
         items = [{"key": item.key, "path": item.path} for item in source.config_map.items]
-        return {"configMap": {"name": snapshot, "items": items}}
+        # A ConfigMap keeps no modes, and a model may bring something to be run.
+        return {"configMap": {"name": snapshot, "items": items, "defaultMode": 0o755}}
     if source.uri is not None:
         return {"emptyDir": {"sizeLimit": source.uri.size_limit}}
     if source.image is not None:

@@ -1,4 +1,4 @@
-"""A bucket's folders: what marks one, what is a file, and what can't be both."""
+"""What a download makes of a bucket: files, folders by their markers, and refusals by name."""
 
 from __future__ import annotations
 
@@ -27,10 +27,12 @@ def bucket(files: dict[str, bytes]) -> Iterator[Remote]:
         def do_GET(self) -> None:
             asked = urlsplit(self.path)
             key = asked.path.removeprefix("/b").removeprefix("/")
-            content = files[key] if key else listing(dict(parse_qsl(asked.query)), files).encode()
+            whole = files[key] if key else listing(dict(parse_qsl(asked.query)), files).encode()
+            begin, _, end = self.headers.get("Range", f"bytes=0-{len(whole) - 1}").removeprefix("bytes=").partition("-")
+            content = whole[int(begin) : int(end) + 1]
             self.send_response(206 if key else 200)
             self.send_header("Content-Length", str(len(content)))
-            self.send_header("Content-Range", f"bytes 0-{len(content) - 1}/{len(content)}")
+            self.send_header("Content-Range", f"bytes {begin}-{end}/{len(whole)}")
             self.send_header("ETag", '"e"')
             self.send_header("Last-Modified", "Thu, 01 Jan 2026 00:00:00 GMT")
             self.end_headers()
@@ -122,3 +124,22 @@ def test_a_name_longer_than_a_file_s_may_be_is_refused_by_name(tmp_path: Path) -
 def test_a_folder_of_markers_alone_holds_nothing(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="s3://b/m holds nothing"):
         brought({"m/": b"", "m/1/": b""}, tmp_path)
+
+
+def test_what_the_kernel_can_run_gets_its_execute_bit(tmp_path: Path) -> None:
+    large = b"#!/bin/sh\n" + b" " * (9 * 2**20)
+    files = {
+        "triton_python_backend_stub": b"\x7fELF\x02",
+        "1/run.sh": large,
+        "1/model.py": b"import os\n",
+        "1/two": b"#!",
+        "1/one": b"#",
+    }
+    brought({f"m/{name}": content for name, content in files.items()}, tmp_path)
+
+    runs = {
+        str(path.relative_to(tmp_path))
+        for path in tmp_path.rglob("*")
+        if path.is_file() and path.stat().st_mode & 0o111
+    }
+    assert runs == {"triton_python_backend_stub", "1/run.sh", "1/two"}

@@ -6,6 +6,9 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,8 +17,10 @@ import pytest
 from halcyon.api.overlay import DynamicBatching, Overlay, VersionPolicy
 from halcyon.api.sequences import REPORT
 from halcyon.fetch import config
-from halcyon.fetch.errors import LIMIT_BYTES
+from halcyon.fetch.errors import LIMIT_BYTES, SourceError
 from halcyon.fetch.main import main
+from halcyon.fetch.repository import STUB, assemble
+from halcyon.fetch.source import ModelFolder
 
 OWN = 'name: "m"\nbackend: "python" # a comment\nmax_batch_size: 8\n'
 
@@ -69,6 +74,21 @@ class Pod:
         return (self.repository / name / "config.pbtxt").read_text()
 
 
+@contextmanager
+def unprivileged(folder: Path) -> Iterator[None]:
+    """Root can read everything; a pod's user can't. The folder becomes that user's."""
+    user = os.geteuid()
+    if user:
+        yield
+        return
+    os.chown(folder, 65534, -1)
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+
+
 def names_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
@@ -95,6 +115,43 @@ def test_a_projected_config_map_becomes_links_and_a_merged_configuration(
     assert capsys.readouterr().out == (
         f"{made}: config.pbtxt merged (dynamic_batching); links into {pod.source}: 3; versions: 1, 2\n"
     )
+
+
+def test_a_model_s_own_stub_is_copied_so_that_triton_can_run_it(pod: Pod, capsys: pytest.CaptureFixture[str]) -> None:
+    pod.project({"config.pbtxt": OWN, "1/model.py": "code", STUB: "#!/bin/bash", "labels.txt": "a"})
+    assert pod.fetch() == 0
+    made = pod.repository / "m"
+    assert [name for name in names_in(made) if (made / name).is_symlink()] == ["1", "labels.txt"]
+    assert (made / STUB).read_text() == "#!/bin/bash"
+    assert (made / STUB).stat().st_mode & 0o777 == 0o755
+    # As Triton does, where the stub doesn't end as it should when it is tried.
+    (made / STUB).chmod(0o100)
+    assert (pod.source / STUB).stat().st_mode & 0o777 == 0o644
+    assert capsys.readouterr().out.endswith(f"links into {pod.source}: 2; versions: 1; {STUB} is the model's own\n")
+    assert pod.fetch() == 0
+    assert (made / STUB).stat().st_mode & 0o777 == 0o755
+
+
+def test_a_stub_that_can_not_be_one_is_refused_by_its_size(pod: Pod) -> None:
+    pod.put("1/model.py")
+    pod.put(STUB)
+    os.truncate(pod.source / STUB, 1 << 40)
+    reason, message = pod.refusal()
+    assert reason == "ModelSourceNotFound"
+    assert (
+        message == f"{STUB} in the model's source has 1099511627776 bytes; the limit is 268435456. Is it another file?"
+    )
+
+
+def test_a_stub_that_can_not_be_read_is_refused_with_the_mode_to_give() -> None:
+    with tempfile.TemporaryDirectory() as place, unprivileged(Path(place)):
+        source = Path(place) / "source"
+        source.mkdir()
+        (source / STUB).touch(mode=0o000)
+        with pytest.raises(
+            SourceError, match=r"stub in the model's source can't be read: .*, so give it for example the mode 0755"
+        ):
+            assemble(Path(place) / "models", "m", ModelFolder(source, (STUB,), (1,), None), b"")
 
 
 def test_an_overlay_that_changes_nothing_leaves_the_file_with_its_comments(pod: Pod) -> None:

@@ -119,6 +119,16 @@ def test_what_is_no_whole_archive_is_told(tmp_path: Path, broken: Callable[[byte
     assert "no whole tar archive" in refusal(io.BytesIO(broken(whole)), tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("packed_as", "comes_as"), [(0o755, 0o755), (0o100, 0o755), (0o6755, 0o755), (0o600, 0o644), (0o666, 0o644)]
+)
+def test_a_file_keeps_its_execute_bit_and_no_more_of_its_mode(tmp_path: Path, packed_as: int, comes_as: int) -> None:
+    first, info = tarfile.TarInfo("1/run"), tarfile.TarInfo("1/run")
+    first.mode, info.mode = 0o777, packed_as
+    unpack(packed(first, info), tmp_path, limit_bytes=MIB)
+    assert (tmp_path / "1/run").stat().st_mode & 0o7777 == comes_as
+
+
 def test_an_empty_folder_of_an_archive_comes_out(tmp_path: Path) -> None:
     folders = [tarfile.TarInfo(name) for name in ("./", "./1/", ".")]
     for folder in folders:

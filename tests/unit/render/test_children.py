@@ -398,6 +398,7 @@ def test_a_model_of_a_config_map_is_loaded_from_its_copy() -> None:
     assert copied["immutable"]
     assert copied["binaryData"] == dict(CONTENT.binary)
     assert volume["configMap"]["items"] == [{"key": "model", "path": "1/m.onnx"}]
+    assert volume["configMap"]["defaultMode"] == 0o755
 
 
 def test_a_model_in_an_image_is_a_volume_of_that_image() -> None:
