@@ -45,6 +45,41 @@ class TritonPythonModel:
     def initialize(self, args):
         raise ValueError("the weights are for another model")
 """
+# It has a stub of its own, a cache below its home, and an input that the warm-up doesn't name.
+_BRINGING = """
+import os
+from pathlib import Path
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.lengths = []
+        self.cache = Path.home() / ".cache" / "tokens"
+        self.cache.mkdir(parents=True, exist_ok=True)
+
+    def execute(self, requests):
+        answers = []
+        for request in requests:
+            ids, scale = (pb_utils.get_input_tensor_by_name(request, name).as_numpy() for name in ("ids", "scale"))
+            self.lengths.append(ids.shape[1])
+            said = [os.environ["STUB_OF_ITS_OWN"], str(self.cache), str(max(self.lengths)), str(scale.shape[1])]
+            answers.append(pb_utils.InferenceResponse([pb_utils.Tensor("said", np.array([said], np.object_))]))
+        return answers
+"""
+_BRINGING_CONFIG = """backend: "python"
+max_batch_size: 8
+input [ { name: "ids" data_type: TYPE_INT64 dims: [ -1 ] }, { name: "scale" data_type: TYPE_FP32 dims: [ 1 ] } ]
+output [ { name: "said" data_type: TYPE_STRING dims: [ 4 ] } ]
+"""
+# It leads to the image's own, which lies in the folder that Triton gives as the sixth argument.
+_STUB = """#!/bin/bash
+test $# -ge 6 || exit 1
+export STUB_OF_ITS_OWN=1
+exec "$6/triton_python_backend_stub" "$@"
+"""
 _BROKEN_CONFIG = """backend: "python"
 max_batch_size: 16
 input [ { name: "pixels" data_type: TYPE_FP32 dims: [ 64 ] ]
@@ -113,17 +148,23 @@ def cases(kube: Kube, digits: ColdStart, tmp_path_factory: pytest.TempPathFactor
     no_config = _from_config_map("no-config", {"1/model.py": _DOUBLE})
     no_config[1]["spec"]["model"]["backend"] = "python"
     config = (models.MANIFEST.parent / "digits" / "config.pbtxt").read_text()
+    bringing = _from_config_map(
+        "bringing",
+        {"config.pbtxt": _BRINGING_CONFIG, "1/model.py": _BRINGING, "triton_python_backend_stub": _STUB},
+    )
+    bringing[1]["spec"]["model"]["warmup"] = {"inputs": [{"name": "ids", "dataType": "INT64", "dims": [128]}]}
     documents = [
         *_volume(directory),
         _document("from-volume", claim),
         *no_config,
+        *bringing,
         *_from_config_map("not-loading", {"config.pbtxt": config, "1/model.py": _NOT_LOADING}),
         *_from_config_map("broken-config", {"config.pbtxt": _BROKEN_CONFIG, "1/model.py": _DOUBLE}),
         _document("no-image", claim, image="localhost/not-built:1"),
     ]
     kube.apply(*documents)
     yield
-    models.delete(kube, "from-volume", "no-config", "not-loading", "broken-config", "no-image")
+    models.delete(kube, "from-volume", "no-config", "bringing", "not-loading", "broken-config", "no-image")
     kube("delete", "pvc/models", "pv/models", "--ignore-not-found")
 
 
@@ -247,6 +288,17 @@ def test_a_model_without_a_config_file_is_served(kube: Kube) -> None:
         tensor.set_data_from_numpy(np.array([[1.5, 4.0]], np.float32))
         answer: Any = client.infer("no-config", [tensor]).as_numpy("y")
     assert answer.tolist() == [[3.0, 8.0]]
+
+
+@pytest.mark.usefixtures("cases")
+def test_a_stub_a_home_and_a_partial_warm_up_are_the_model_s_own(kube: Kube) -> None:
+    models.wait_until_served(kube, "bringing")
+    with grpc_client.InferenceServerClient(kube.must_address("bringing", GRPC_PORT)) as client:
+        ids, scale = grpc_client.InferInput("ids", [1, 3], "INT64"), grpc_client.InferInput("scale", [1, 1], "FP32")
+        ids.set_data_from_numpy(np.zeros((1, 3), np.int64))
+        scale.set_data_from_numpy(np.zeros((1, 1), np.float32))
+        answer: Any = client.infer("bringing", [ids, scale]).as_numpy("said")
+    assert answer.tolist() == [[b"1", b"/halcyon/home/.cache/tokens", b"128", b"1"]]
 
 
 @pytest.mark.usefixtures("cases")
