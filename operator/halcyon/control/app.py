@@ -201,7 +201,6 @@ def build(chosen: Settings, client: KubeClient, tracer: Tracer = OFF) -> Operato
     caches.canary = lambda key: watch.verdict(key, caches.pods.find(key.namespace, key.name))
 
     def planned(key: Key, plan: Plan) -> None:
-        gpus.planned(key, plan)
         scaler.planned(key, plan)
         watch.planned(key, plan.rollout, balanced=plan.spec is not None and not mode.is_direct(plan.spec))
 
@@ -215,7 +214,9 @@ def build(chosen: Settings, client: KubeClient, tracer: Tracer = OFF) -> Operato
     scaler.keep = memories.offer
     memories.cost = costs.stored
     recorder = Recorder(client, instance=chosen.pod_name, clock=clock)
-    reconciler = Reconciler(client, caches, recorder, site, clock, on_plan=planned, on_gone=gone, tracer=tracer)
+    reconciler = Reconciler(
+        client, caches, recorder, site, clock, on_plan=planned, on_gone=gone, shares=gpus, tracer=tracer
+    )
     operator = Operator(
         settings=chosen,
         client=client,

@@ -6,7 +6,7 @@ from halcyon.control import kinds, pods
 from halcyon.control.caches import Caches
 from halcyon.control.client import Object
 from halcyon.control.kinds import Key
-from halcyon.render import names
+from halcyon.render import names, server
 
 
 def balancers(caches: Caches, key: Key) -> list[Object]:
@@ -21,8 +21,24 @@ def ready_balancers(caches: Caches, key: Key) -> frozenset[str]:
 
 def servers(caches: Caches, key: Key) -> Object | None:
     """The Deployment of a model's servers; while a canary is under way, of the slot with more pods. None before the first."""
+    return max(_deployed(caches, key), key=lambda found: int(found["spec"].get("replicas") or 0), default=None)
+
+
+def held_gpus(caches: Caches, key: Key) -> int:
+    """GPUs that the Deployments of a model's servers ask for now, whatever its spec says."""
+    return sum(_gpus(found) * int(found["spec"].get("replicas") or 0) for found in _deployed(caches, key))
+
+
+def _gpus(deployment: Object) -> int:
+    try:
+        return server.gpus(deployment["spec"].get("template") or {})
+    except ValueError:  # somebody's edit, in a form that no template of ours has; it is about to be undone
+        return 0
+
+
+def _deployed(caches: Caches, key: Key) -> list[Object]:
+    """The Deployments of a model's servers, of each slot that has one."""
     slots = (
-        caches.children[kinds.DEPLOYMENT].get(Key(key.namespace, names.server(key.name, slot)))
-        for slot in (names.SLOT_A, names.SLOT_B)
+        caches.children[kinds.DEPLOYMENT].get(Key(key.namespace, names.server(key.name, slot))) for slot in names.SLOTS
     )
-    return max(filter(None, slots), key=lambda found: int(found["spec"].get("replicas") or 0), default=None)
+    return [found for found in slots if found is not None]

@@ -103,6 +103,12 @@ class Plan:
         return 0 if self.spec is None else defaults.wanted_replicas(self.spec)
 
 
+def is_servers(obj: Object) -> bool:
+    """Whether an object of a plan is a Deployment of servers: what holds the GPUs."""
+    component: str = obj["metadata"]["labels"][names.COMPONENT_LABEL]
+    return kind_of(obj) is kinds.DEPLOYMENT and component == names.SERVER
+
+
 def names_needed(name: str) -> list[tuple[Kind, str]]:
     """Kind and name of every object with a fixed name that a ModelDeployment may need."""
     of_slots = [needed for slot in SLOTS for needed in _of_slot(name, slot)]

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
 from halcyon.control import errors, kinds, plan, pods, status
 from halcyon.control.caches import Caches
@@ -34,6 +34,8 @@ STRANGERS_AGAIN_S = 10.0
 LEAVING_AGAIN_S = 0.5
 LINGERS_AGAIN_S = 5.0
 BEHIND_AGAIN_S = 0.05
+_REFUSED = (errors.Refused, errors.Conflicted)
+"""Nothing was written, and nothing will be without a change."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,22 @@ class Outcome:
     """When to look again, unless something changes before; None: not."""
     postponed: bool = False
     """Nothing was done: it is as urgent as it was."""
+
+
+class Shares(Protocol):
+    """Shares of a limit that models have in common: reserved as a plan is made, since two are planned at the same time."""
+
+    def planned(self, key: Key, plan: Plan, /) -> None:
+        """The plan was made in this very turn of the event loop."""
+
+    def sent(self, key: Key, /) -> None:
+        """Its servers' Deployments were written, or may have been."""
+
+    def written(self, key: Key, /) -> None:
+        """All of it is as it should be."""
+
+    def withdrawn(self, key: Key, /) -> None:
+        """The reconcile has ended before that."""
 
 
 @dataclass
@@ -70,6 +88,7 @@ class Reconciler:
     """Told what was planned."""
     on_gone: Callable[[Key], None]
     """Told that a ModelDeployment is no more."""
+    shares: Shares
     tracer: Tracer = OFF
     counts: Counts = field(default_factory=Counts)
 
@@ -94,6 +113,13 @@ class Reconciler:
             return outcome
 
     async def _reconcile(self, key: Key) -> Outcome:
+        try:
+            return await self._follow_plan(key)
+        finally:
+            # Changes nothing where all was written. A cancelled one, too: it plans and writes no more.
+            self.shares.withdrawn(key)
+
+    async def _follow_plan(self, key: Key) -> Outcome:
         with self.tracer.part("observe"):
             observed = await self._observe(key)
         if observed is None:
@@ -106,6 +132,8 @@ class Reconciler:
                 await self._follow(view, planned)
                 refused = await self._apply(view, planned)
                 span.note(halcyon__refused=refused)
+            if not refused:
+                self.shares.written(key)
             await self._replace_dead(view)
         except Exception:
             # Written last and always: a failed write is part of what is. But not by who is cancelled: the lease may be lost.
@@ -141,7 +169,7 @@ class Reconciler:
         view = await self.caches.view(key, self.site(), found={}, refused=refused)
         if view is None:
             return None
-        planned = plan.make(view)
+        planned = self._planned(view)
         missing = [
             (kind_of(obj), obj["metadata"]["name"])
             for obj in (*planned.first, *planned.then)
@@ -154,7 +182,13 @@ class Reconciler:
         if not found:
             return view, planned
         view = await self.caches.view(key, self.site(), found=found, refused=refused)
-        return None if view is None else (view, plan.make(view))
+        return None if view is None else (view, self._planned(view))
+
+    def _planned(self, view: View) -> Plan:
+        """The plan, with its share reserved before anything is awaited: what it was checked against still holds."""
+        planned = plan.make(view)
+        self.shares.planned(view.key, planned)
+        return planned
 
     async def _follow(self, view: View, planned: Plan) -> None:
         """Take the count that another autoscaler has set on our Deployment."""
@@ -169,6 +203,9 @@ class Reconciler:
         refused: list[str] = []
         for wave in (planned.first, planned.then):
             results = await asyncio.gather(*(self._one(view, obj) for obj in wave), return_exceptions=True)
+            servers = (result for obj, result in zip(wave, results, strict=True) if plan.is_servers(obj))
+            if not all(isinstance(result, _REFUSED) for result in servers):
+                self.shares.sent(view.key)
             refused += _refusals(results)
             if refused:
                 return "; ".join(refused)
@@ -256,7 +293,7 @@ def _refusals(results: list[BaseException | None]) -> list[str]:
     """Sentences of the writes that were refused; anything else that went wrong is raised."""
     refused = []
     for result in results:
-        if isinstance(result, errors.Refused | errors.Conflicted):
+        if isinstance(result, _REFUSED):
             refused.append(str(result))
         elif isinstance(result, BaseException):
             raise result

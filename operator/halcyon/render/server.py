@@ -23,6 +23,7 @@ gRPC go on, the SIGTERM waits for their end, `traffic.drain` at most."""
 EXIT_MARGIN_S = 10
 """From Triton's own exit time-out until the kubelet's SIGKILL."""
 
+_GPU = "nvidia.com/gpu"
 _CLOSED = "shared-memory,trace,logging"
 _REPOSITORY, _SOURCE, _OVERLAY, _CREDENTIALS, _HOME = (
     "/models",
@@ -87,7 +88,7 @@ def pod_template(
     }
     pod |= pull_secrets(spec, site) | placed(placement)
     if runtime.gpu.count:
-        pod["tolerations"] = [*pod.get("tolerations", ()), {"key": "nvidia.com/gpu", "operator": "Exists"}]
+        pod["tolerations"] = [*pod.get("tolerations", ()), {"key": _GPU, "operator": "Exists"}]
     labels = names.labels(subject.name, names.SERVER) | {names.REVISION_LABEL: revision}
     return {"metadata": {"labels": labels}, "spec": pod}
 
@@ -257,8 +258,15 @@ def _resources(spec: Spec) -> Object:
     if spec.runtime.resources.memory:
         requests["memory"] = limits["memory"] = spec.runtime.resources.memory
     if spec.runtime.gpu.count:
-        limits["nvidia.com/gpu"] = str(spec.runtime.gpu.count)
+        limits[_GPU] = str(spec.runtime.gpu.count)
     return {key: value for key, value in (("requests", requests), ("limits", limits)) if value}
+
+
+def gpus(template: Object) -> int:
+    """GPUs that one pod of a template asks for."""
+    containers = (template.get("spec") or {}).get("containers") or ()
+    limits = ((container.get("resources") or {}).get("limits") or {} for container in containers)
+    return sum(int(quantity(str(each.get(_GPU, "0")))) for each in limits)
 
 
 def progress_deadline_s(startup_timeout_s: int) -> int:

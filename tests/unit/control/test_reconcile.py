@@ -14,6 +14,7 @@ from halcyon.control.caches import Caches
 from halcyon.control.client import FIELD_MANAGER, Object
 from halcyon.control.events import Recorder
 from halcyon.control.kinds import Key, Kind
+from halcyon.control.namespace_gpus import NamespaceGpus
 from halcyon.control.reconcile import COUNTS_EVERY_S, STATES_EVERY_S, STATUS_EVERY_S, Reconciler
 from halcyon.render import names
 from tests.unit.control.memory_kube import MemoryKube
@@ -56,7 +57,16 @@ def reconciler(kube: Applying, clock: Callable[[], float] = lambda: 1000.0) -> R
     caches.claims._store(Key("team", "models"), claim)
 
     recorder = Recorder(kube, instance="op", clock=clock)
-    return Reconciler(kube, caches, recorder, lambda: SITE, clock, on_plan=lambda *_: None, on_gone=lambda _: None)
+    return Reconciler(
+        kube,
+        caches,
+        recorder,
+        lambda: SITE,
+        clock,
+        on_plan=lambda *_: None,
+        on_gone=lambda _: None,
+        shares=NamespaceGpus(caches, lambda _: None, limited=False),
+    )
 
 
 async def test_a_refusal_is_looked_at_again_at_once_when_it_is_new_and_not_when_only_its_words_are() -> None:
