@@ -129,7 +129,7 @@ def build(chosen: Settings, client: KubeClient, tracer: Tracer = OFF) -> Operato
         on_change=lambda namespace, name: queue.add(Key(namespace, name)),
         on_record=lambda namespace, name, confirms: scaler.heard(Key(namespace, name), confirms=confirms),
     )
-    accepted = Accepted(caches)
+    caches.accepted = accepted = Accepted(caches)
     prometheus = None if chosen.prometheus is None else PrometheusSource(chosen.prometheus, registry=registry)
     scaler = Scaler(
         client=client,
@@ -151,7 +151,7 @@ def build(chosen: Settings, client: KubeClient, tracer: Tracer = OFF) -> Operato
     caches.troubles = lambda key: hub.troubles(key, clock())
 
     limited = chosen.site_policy.limits.gpus_per_namespace is not None
-    caches.gpus = gpus = NamespaceGpus(caches, queue.add, limited=limited)
+    caches.gpus = gpus = NamespaceGpus(caches, accepted, queue.add, limited=limited)
 
     costs = Costs(caches, scaler.sensing, accepted, queue.add, lambda: duty.on, clock, prices=chosen.prices or Prices())
 

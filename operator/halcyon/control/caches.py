@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from halcyon.api.spec import Spec
 from halcyon.control import kinds, pods, quotas
 from halcyon.control.canary import CanaryVerdict
 from halcyon.control.client import FIELD_MANAGER, Kube, Object
@@ -84,6 +85,8 @@ class Caches:
     canary: Callable[[Key], CanaryVerdict | None] = field(default=lambda _: None)
     troubles: Callable[[Key], tuple[str, ...]] = field(default=lambda _: ())
     gpus: Callable[[Key], Gpus] = field(default=lambda _: Gpus())
+    accepted: Callable[[Key], Spec | None] = field(default=lambda _: None)
+    """The spec in force."""
     costs: Callable[[Key], Costs] = field(default=lambda _: Costs())
     metrics_api: MetricsApi = NOT_LOOKED
 
@@ -208,13 +211,11 @@ class Caches:
             if (child := self._cache_of(kind).get(Key(key.namespace, name))) is not None:
                 children[kind, name] = child
         uid = resource["metadata"]["uid"]
-        records = [
-            r for r in self.children[kinds.CONTROLLER_REVISION].find(key.namespace, key.name) if _belongs(r, uid)
-        ]
-        maps = [m for m in self.children[kinds.CONFIG_MAP].find(key.namespace, key.name) if _belongs(m, uid)]
+        records = [r for r in self.children[kinds.CONTROLLER_REVISION].find(key.namespace, key.name) if belongs(r, uid)]
+        maps = [m for m in self.children[kinds.CONFIG_MAP].find(key.namespace, key.name) if belongs(m, uid)]
         for kind, owned in ((kinds.CONTROLLER_REVISION, records), (kinds.CONFIG_MAP, maps)):
             children |= {(kind, o["metadata"]["name"]): o for o in owned}
-        foreign = [h for h in self.hpas.find(key.namespace, key.name) if not _belongs(h, uid)]
+        foreign = [h for h in self.hpas.find(key.namespace, key.name) if not belongs(h, uid)]
         servers = [names.server(key.name, slot) for slot in names.SLOTS]
         below = {name: self.hpas.find(key.namespace, f"{_DEPLOYMENT}{name}") for name in servers}
         balancers = self.pods.find(key.namespace, f"balancer/{key.name}")
@@ -237,6 +238,7 @@ class Caches:
             scaling=self.scaling(key),
             canary=self.canary(key),
             costs=self.costs(key),
+            accepted=self.accepted(key),
             troubles=self.troubles(key),
             now=time.time(),
             # After whatever was waited for: it must still be so when the plan is made.
@@ -388,7 +390,8 @@ def _writer_of_replicas(entries: Iterable[Mapping[str, Any]]) -> str:
     return str(max(owners, key=lambda e: str(e.get("time") or ""))["manager"]) if owners else ""
 
 
-def _belongs(obj: Object, uid: str) -> bool:
+def belongs(obj: Object, uid: str) -> bool:
+    """Whether the controller of an object is the one with this uid."""
     return any(o.get("uid") == uid and o.get("controller") for o in obj["metadata"].get("ownerReferences") or ())
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from halcyon.api.spec import Spec
 from halcyon.control import pods, quotas
 from halcyon.control.caches import QUOTA_WORD, Caches
-from halcyon.control.found import servers
+from halcyon.control.found import gpus_each, servers
 from halcyon.control.kinds import Key
 from halcyon.control.site_budget import SiteBudget
 from halcyon.scaling.verdict import Ceiling, Verdict, limited
@@ -73,10 +73,15 @@ class Ceilings:
         for key in self.budget.known() - there:
             self.budget.forget(key)
         for key in there:
-            if key not in decided and (spec := self.spec_of(key)) is not None:
+            if key not in decided and (gpus := self._gpus(key)) is not None:
                 count = self.caches.replicas(key)
-                self.budget.ask(key, wanted=count, current=count, gpus=spec.runtime.gpu.count)
+                self.budget.ask(key, wanted=count, current=count, gpus=gpus)
         return self.budget.share()
+
+    def _gpus(self, key: Key) -> int | None:
+        """Of one replica: by the spec in force, or where none is known, by the pods that it has been given."""
+        spec = self.spec_of(key)
+        return gpus_each(self.caches, key) if spec is None else spec.runtime.gpu.count
 
     def _budgeted(self, key: Key, spec: Spec, wanted: int, current: int) -> Ceiling | None:
         if self.budget is None:

@@ -118,14 +118,14 @@ class Recorder:
         """The oldest first."""
         self._news = asyncio.Event()
 
-    def tell(self, resource: Object, happening: Happening) -> None:
-        """Have the event written soon, unless the same was told lately."""
+    def tell(self, resource: Object, happening: Happening) -> bool:
+        """Have the event written soon, unless the same was told lately; whether it is news."""
         meta = resource["metadata"]
         key = Key(meta["namespace"], meta["name"])
         this = (key, happening.reason, happening.message)
         now = self._clock()
         if now - self._told.get(this, -QUIET_S) < QUIET_S:
-            return
+            return False
         if len(self._told) >= REMEMBERED:
             self._told = {k: t for k, t in self._told.items() if now - t < QUIET_S}
         self._told[this] = now
@@ -154,6 +154,7 @@ class Recorder:
             log.warning("too many events to write", extra={"key": str(key), "lost": lost["reason"], "limit": PENDING})
         self._pending.append(event)
         self._news.set()
+        return True
 
     async def run(self) -> None:
         """Write what is told, until cancelled."""

@@ -29,6 +29,12 @@ def held_gpus(caches: Caches, key: Key) -> int:
     return sum(_gpus(found) * int(found["spec"].get("replicas") or 0) for found in _deployed(caches, key))
 
 
+def gpus_each(caches: Caches, key: Key) -> int | None:
+    """GPUs that a server of a model asks for, by its Deployment; None before the first."""
+    found = servers(caches, key)
+    return None if found is None else _gpus(found)
+
+
 def _gpus(deployment: Object) -> int:
     try:
         return server.gpus(deployment["spec"].get("template") or {})

@@ -24,13 +24,12 @@ from dataclasses import dataclass, field, replace
 from halcyon.api.conditions import Reason
 from halcyon.api.policy_findings import replicas
 from halcyon.api.spec import Spec
-from halcyon.control import kinds, seal
 from halcyon.control.caches import Caches
 from halcyon.control.found import held_gpus, servers
 from halcyon.control.kinds import Key
 from halcyon.control.plan import Plan, is_servers
 from halcyon.control.view import Gpus
-from halcyon.render import names, revision, server
+from halcyon.render import server
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +53,8 @@ class NamespaceGpus:
     """The ledger."""
 
     caches: Caches
+    spec_of: Callable[[Key], Spec | None]
+    """The spec in force."""
     enqueue: Callable[[Key], None]
     limited: bool
     """Whether the site has a limit at all: otherwise nothing is counted."""
@@ -131,9 +132,7 @@ class NamespaceGpus:
     def _found(self, key: Key) -> int:
         """Of a model that this process hasn't planned yet: as an earlier one has left it."""
         there = held_gpus(self.caches, key)
-        kept = self.caches.children[kinds.CONFIG_MAP].get(Key(key.namespace, names.balancer(key.name)))
-        records = self.caches.children[kinds.CONTROLLER_REVISION].find(key.namespace, key.name)
-        spec = None if kept is None else seal.read(key.name, kept, filter(None, map(revision.read, records)))
+        spec = self.spec_of(key)
         if spec is None:
             return there
         deployed = servers(self.caches, key)

@@ -134,8 +134,8 @@ def make(view: View) -> Plan:
         spec = spec if asked is None else sequences.alone(view, spec, asked)
     if asked is None:
         return Plan(acceptance)
-    if acceptance.accepted:
-        asked = replace(asked, seal=seal.of(seal.text(spec)))
+    # Also of a spec from its ConfigMap, for it was read with its seal: an earlier version may have left none, or have written it otherwise.
+    asked = replace(asked, seal=seal.of(seal.text(spec)))
     foreign = autoscaler(view, spec)
     if foreign is not None and foreign.count is not None:
         spec = sequences.alone(view, spec.model_copy(update={"replicas": foreign.count}), asked)
@@ -184,10 +184,10 @@ def _in_force(view: View) -> tuple[Acceptance, Spec | None]:
 
 def _stored(view: View) -> Spec | None:
     """The spec accepted last, with the count as it is now: the count is the actuator's, not part of what was refused."""
-    kept = view.children.get((kinds.CONFIG_MAP, names.balancer(view.key.name)))
-    if kept is None or not is_ours(view, kept):
-        return None
-    spec = seal.read(view.key.name, kept, view.revisions)
+    spec = view.accepted
+    if spec is None:
+        kept = own(view, kinds.CONFIG_MAP, names.balancer(view.key.name))
+        spec = None if kept is None else seal.read(view.key.name, kept, view.revisions)
     if spec is None:
         return None
     count = (view.resource.get("spec") or {}).get("replicas")

@@ -9,15 +9,17 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from halcyon.control import errors, kinds, plan, pods, status
+from halcyon.control import errors, kinds, plan, pods, seal, status
 from halcyon.control.caches import Caches
 from halcyon.control.client import Kube, Object
 from halcyon.control.compare import DIGEST, holds, with_digest
 from halcyon.control.events import Happening, Recorder, happenings
 from halcyon.control.kinds import Key, Kind, kind_of
+from halcyon.control.owned import own
 from halcyon.control.plan import Plan
 from halcyon.control.tracing import OFF, Tracer
 from halcyon.control.view import View
+from halcyon.render import balancer, names
 from halcyon.render.site import Site
 
 log = logging.getLogger(__name__)
@@ -127,6 +129,7 @@ class Reconciler:
             return Outcome()
         view, planned = observed
         self.on_plan(key, planned)
+        self._tell_of_edit(view)
         try:
             with self.tracer.part("apply") as span:
                 await self._follow(view, planned)
@@ -189,6 +192,19 @@ class Reconciler:
         planned = plan.make(view)
         self.shares.planned(view.key, planned)
         return planned
+
+    def _tell_of_edit(self, view: View) -> None:
+        """Tell of an accepted spec that somebody has written over. It isn't in force; what is goes back into its place."""
+        name = names.balancer(view.key.name)
+        kept = own(view, kinds.CONFIG_MAP, name)
+        if kept is None or not seal.was_edited(kept, view.revisions, view.accepted):
+            return
+        message = (
+            f"{balancer.ACCEPTED_KEY} of ConfigMap {name} isn't the spec that was accepted, so it isn't in force; what was accepted "
+            "is written there again. Change the ModelDeployment instead, for example spec.scaling.maxReplicas"
+        )
+        if self.recorder.tell(view.resource, Happening("Warning", "AcceptedSpecEdited", message)):
+            log.warning("somebody has written over an accepted spec", extra={"key": str(view.key), "config_map": name})
 
     async def _follow(self, view: View, planned: Plan) -> None:
         """Take the count that another autoscaler has set on our Deployment."""

@@ -27,16 +27,30 @@ def of(accepted: str) -> str:
     return hashlib.sha256(accepted.encode()).hexdigest()
 
 
-def read(name: str, config_map: Object, revisions: Iterable[Revision]) -> Spec | None:
-    """The accepted spec in a ConfigMap; None where there is none, or where it isn't what was accepted.
+def text_of(config_map: Object, revisions: Iterable[Revision]) -> str | None:
+    """The accepted spec in a ConfigMap, as it is written there; None where there is none, or where it isn't what was accepted.
 
     A record without a seal is of an earlier version of the operator: it says nothing of it. Without any record nothing was accepted.
     """
     newest = max(revisions, key=lambda r: r.number, default=None)
-    try:
-        accepted = config_map["data"][balancer.ACCEPTED_KEY]
-        if newest is None or (newest.seal and newest.seal != of(accepted)):
-            return None
-        return parse(name, json.loads(accepted))
-    except (SpecError, KeyError, ValueError):
+    accepted = (config_map.get("data") or {}).get(balancer.ACCEPTED_KEY)
+    if newest is None or accepted is None or (newest.seal and newest.seal != of(accepted)):
         return None
+    return str(accepted)
+
+
+def read(name: str, config_map: Object, revisions: Iterable[Revision]) -> Spec | None:
+    """The same, parsed; None also where this version can't read it."""
+    accepted = text_of(config_map, revisions)
+    try:
+        return None if accepted is None else parse(name, json.loads(accepted))
+    except (SpecError, ValueError):
+        return None
+
+
+def was_edited(config_map: Object, revisions: Iterable[Revision], in_force: Spec | None) -> bool:
+    """Whether somebody has written over the accepted spec. What was in force before the newest record is only not replaced yet."""
+    newest = max(revisions, key=lambda r: r.number, default=None)
+    if newest is None or text_of(config_map, (newest,)) is not None:
+        return False
+    return in_force is None or (config_map.get("data") or {}).get(balancer.ACCEPTED_KEY) != text(in_force)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from halcyon.api.spec import Spec
 from halcyon.control.canary import CanaryVerdict
 from halcyon.control.client import Object
 from halcyon.control.kinds import Key, Kind
@@ -121,6 +122,8 @@ class View:
     canary: CanaryVerdict | None = None
     """What the analysis says of the canary; None where nothing was measured."""
     costs: Costs = Costs()
+    accepted: Spec | None = None
+    """The spec in force, as far as this process has seen it with its seal."""
     now: float = 0.0
     """When it was looked, in seconds since the epoch."""
     gpus: Gpus = Gpus()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
 from halcyon.control import kinds, pods
-from halcyon.control.accepted import Accepted
 from halcyon.control.caches import Caches
 from halcyon.control.client import Object
 from halcyon.control.found import ready_balancers
@@ -115,23 +113,6 @@ async def test_the_content_of_a_config_map_is_forgotten_when_the_model_takes_ano
     world.store(world.caches.resources, resource({"model": {"source": PVC}}))
 
     assert world.caches._contents == {}
-
-
-def test_a_spec_in_force_is_forgotten_with_its_config_map() -> None:
-    world = World()
-    accepted = Accepted(world.caches)
-    data = {"accepted.json": json.dumps({"model": {"source": PVC}})}
-    maps = world.caches.children[kinds.CONFIG_MAP]
-    world.store(maps, labelled(kinds.CONFIG_MAP, names.balancer("digits"), "digits", data=data))
-    assert accepted(DIGITS) is not None
-
-    world.store(maps, labelled(kinds.CONFIG_MAP, "digits-overlay-x", "digits"))
-    maps._store(Key("team", "digits-overlay-x"), None)
-    assert accepted._parsed.keys() == {DIGITS}
-
-    maps._store(Key("team", names.balancer("digits")), None)
-    assert accepted._parsed == {}
-    assert accepted(DIGITS) is None
 
 
 def written(manager: str, time: str, *fields: str, subresource: str = "") -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 from halcyon.api.conditions import Reason
 from halcyon.api.parse import parse
 from halcyon.control import kinds
+from halcyon.control.accepted import Accepted
 from halcyon.control.caches import Caches
 from halcyon.control.kinds import Key
 from halcyon.control.namespace_gpus import NamespaceGpus
@@ -30,7 +31,7 @@ class Ledger:
     def __init__(self, *, limited: bool = True) -> None:
         self.again: list[Key] = []
         self.caches = Caches(MemoryKube(), enqueue=lambda _: None)
-        self.gpus = NamespaceGpus(self.caches, self.again.append, limited=limited)
+        self.gpus = NamespaceGpus(self.caches, Accepted(self.caches), self.again.append, limited=limited)
 
     def accept(self, key: Key, planned: Plan) -> None:
         """A plan that is made and written."""

@@ -65,7 +65,7 @@ def reconciler(kube: Applying, clock: Callable[[], float] = lambda: 1000.0) -> R
         clock,
         on_plan=lambda *_: None,
         on_gone=lambda _: None,
-        shares=NamespaceGpus(caches, lambda _: None, limited=False),
+        shares=NamespaceGpus(caches, lambda _: None, lambda _: None, limited=False),
     )
 
 
