@@ -110,10 +110,42 @@ def test_names_follow_the_release(release: str, override: str, name: str) -> Non
         assert obj["metadata"].get("namespace", "ml") in {"ml", "kube-system"}
     arguments = pod(objects, name)["containers"][0]["args"]
     assert {f"--service={name}", f"--agents-service={name}-agents", f"--tls-secret={name}-tls"} <= set(arguments)
+    assert {f"--lease={name}", f"--memory-config-maps={name}-memory"} <= set(arguments)
     assert find(objects, "APIService", API_SERVICE)["spec"]["service"] == {"name": name, "namespace": "ml", "port": 443}
     assert {f"{name}", f"{name}-agents"} == names(objects, "Service")
     secret_rules = [r for _, r in rules(objects) if "secrets" in r["resources"]]
     assert [r["resourceNames"] for r in secret_rules] == [[f"{name}-tls"]]
+
+
+@pytest.mark.parametrize("values", [{}, EVERYTHING], ids=["defaults", "everything"])
+def test_two_releases_in_one_namespace_have_no_object_in_common(values: Values) -> None:
+    """Each for models of other namespaces; what the operators make themselves is named by their arguments."""
+    shared: Values = {"metricsAPI": {"register": False}, "serviceAccount": {"name": ""}, "extraObjects": []}
+    beside = ("halcyon", {}), ("prod", {"crds": {"install": False}})
+    releases = [
+        render(
+            laid_over(values, {**shared, **more, "watchNamespaces": [f"models-of-{release}"]}),
+            release=release,
+            flags=(),
+        )
+        for release, more in beside
+    ]
+    found = [{(o["kind"], o["metadata"].get("namespace"), o["metadata"]["name"]) for o in made} for made in releases]
+    assert not found[0] & found[1]
+    operators = [pod(releases[0]), pod(releases[1], "prod-halcyon")]
+    named = ("--service=", "--agents-service=", "--tls-secret=", "--lease=", "--memory-config-maps=")
+    taken = [
+        {arg for arg in operator["containers"][0]["args"] if arg.startswith(named)} | {operator["serviceAccountName"]}
+        for operator in operators
+    ]
+    assert [len(names) for names in taken] == [len(named) + 1] * 2
+    assert not taken[0] & taken[1]
+    pods = [find(releases[0], "Deployment"), find(releases[1], "Deployment", "prod-halcyon")]
+    labels = [each["spec"]["template"]["metadata"]["labels"] for each in pods]
+    for own, of_other in ((releases[0], labels[1]), (releases[1], labels[0])):
+        selectors = [o["spec"]["selector"] for o in own if o["kind"] == "Service"]
+        assert selectors
+        assert not [selector for selector in selectors if selector.items() <= of_other.items()]
 
 
 @pytest.mark.parametrize("values", [{}, EVERYTHING], ids=["defaults", "everything"])
@@ -265,6 +297,8 @@ def test_arguments_name_what_the_operator_makes_objects_from() -> None:
         "--pod-name=$(POD_NAME)",
         "--service=halcyon",
         "--agents-service=halcyon-agents",
+        "--lease=halcyon",
+        "--memory-config-maps=halcyon-memory",
         "--operator-image=localhost/halcyon-operator:dev",
         "--balancer-image=localhost/halcyon-balancer:dev",
         "--server-image=localhost/tritonserver-cpu:24.10",

@@ -185,6 +185,19 @@ async def test_a_leader_killed_while_one_shard_becomes_four_loses_nothing(client
     assert sum(len(o.get("binaryData", {})) for o in space.every(CONFIG_MAP)) == len(large)
 
 
+async def test_two_releases_in_one_namespace_drop_nothing_of_each_other(client: KubeClient, space: Space) -> None:
+    names = ("halcyon-memory", "prod-halcyon-memory")
+    for n, name in enumerate(names):
+        keeping = Memories(client, space.namespace, time.monotonic, time.time, config_maps=name)
+        await keeping.load()
+        keeping.offer(key := Key(f"team-{n}", "m"), f"uid-{n}", learnt(n))
+        assert await keeping._save(lambda key=key: {key})  # type: ignore[misc]
+    assert shards(space) == [f"{name}-000" for name in names]
+    for n, name in enumerate(names):
+        found = await Memories(client, space.namespace, time.monotonic, time.time, config_maps=name).load()
+        assert [(key.namespace, one.uid) for key, one in found.items()] == [(f"team-{n}", f"uid-{n}")]
+
+
 async def test_entries_of_models_that_are_gone_go_and_with_the_last_of_them_the_shards(
     client: KubeClient, space: Space
 ) -> None:

@@ -61,7 +61,6 @@ from halcyon.signals.prometheus import PrometheusSource
 log = logging.getLogger(__name__)
 
 VERSION = version("halcyon-operator")
-LEASE = "halcyon"
 
 
 def main(argv: Sequence[str]) -> int:
@@ -122,7 +121,7 @@ def build(chosen: Settings, client: KubeClient, tracer: Tracer = OFF) -> Operato
     registry = _registry()
     queue = WorkQueue(clock)
     caches = Caches(client, enqueue=queue.add, namespaces=chosen.watch_namespaces, walls=chosen.network is not None)
-    elector = Elector(client, chosen.namespace, LEASE, chosen.pod_name, clock)
+    elector = Elector(client, chosen.namespace, chosen.lease, chosen.pod_name, clock)
     client.fence = elector.fence
     duty = Duty()
     hub = HearingHub(
@@ -210,7 +209,7 @@ def build(chosen: Settings, client: KubeClient, tracer: Tracer = OFF) -> Operato
         watch.forget(key)
         hub.forget(key.namespace, key.name)
 
-    memories = Memories(client, chosen.namespace, clock, time.time)
+    memories = Memories(client, chosen.namespace, clock, time.time, config_maps=chosen.memory_config_maps)
     scaler.keep = memories.offer
     memories.cost = costs.stored
     recorder = Recorder(client, instance=chosen.pod_name, clock=clock)

@@ -2,6 +2,7 @@
 
     halcyon-memory-000, -001, ...    binaryData: NAMESPACE.NAME -> zlib of {"uid", "at", "sign", "memory", "cost"}
 
+Another release in that namespace has its own: their names begin with its own.
 The hash of a model's name modulo the count of shards, a power of two, says in which it is. Only the leader writes.
 What was counted of its GPUs' time is kept beside, and is no reason to write: it is as old as the memory is.
 Not here: what a memory is and its JSON (`scaling.planner.stored`), and what is done with one that was read.
@@ -44,7 +45,9 @@ MOST_SHARD_BYTES = 768 * 1024
 MOST_SHARDS = 512
 _MOST_JSON_BYTES = 4 * MOST_BYTES
 """More is no memory of ours, and is not unpacked: a few KiB can hold zeros that fill the process."""
-_NAME = re.compile(r"halcyon-memory-(\d{3})")
+CONFIG_MAPS = "halcyon-memory"
+"""What the names of the shards begin with, for a release named halcyon."""
+_NUMBERED = re.compile(r"(.+)-(\d{3})")
 BROKEN = (zlib.error, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
@@ -128,9 +131,9 @@ def entry_name(key: Key) -> str:
     return f"{key.namespace}.{key.name}"
 
 
-def shard_name(index: int) -> str:
+def shard_name(index: int, config_maps: str = CONFIG_MAPS) -> str:
     """Name of a shard's ConfigMap."""
-    return f"halcyon-memory-{index:03}"
+    return f"{config_maps}-{index:03}"
 
 
 def place(entry: str, count: int) -> int:
@@ -191,13 +194,16 @@ def steps(stored: Mapping[int, Mapping[str, bytes]], entries: Mapping[str, bytes
 class Shards:
     """The ConfigMaps, and what is in them as far as this process has read and written it."""
 
-    def __init__(self, client: Kube, namespace: str) -> None:
-        """Nothing is known before `read`."""
-        self._client, self._namespace = client, namespace
+    def __init__(self, client: Kube, namespace: str, config_maps: str = CONFIG_MAPS) -> None:
+        """Nothing is known before `read`. `config_maps`: what their names begin with."""
+        self._client, self._namespace, self._name = client, namespace, config_maps
         self._stored: dict[int, dict[str, bytes]] = {}
 
     async def read(self) -> dict[Key, Saved]:
         """Everything that can be read; of an entry that is there twice the newest.
+
+        Without a shard of this name, those of other names are read, and left as they are: the release may have been installed
+        again under another name. Entries of models that aren't its own are dropped with the first save.
 
         Raises:
             ApiError, Unreachable: part of it could not be fetched.
@@ -208,13 +214,11 @@ class Shards:
         )
         stored: dict[int, dict[str, bytes]] = {}
         found: dict[Key, Saved] = {}
-        for shard_at in sorted(item["metadata"]["name"] for item in listed):
-            matched = _NAME.fullmatch(shard_at)
-            if matched is None:
-                log.warning("a ConfigMap bears our label and is no shard", extra={"config_map": shard_at})
-                continue
+        for shard_at, index in self._sources(sorted(item["metadata"]["name"] for item in listed)):
             shard = await self._client.get(CONFIG_MAP, self._namespace, shard_at) or {}
-            content = stored[int(matched[1])] = {}
+            content: dict[str, bytes] = {}
+            if index is not None:
+                stored[index] = content
             for entry, text in (shard.get("binaryData") or {}).items():
                 content[entry] = value = base64.b64decode(text)
                 try:
@@ -231,6 +235,17 @@ class Shards:
         self._stored = stored
         return found
 
+    def _sources(self, listed: list[str]) -> list[tuple[str, int | None]]:
+        """The ConfigMaps to be read, each with its number if it is a shard of this name."""
+        found: list[tuple[str, int | None]] = []
+        for name in listed:
+            matched = _NUMBERED.fullmatch(name)
+            if matched is None:
+                log.warning("a ConfigMap bears our label and is no shard", extra={"config_map": name})
+            else:
+                found.append((name, int(matched[2]) if matched[1] == self._name else None))
+        return [(name, index) for name, index in found if index is not None] or found
+
     async def write(self, entries: Mapping[Key, Saved]) -> bool:
         """Make the shards hold these entries and no others. Whether they do; what failed is logged and tried the next time."""
         content = {entry_name(key): one.content for key, one in entries.items()}
@@ -240,10 +255,10 @@ class Shards:
             if step.takes and not good:
                 continue
             try:
-                await self._make(step, shard_name(step.index))
+                await self._make(step, shard_name(step.index, self._name))
             except (errors.ApiError, errors.Unreachable) as error:
                 good = False
-                told = {"config_map": shard_name(step.index), "error": str(error)}
+                told = {"config_map": shard_name(step.index, self._name), "error": str(error)}
                 log.warning("cannot write planners' memories", extra=told)
         return good
 
@@ -264,10 +279,21 @@ class Shards:
 class Memories:
     """Keeps what planners offer. For the leader only: `load` as it begins, `run`, and `flush` after `run` was cancelled."""
 
-    def __init__(self, client: Kube, namespace: str, clock: Callable[[], float], wall: Callable[[], float]) -> None:
-        """`namespace`: the operator's own. `clock`: monotonic, `wall`: since the epoch, both in seconds."""
+    def __init__(
+        self,
+        client: Kube,
+        namespace: str,
+        clock: Callable[[], float],
+        wall: Callable[[], float],
+        *,
+        config_maps: str = CONFIG_MAPS,
+    ) -> None:
+        """`namespace`: the operator's own. `clock`: monotonic, `wall`: since the epoch, both in seconds.
+
+        `config_maps`: what the names of the ConfigMaps begin with.
+        """
         self._clock, self._wall = clock, wall
-        self._shards = Shards(client, namespace)
+        self._shards = Shards(client, namespace, config_maps)
         self._loaded = False
         self._entries: dict[Key, Saved] = {}
         self._offered: dict[Key, tuple[str, PlannerMemory]] = {}

@@ -163,7 +163,8 @@ class Operator:
     async def _decide(self) -> None:
         await self.caches.wait_synced()
         # A standby never writes them: what it reads is of this moment, and is read anew when it leads.
-        await self._recall(Memories(self.client, self.settings.namespace, time.monotonic, time.time))
+        own, config_maps = self.settings.namespace, self.settings.memory_config_maps
+        await self._recall(Memories(self.client, own, time.monotonic, time.time, config_maps=config_maps))
         await self.scaler.run()
 
     async def _scrape(self) -> None:

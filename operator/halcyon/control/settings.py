@@ -18,6 +18,7 @@ from halcyon.api.spec.runtime import Placement
 from halcyon.api.types import Model
 from halcyon.control.dashboard import DashboardSettings
 from halcyon.control.errors import SettingsError
+from halcyon.control.memories import CONFIG_MAPS as MEMORY_CONFIG_MAPS
 from halcyon.control.tracing import TracesSite
 from halcyon.dashboard.access import Proxy
 from halcyon.render.site import ANYWHERE, SERVICE_ANNOTATIONS
@@ -40,6 +41,8 @@ class Settings:
     """Those whose ModelDeployments count; empty: all. Where there are some, nothing that is of the whole cluster is asked for."""
     service: str
     agents_service: str
+    lease: str
+    memory_config_maps: str
     operator_image: str
     balancer_image: str
     server_image: str
@@ -87,6 +90,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--service", default="halcyon", help="Service in front of the metrics API")
     add("--agents-service", default="halcyon-agents", help="headless Service that agents send to")
+    add("--lease", default="halcyon", help="Lease by which replicas elect their leader (default: halcyon)")
+    add(
+        "--memory-config-maps",
+        default=MEMORY_CONFIG_MAPS,
+        metavar="NAME",
+        help=f"what the names of the ConfigMaps with planners' memories begin with (default: {MEMORY_CONFIG_MAPS})",
+    )
     add("--operator-image", required=True, help="image of agents and fetchers")
     add("--balancer-image", required=True, help="image with HAProxy")
     add("--server-image", required=True, help="Triton image of models that name none")

@@ -313,6 +313,25 @@ def test_whichever_requests_fail_no_model_that_lives_is_lost_and_without_faults_
     asyncio.run(scenario())
 
 
+def test_two_releases_in_one_namespace_keep_their_own_shards() -> None:
+    kube = ShardKube()
+    ours, theirs = crowd(4, 1.0), {(other := Key("other", "m")): filler(other, 2.0)}
+
+    async def scenario() -> None:
+        first, second = Shards(kube, "system"), Shards(kube, "system", "prod-halcyon-memory")
+        assert await first.write(ours)
+        # One that has none yet takes over what there is, as it would after an install under another name.
+        assert await second.read() == ours
+        assert await second.write(theirs)
+        assert await first.read() == ours
+        assert await second.read() == theirs
+        assert await first.write({})
+        assert await second.read() == theirs
+
+    asyncio.run(scenario())
+    assert {name for name, _ in kube.entries()} == {"prod-halcyon-memory-000"}
+
+
 @pytest.mark.usefixtures("small_shards")
 @pytest.mark.parametrize("crash_at", range(8))
 def test_a_leader_killed_while_shards_grow_leaves_all_and_the_next_one_tidies_up(crash_at: int) -> None:
