@@ -22,6 +22,21 @@ SETTLED_S = 2.0
 """Pods that have just come may not be counted yet in what is known of the quotas: until then there is no room for more."""
 
 
+PROMISE_S = 10.0
+"""Pods that were granted are created within this time, or something else keeps them from it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Granted:
+    """A count that a model was granted and that quotas don't know yet."""
+
+    count: int
+    present: int
+    """Pods that it had then."""
+    at: float
+    """Monotonic, in seconds."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Known:
     """What the quotas have allowed a model."""
@@ -46,6 +61,8 @@ class Ceilings:
     """None: the site has none."""
 
     _rooms: dict[Key, _Known] = field(default_factory=dict)
+    _granted: dict[str, dict[Key, _Granted]] = field(default_factory=dict)
+    """By namespace."""
 
     def over(self, key: Key, spec: Spec, made: Verdict) -> Verdict:
         """The decision within what is allowed."""
@@ -57,11 +74,15 @@ class Ceilings:
         found = [self._budgeted(key, spec, wanted, made.current)]
         if rises:
             found.append(self._room(key, made.current))
-        return limited(made, (ceiling for ceiling in found if ceiling is not None))
+        over = limited(made, (ceiling for ceiling in found if ceiling is not None))
+        if rises and is_active:
+            self._grant(key, over)
+        return over
 
     def forget(self, key: Key) -> None:
         """The model is gone."""
         self._rooms.pop(key, None)
+        self._granted.get(key.namespace, {}).pop(key, None)
         if self.budget is not None:
             self.budget.forget(key)
 
@@ -95,13 +116,40 @@ class Ceilings:
         deployment = servers(self.caches, key) if there else None
         if deployment is None:
             return None
-        present = sum(pods.is_live(pod) for pod in self.caches.pods.find(key.namespace, key.name))
-        room = quotas.room(there, deployment["spec"]["template"]["spec"], present=present)
+        present, now = self._present(key), self.clock()
+        template, promised = deployment["spec"]["template"]["spec"], self._promised(key, now)
+        room = quotas.room(there, template, present=present, promised=promised)
         if room is None:
             return None
-        now = self.clock()
         known = self._rooms.get(key)
         since = -math.inf if known is None else known.since if known.present == present else now
         told = room if known is None or now - since >= SETTLED_S else known.told
         self._rooms[key] = _Known(present, since, told)
         return Ceiling("quota", max(told.pods, current), told.say())
+
+    def _present(self, key: Key) -> int:
+        return sum(pods.is_live(pod) for pod in self.caches.pods.find(key.namespace, key.name))
+
+    def _grant(self, key: Key, made: Verdict) -> None:
+        """Remember what others must not be granted too: two decide on the same quota before either's pods are there."""
+        if made.desired is None or not self.caches.quotas.find(key.namespace, QUOTA_WORD):
+            return
+        now = self.clock()
+        granted = self._granted.setdefault(key.namespace, {})
+        for other in [other for other, known in granted.items() if now - known.at >= PROMISE_S]:
+            del granted[other]
+        before = granted.get(key)
+        if before is None or before.count != made.desired:
+            granted[key] = _Granted(made.desired, self._present(key), now)
+
+    def _promised(self, key: Key, now: float) -> list[quotas.Promised]:
+        """Pods that other models of the namespace have been granted and that a quota may not count yet."""
+        found = []
+        for other, granted in self._granted.get(key.namespace, {}).items():
+            deployment = servers(self.caches, other)
+            if other == key or deployment is None or now - granted.at >= PROMISE_S:
+                continue
+            counted = granted.present if now - granted.at < SETTLED_S else self._present(other)
+            if counted < granted.count:
+                found.append(quotas.Promised(deployment["spec"]["template"]["spec"], granted.count - counted))
+        return found

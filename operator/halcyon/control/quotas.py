@@ -31,10 +31,13 @@ class Room:
     resource: str
     hard: str
     used: str
+    granted: str = "0"
+    """To other models whose pods aren't counted yet."""
 
     def say(self) -> str:
         """For example `ResourceQuota team allows 5: requests.nvidia.com/gpu is 4 of 4 used`."""
-        return f"ResourceQuota {self.quota} allows {self.pods}: {self.resource} is {self.used} of {self.hard} used"
+        said = f"ResourceQuota {self.quota} allows {self.pods}: {self.resource} is {self.used} of {self.hard} used"
+        return said if self.granted == "0" else f"{said}, and {self.granted} are granted to other models"
 
 
 def project(quota: Object) -> Object:
@@ -47,21 +50,36 @@ def project(quota: Object) -> Object:
     }
 
 
-def room(quotas: Iterable[Object], template: Mapping[str, Any], *, present: int) -> Room | None:
+@dataclass(frozen=True, slots=True)
+class Promised:
+    """Pods of another model that were granted and aren't counted yet."""
+
+    template: Mapping[str, Any]
+    """Spec of one pod."""
+    pods: int
+
+
+def room(
+    quotas: Iterable[Object], template: Mapping[str, Any], *, present: int, promised: Iterable[Promised] = ()
+) -> Room | None:
     """What the quotas leave room for; None where no quota limits such pods.
 
     Args:
         quotas: those of the namespace, as `project` keeps them.
         template: spec of one pod.
         present: pods of the model that exist and count already. The room is never less.
+        promised: pods of others that will be there before this model's.
     """
     each = charges(template)
+    others = [(other, charges(other.template)) for other in promised]
     rooms = [
-        Room(present + free, quota["metadata"]["name"], resource, str(hard), str(used))
+        Room(present + free, quota["metadata"]["name"], resource, str(hard), str(used), f"{taken.normalize():f}")
         for quota in quotas
         if _is_for(quota.get("spec") or {}, template, each)
         for resource, hard in quota["status"]["hard"].items()
-        if (free := _free(hard, used := quota["status"]["used"].get(resource, "0"), each.get(resource))) is not None
+        for used in [quota["status"]["used"].get(resource, "0")]
+        for taken in [_taken(quota.get("spec") or {}, resource, others)]
+        if (free := _free(hard, used, each.get(resource), taken)) is not None
     ]
     return min(rooms, key=lambda found: (found.pods, found.quota, found.resource), default=None)
 
@@ -89,12 +107,18 @@ def _resources(container: Mapping[str, Any], side: str) -> dict[str, Decimal]:
     return {name: quantity(text) for name, text in (given or resources.get(side) or {}).items()}
 
 
-def _free(hard: str, used: str, each: Decimal | None) -> int | None:
+def _taken(spec: Mapping[str, Any], resource: str, others: Iterable[tuple[Promised, dict[str, Decimal]]]) -> Decimal:
+    """What promised pods will count for in one quota."""
+    found = (o.pods * each.get(resource, _NONE) for o, each in others if _is_for(spec, o.template, each))
+    return sum(found, _NONE)
+
+
+def _free(hard: str, used: str, each: Decimal | None, taken: Decimal) -> int | None:
     """More pods that fit; None where the quota isn't about them, or can't be read."""
     if not each:
         return None
     try:
-        return max(math.floor((quantity(hard) - quantity(used)) / each), 0)
+        return max(math.floor((quantity(hard) - quantity(used) - taken) / each), 0)
     except ValueError:
         return None
 

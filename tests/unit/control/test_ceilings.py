@@ -6,6 +6,7 @@ import asyncio
 
 from halcyon.api.parse import parse
 from halcyon.control import kinds, quotas
+from halcyon.control.ceilings import PROMISE_S
 from halcyon.control.kinds import Key
 from halcyon.control.plan import Actuator
 from halcyon.control.site_budget import SiteBudget
@@ -79,6 +80,47 @@ def test_a_full_quota_takes_nothing_away() -> None:
             dictated.wanted[DIGITS] = 2
             await asyncio.sleep(6)
             assert world.counts() == [2]
+
+    live(scenario)
+
+
+def test_models_that_decide_at_once_are_not_granted_the_same_room_of_a_quota() -> None:
+    async def scenario(world: World) -> None:
+        world.dictate().wanted |= {DIGITS: 4, OTHER: 4}
+        for key in (DIGITS, OTHER):
+            world.model(key.name, replicas=1, actuator=Actuator.DIRECT)
+            with_gpus(world, key, 1)
+            world.scaler.planned(key, plan_of(world.specs[key], Actuator.DIRECT))
+        have_quota(world, hard=4, used=2)
+        async with Running(world.scaler):
+            await asyncio.sleep(1.5)
+            assert world.replicas(DIGITS) + world.replicas(OTHER) == 4
+            await asyncio.sleep(1)
+            have_quota(world, hard=4, used=4, version=2)
+            await asyncio.sleep(20)
+            assert world.replicas(DIGITS) + world.replicas(OTHER) == 4
+
+    live(scenario)
+
+
+def test_a_promise_that_nobody_keeps_leaves_the_room_to_others() -> None:
+    async def scenario(world: World) -> None:
+        dictated = world.dictate()
+        dictated.wanted |= {DIGITS: 3, OTHER: 1}
+        for key in (DIGITS, OTHER):
+            world.model(key.name, replicas=1, actuator=Actuator.DIRECT)
+            with_gpus(world, key, 1)
+            world.scaler.planned(key, plan_of(world.specs[key], Actuator.DIRECT))
+        have_quota(world, hard=4, used=2)
+        async with Running(world.scaler):
+            await asyncio.sleep(1.5)
+            assert world.replicas(DIGITS) == 3
+            world.have_pods(DIGITS, 1)
+            dictated.wanted[OTHER] = 3
+            await asyncio.sleep(6)
+            assert world.replicas(OTHER) == 1
+            await asyncio.sleep(PROMISE_S + 6)
+            assert world.replicas(OTHER) == 3
 
     live(scenario)
 

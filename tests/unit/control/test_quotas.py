@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from halcyon.control import quotas
 from halcyon.control.client import Object
+from halcyon.control.quotas import Promised
 
 GPU = "requests.nvidia.com/gpu"
 
@@ -31,6 +32,25 @@ def quota(name: str = "team", *, hard: dict[str, str], used: dict[str, str], **s
 def allowed(*there: Object, template: Object = ONE_GPU, present: int = 2) -> int | None:
     found = quotas.room(there, template, present=present)
     return None if found is None else found.pods
+
+
+def test_pods_that_others_were_granted_are_no_room_in_a_quota_that_counts_them() -> None:
+    there = (
+        quota(hard={GPU: "8"}, used={GPU: "2"}),
+        quota("cpu", hard={"requests.cpu": "9"}, used={"requests.cpu": "2"}),
+    )
+    two_gpus = pod(limits={"nvidia.com/gpu": "2"})
+    found = quotas.room(there, ONE_GPU, present=2, promised=[Promised(two_gpus, 2)])
+    assert found is not None
+    assert found.pods == 4
+    assert found.say() == (
+        "ResourceQuota team allows 4: requests.nvidia.com/gpu is 2 of 8 used, and 4 are granted to other models"
+    )
+    of_high = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}]}
+    scoped = quota(hard={GPU: "8"}, used={GPU: "2"}, scopeSelector=of_high)
+    found = quotas.room([scoped], ONE_GPU | {"priorityClassName": "high"}, present=2, promised=[Promised(two_gpus, 2)])
+    assert found is not None
+    assert found.pods == 8
 
 
 @pytest.mark.parametrize(
