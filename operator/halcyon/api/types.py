@@ -9,7 +9,7 @@ import re
 import string
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from decimal import Decimal
+from decimal import ROUND_UP, Decimal
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import (
@@ -205,18 +205,41 @@ _FACTOR = {
 }
 
 
-def quantity(text: str) -> Decimal:
-    """The value of a Kubernetes quantity such as `500m` or `4Gi`, in its base unit (cores, bytes).
+# The grammar of k8s.io/apimachinery/pkg/api/resource: `1E` is an exa, `1E3` and `1e3` are a thousand.
+_ANY_QUANTITY = re.compile(r"([+-]?)([0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE]([+-]?[0-9]+)|([A-Za-z]*))")
+_MOST = Decimal(2**63 - 1)
+_LEAST = Decimal("1e-9")
+_FAR = 100
+"""Numbers of a larger power of ten are above `_MOST`, those of a smaller one below `_LEAST`: they need not be computed."""
 
-    It knows the units that the API server may write (`1P` for `1000T`), not only those that the resource takes.
+
+def quantity(text: str) -> Decimal:
+    """The value of a Kubernetes quantity such as `500m`, `4Gi` or `1e3`, in its base unit (cores, bytes).
+
+    It takes every form that the API server takes and may keep, not only those that the resource takes. A size above
+    2^63 - 1, the largest number that Kubernetes counts to, counts as that; what is finer than a billionth is rounded up.
 
     Raises:
         ValueError: where the text is no quantity.
     """
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]*)?)([A-Za-z]*)", text)
-    if found is None or found[2] not in _FACTOR:
-        raise ValueError(f"'{text}' is not a quantity; write {EXAMPLES[_QUANTITY]}")
-    return Decimal(found[1]) * _FACTOR[found[2]]
+    found = _ANY_QUANTITY.fullmatch(text)
+    if found is None or (found[3] is None and found[4] not in _FACTOR):
+        raise ValueError(f"'{text[:80]}' is not a quantity; write {EXAMPLES[_QUANTITY]}")
+    size = Decimal(found[2])
+    if size:
+        size = min(_scaled(size, found[3]) if found[3] else size * _FACTOR[found[4] or ""], _MOST)
+        size = size.quantize(_LEAST, ROUND_UP)
+    return -size if found[1] == "-" else size
+
+
+def _scaled(size: Decimal, exponent: str) -> Decimal:
+    """`size` times ten to that power; the text may have any number of digits."""
+    digits = exponent.lstrip("+-").lstrip("0") or "0"
+    power = int(digits) if len(digits) < 9 else 10**9
+    power = -power if exponent.startswith("-") else power
+    if size.adjusted() + power > _FAR:
+        return _MOST
+    return _LEAST if size.adjusted() + power < -_FAR else size.scaleb(power)
 
 
 def quantity_field(low: str, high: str) -> Any:  # a type expression

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from typing import Any
 
 import orjson
@@ -43,8 +44,15 @@ def holds(live: Any, wanted: Any) -> bool:  # any JSON value
     return bool(live == wanted) or _same_quantity(live, wanted)
 
 
+# Without an exponent, which the API server writes only if it was given one, and no longer than sizes are: texts that
+# happen to be numbers (a digest `0e12`, a long id) are equal only if they are the same.
+_WRITTEN = re.compile(r"[0-9]{1,18}(\.[0-9]*)?[A-Za-z]*")
+
+
 def _same_quantity(live: Any, wanted: Any) -> bool:  # any JSON value
-    if not (isinstance(live, str) and isinstance(wanted, str) and wanted[:1].isdigit() and live[:1].isdigit()):
+    if not (isinstance(live, str) and isinstance(wanted, str)):
+        return False
+    if not (_WRITTEN.fullmatch(live) and _WRITTEN.fullmatch(wanted)):
         return False
     try:
         # The API server rounds a pod's resources up to thousandths.

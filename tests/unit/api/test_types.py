@@ -6,8 +6,9 @@ import re
 from decimal import Decimal
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
+from kubernetes.utils.quantity import parse_quantity
 
 from halcyon.api.types import NAME_PATTERN, Rule, cel_string, duration_s, duration_us, quantity
 from halcyon.render import names
@@ -51,6 +52,23 @@ def test_what_is_no_duration_is_refused_with_good_ones(text: str) -> None:
         ("1n", "0.000000001"),
         ("1P", "1000000000000000"),
         ("1Ei", str(2**60)),
+        ("4e0", "4"),
+        ("1E3", "1000"),
+        ("1E", str(10**18)),
+        ("2.5e+1", "25"),
+        ("1e-2", "0.01"),
+        ("+4", "4"),
+        ("-1", "-1"),
+        ("-500m", "-0.5"),
+        (".5", "0.5"),
+        ("5.", "5"),
+        ("0.1n", "0.000000001"),
+        ("16Ei", str(2**63 - 1)),
+        ("-16Ei", str(1 - 2**63)),
+        ("0e999999999999", "0"),
+        ("1e999999999999", str(2**63 - 1)),
+        ("1e-999999999999", "0.000000001"),
+        ("0." + "0" * 200 + "1e202", "10"),
     ],
 )
 def test_a_quantity_is_its_value_in_the_base_unit(text: str, value: str) -> None:
@@ -64,7 +82,49 @@ def test_a_decimal_unit_is_a_thousand_of_the_one_before(count: int, unit: str) -
     assert quantity(f"{count * 1000}{unit}") == quantity(f"{count}{units[units.index(unit) + 1]}")
 
 
-@pytest.mark.parametrize("text", ["", "Gi", "1.2.3", "1X", "-1", "1 Gi", "1Gi\n", "1e3", ".5", "1gi"])
+@given(
+    st.from_regex(r"[+-]?([0-9]{1,9}(\.[0-9]{0,6})?|\.[0-9]{1,6})", fullmatch=True),
+    st.sampled_from(["n", "u", "m", "", "k", "M", "G", "T", "Ki", "Mi", "Gi", "Ti", "e0", "E0", "e3", "E+3", "e-3"]),
+)
+def test_a_quantity_is_what_the_kubernetes_client_takes_it_for(number: str, suffix: str) -> None:
+    theirs = parse_quantity(number + suffix)
+    assume(theirs == round(theirs, 9))  # it keeps what is finer than a billionth, which the API server doesn't
+
+    assert quantity(number + suffix) == theirs
+
+
+@given(st.text("0123456789.+-eEinumkKMGTP", max_size=12))
+def test_any_text_is_a_quantity_within_bounds_or_refused(text: str) -> None:
+    try:
+        found = quantity(text)
+    except ValueError:
+        return
+
+    assert abs(found) < 2**63
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        ".",
+        "Gi",
+        "e3",
+        "1.2.3",
+        "1X",
+        "--1",
+        "+-1",
+        "1 Gi",
+        "1Gi\n",
+        "1gi",
+        "1ki",
+        "1mi",
+        "1e",
+        "1e3k",
+        "1Ki3",
+        "1e1.5",
+    ],
+)
 def test_what_is_no_quantity_is_refused_with_good_ones(text: str) -> None:
     with pytest.raises(ValueError, match="is not a quantity; write for example 500m, 2 or 4Gi"):
         quantity(text)

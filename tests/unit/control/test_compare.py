@@ -54,6 +54,9 @@ def test_what_the_api_server_adds_or_writes_otherwise_is_no_difference(live: Any
         ("v1", "v2"),
         ("1.2.3", "1.2.4"),
         ("1 x", "1"),
+        ("0e1234", "0e9999"),
+        ("1e3", "1000"),
+        ("9" * 40, "8" * 40),
         (1, "1"),
     ],
 )

@@ -61,6 +61,9 @@ def test_pods_that_others_were_granted_are_no_room_in_a_quota_that_counts_them()
         ({GPU: "8"}, {GPU: "8"}, 2),
         ({GPU: "1"}, {GPU: "2"}, 2),  # lowered below what runs: nobody is taken away for it
         ({GPU: "8"}, {}, 10),
+        ({GPU: "8e0"}, {GPU: "2"}, 8),  # a form that the API server keeps
+        ({GPU: "1E1"}, {GPU: "20e-1"}, 10),
+        ({GPU: "1e3000"}, {GPU: "2"}, 2**63 - 1),
         ({"cpu": "10"}, {"cpu": "5500m"}, 4),
         ({"requests.cpu": "10"}, {"requests.cpu": "5500m"}, 4),
         ({"limits.memory": "64Gi"}, {"limits.memory": "40Gi"}, 5),
