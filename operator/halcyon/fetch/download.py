@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import timedelta
@@ -41,6 +41,10 @@ _PROGRAMS = (b"\x7fELF", b"#!")
 """How a file begins that the kernel can run. A bucket keeps no modes, so these get the execute bit."""
 _SHOWN = 400
 """Characters of what a library says."""
+_LEAST_SECRET = 4
+"""Characters: a value that is empty, or a placeholder such as `-`, is in every sentence and hides nothing."""
+_LONG_SECRET = 8
+"""Characters: a shorter value may be a part of ordinary words."""
 
 
 @dataclass(frozen=True)
@@ -317,9 +321,7 @@ def _told(error: Exception, remote: Remote, secrets: Mapping[str, str], refused:
         return StoreError(f"{remote.url}: {refused}")
     if isinstance(error, exceptions.NotFoundError | FileNotFoundError):
         return SourceError(f"{remote.url} isn't there")
-    said = " ".join(str(error).partition("Debug source:")[0].split())
-    for secret in secrets.values():
-        said = said.replace(secret, "***")
+    said = _masked(" ".join(str(error).partition("Debug source:")[0].split()), secrets.values())
     # Of a listing the library gives no kind of error, only the server's answer.
     denied = isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError)
     if found := re.search(r"<Message>(.*?)</Message>", said):
@@ -339,3 +341,12 @@ def _told(error: Exception, remote: Remote, secrets: Mapping[str, str], refused:
             f"{remote.url} was changed while it was downloaded; put each version into a folder of its own"
         )
     return StoreError(f"{remote.url}: {said[:_SHOWN]}")
+
+
+def _masked(said: str, secrets: Iterable[str]) -> str:
+    """The text without these values; a long one goes before one that is a part of it."""
+    values = sorted({value for value in secrets if len(value) >= _LEAST_SECRET}, key=len, reverse=True)
+    if not values:
+        return said
+    found = (re.escape(v) if len(v) >= _LONG_SECRET else rf"(?<!\w){re.escape(v)}(?!\w)" for v in values)
+    return re.sub("|".join(found), "***", said)
