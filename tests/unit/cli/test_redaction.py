@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
@@ -26,6 +28,34 @@ SECRET = "k3Vq8zPw0L"
         ("jwt eyJhbGciOiJI.eyJzdWIiOiIx.SflKxwRJSM", "SflKxwRJSM"),
         ("-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----", "MIIE"),
         ("-----BEGIN PRIVATE KEY-----\nMIIE cut off", "MIIE"),
+        ("-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNz", "b3BlbnNz"),
+        ("OPENAI_KEY=abcdef12345", "abcdef12345"),
+        ("LICENSE_KEY: AAA-BBB", "AAA-BBB"),
+        ('{"licenseKey": "AAA-BBB"}', "AAA-BBB"),
+        ("x-functions-key: abcdef12345", "abcdef12345"),
+        ("SLACK_WEBHOOK=https://example.com/T0/B0", "T0/B0"),
+        ("posting to https://hooks.slack.com/services/T0/B0/XXXX", "T0/B0/XXXX"),
+        ("webhook_url: https://example.com/hook/abc", "hook/abc"),
+        ("Server=h;Uid=u;Pwd=hunter2", "hunter2"),
+        ("DRIVER=x;UID=u;PWD=hunter2;", "hunter2"),
+        ("GET https://x.blob.core.windows.net/c/m?sv=1&sig=abcdef%3D", "abcdef"),
+        ("GET https://x.blob.core.windows.net/c/m?sig=abcdef%3D&sv=1", "abcdef"),
+        (r'{"url": "https://h/m?sv=1\u0026sig=abcdef%3D"}', "abcdef"),
+        ("SharedAccessSignature: sig=Zm9vYmFyYmF6Zm9vYmFyYmF6%3D", "Zm9vYmFy"),
+        ("https://b.s3.amazonaws.com/m?X-Amz-Signature=deadbeef&X-Amz-Date=1", "deadbeef"),
+        ("X-Amz-Signature: deadbeef", "deadbeef"),
+        ("https://storage.googleapis.com/b/m?X-Goog-Signature=deadbeef", "deadbeef"),
+        ("https://maps.example.com/?key=abcdef12345", "abcdef12345"),
+        ("logged in with hf_abcdefghijklmnop", "hf_abcdefghijklmnop"),
+        ("ghp_0123456789012345678901234567890123ab", "ghp_01234"),
+        ("github_pat_0123456789_abcdefghijkl", "github_pat_0"),
+        ("using sk-ant-abc123", "abc123"),
+        ("using sk-proj-abcdef", "abcdef"),
+        ("using sk-0123456789abcdef0123", "0123456789"),
+        ("nvapi-0123456789abcdef0123", "0123456789"),
+        ("redis://:hunter2@redis:6379/0", "hunter2"),
+        (r'msg="{\"password\": \"hunter2\", \"n\": 1}"', "hunter2"),
+        ("url=https://h/m?a=1&token=abcdef12345", "abcdef12345"),
     ],
 )
 def test_credentials_in_a_log_are_removed(line: str, gone: str) -> None:
@@ -41,10 +71,63 @@ def test_credentials_in_a_log_are_removed(line: str, gone: str) -> None:
         "MountVolume.SetUp failed for volume: secret not found",
         "tokenizer: bert, author: bob, TOKENIZERS_PARALLELISM=true",
         "I1122 10:00:00 server.cc:42 loading: resnet50:1",
+        "PWD=/opt/tritonserver OLDPWD=/root",
+        "topologyKey: kubernetes.io/hostname, sort_key=name, public_key=abc, key: nvidia.com/gpu",
+        'failed calling webhook "validate.x.io": Post "https://cert-manager-webhook.cert-manager.svc:443/v": EOF',
+        "terminated by sig=9; the signature: serving_default",
+        "risk-averse, disk-pressure-taint-was-found, task-0123456789abcdef01",
+        "open /etc/tls/tls.key: no such file or directory",
     ],
 )
 def test_what_tells_of_the_trouble_stays(line: str) -> None:
     assert redaction.text(line) == line
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("OPENAI_KEY", "abc", GONE),
+        ("LICENSE_KEY", "AAA-BBB", GONE),
+        ("SLACK_WEBHOOK", "https://example.com/T0", GONE),
+        ("DB_PWD", "hunter2", GONE),
+        ("PWD", "hunter2", GONE),
+        ("PWD", "/opt/tritonserver", "/opt/tritonserver"),
+        ("DATABASE_DSN", "Server=h;Uid=u;Pwd=hunter2", f"Server=h;Uid=u;Pwd={GONE}"),
+        ("CACHE_KEY", "resnet50", "resnet50"),
+        ("KEYBOARD", "us", "us"),
+    ],
+)
+def test_a_variable_s_value_goes_if_its_name_or_form_says_so(name: str, value: str, shown: str) -> None:
+    assert redaction.obj({"env": [{"name": name, "value": value}]}) == {"env": [{"name": name, "value": shown}]}
+
+
+UNITS = [
+    "token-", "token_", "tokentoken", "key-", "_key", "a_key_b", "pwd.", "webhook_", "x", "a:", "a: ", "a=b", "password", "password ", "password: ",
+    'password":"', "password\\", 'token\\"', "token=\\", " ", "\n", "key ", 'key: "', 'key: "a" ', 'key: "token" value ', 'key:"a" value: {string_value:',
+    "a://", "http://a:", "http://a:b", "://", "bearer ", "bearer", "basic      ", "eyJ", "-eyJ", "eyJaaaaaaaa.", "eyJaaaaaaaa-", "a.", "a-",
+    "-----BEGIN ", "-----BEGIN PRIVATE KEY-----", "-----BEGIN PRIVATE ", "PRIVATE KEY ", "-----END ", "sk-", "sk-ant-", "hf_", "xoxb-", "AKIA",
+    "https://hooks.slack.com/", "&sig=", "?key", "sig=", "sig ", 'sig="', "{", "[", '{"a":', "\\u0026sig=", "é",
+]  # fmt: skip
+"""What a repetition in a pattern could begin, go on or end with."""
+
+
+def test_no_line_takes_a_time_that_grows_with_its_square() -> None:
+    code = """if True:
+        import json, sys
+        from halcyon.cli import redaction
+        for unit in json.load(sys.stdin):
+            print("a line of", repr(unit), flush=True)
+            line = (unit * 2**17)[: 2**17]
+            redaction.text(line)
+            redaction.obj({"a": line})
+    """
+    # It takes a few seconds; a time that grows so is more than a minute for a single line.
+    asked = json.dumps(UNITS)
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=asked, text=True, capture_output=True, check=True, timeout=60
+    )
+
+    assert done.stdout.count("a line of") == len(UNITS)
 
 
 def test_values_of_an_object_go_and_names_stay() -> None:
