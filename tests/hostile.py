@@ -136,6 +136,15 @@ def _gateway(**fields: Any) -> Document:
     return {"name": "edge", "namespace": "infra", **fields}
 
 
+_ANOTHER_SHAPE: tuple[tuple[str, Any], ...] = (
+    ("model", "s3://models/a"), ("model", ["a"]), (CLAIM, "s3://models/a"), (f"{CLAIM}.configMap", "files"), (f"{CLAIM}.configMap", 1),
+    (f"{CLAIM}.configMap.name", ["files"]), (f"{CLAIM}.configMap.items", "config.pbtxt"), (f"{CLAIM}.configMap.items", ["config.pbtxt"]),
+    ("runtime", []), ("runtime.gpu", 1), ("runtime.gpu.count", "one"), ("runtime.env", {"A": "b"}), ("scaling", "x"), ("scaling", True),
+    ("scaling.maxReplicas", {}), ("batching", 8), ("traffic", ["HAProxy"]), ("rollout", "Canary"),
+)  # fmt: skip
+"""What another version of the schema could have held there."""
+
+
 ROWS: tuple[Row, ...] = (
     Row(1, "the node's network and processes", (
         unknown("podTemplate", {"spec": {"hostNetwork": True, "hostPID": True, "hostIPC": True}}),
@@ -284,7 +293,8 @@ ROWS: tuple[Row, ...] = (
         unknown("runtime.podLabels", {"app.kubernetes.io/managed-by": "me"}),
     ), deed="own_labels"),
     Row(42, "labels that another's Service picks", (unknown("runtime.podLabels", {"app": "victim"}), unknown("podLabels", {"app": "victim"}))),
-    Row(43, "objects that are too large or too deep", (
+    Row(43, "objects that are too large, too deep or of another shape", (
+        *(bad(path, value, "") for path, value in _ANOTHER_SHAPE),
         bad("model.parameters", {f"k{n}": "x" * 4096 for n in range(300)}, "must have at most 64 items"),
         bad("model.parameters", {"k": "x" * 1_200_000}, "Too long"),
         # The operator reads no further than it must to see that it is none.

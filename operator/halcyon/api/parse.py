@@ -34,7 +34,13 @@ def parse(name: str, spec: Mapping[str, Any]) -> Spec:
     if not re.fullmatch(NAME_PATTERN, name):
         raise SpecError(NAME_MESSAGE % (name, len(name)))
     try:
-        return Spec.model_validate_json(json.dumps(spec), strict=True)
+        text = json.dumps(spec)
+    except RecursionError:
+        raise SpecError(
+            "spec is nested beyond reading; spec.model.source.configMap.name is as deep as most go"
+        ) from None
+    try:
+        return Spec.model_validate_json(text, strict=True)
     except ValidationError as error:
         raise SpecError(*_sentences(error)) from None
 

@@ -112,7 +112,7 @@ class Watch(Generic[_T]):
             access: where the API server is.
             path: of the collection, for example `/api/v1/namespaces/default/configmaps`.
             params: selectors.
-            project: what to keep of one object. It must not raise.
+            project: what to keep of one object. One that it can't read is passed over.
             on_change: called with everything that is kept, by name, after the list and after each change.
             on_refusal: called with the API server's words when it says that a right is missing, and with nothing when it answers again.
             silence_s: after so many seconds without a byte a stream counts as dead.
@@ -130,6 +130,7 @@ class Watch(Generic[_T]):
         self._kept: dict[str, _T] = {}
         self._told = False
         self._refusals: dict[str, str] = {}
+        self._unreadable: dict[str, str] = {}
         self._tls: tuple[float, ssl.SSLContext | bool] | None = None
 
     async def run(self) -> None:
@@ -182,7 +183,10 @@ class Watch(Generic[_T]):
         async with self._get(self._params, timeout) as response:
             await self._check(response, "list")
             document = _load(await response.read())
-        self._kept = {item["metadata"]["name"]: self._project(item) for item in document.get("items") or ()}
+        kept: dict[str, _T] = {}
+        for item in document.get("items") or ():
+            kept |= self._read(item)
+        self._kept = kept
         self._on_change(self._kept)
         return str(document["metadata"]["resourceVersion"])
 
@@ -224,12 +228,31 @@ class Watch(Generic[_T]):
             raise KubeError(f"watch {self._path}: {item.get('message', item)}")
         meta = item["metadata"]
         if kind in {"ADDED", "MODIFIED"}:
-            self._kept = {**self._kept, meta["name"]: self._project(item)}
+            others = {name: kept for name, kept in self._kept.items() if name != meta["name"]}
+            self._kept = others | self._read(item)
             self._on_change(self._kept)
         elif kind == "DELETED":
             self._kept = {name: kept for name, kept in self._kept.items() if name != meta["name"]}
             self._on_change(self._kept)
         return str(meta["resourceVersion"])
+
+    def _read(self, item: Mapping[str, Any]) -> dict[str, _T]:
+        """What is kept of it, by its name; nothing if it can't be read, which is logged once."""
+        name = item["metadata"]["name"]
+        try:
+            kept = self._project(item)
+        except Exception as error:  # noqa: BLE001 - an object that nobody thought of must not end the others' watch
+            if self._unreadable.get(name) != repr(error):
+                self._unreadable[name] = repr(error)
+                log(
+                    "warning",
+                    "an object isn't of the form that is read; it is passed over",
+                    object=name,
+                    error=repr(error),
+                )
+            return {}
+        self._unreadable.pop(name, None)
+        return {name: kept}
 
     def _get(self, params: Mapping[str, str], timeout: aiohttp.ClientTimeout) -> Any:
         return self._session.get(

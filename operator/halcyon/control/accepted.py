@@ -18,12 +18,13 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from halcyon.api.parse import SpecError, parse
+from halcyon.api.parse import parse
 from halcyon.api.spec import Spec
 from halcyon.control import kinds, seal
 from halcyon.control.caches import Caches, belongs
 from halcyon.control.client import Object
 from halcyon.control.kinds import Key
+from halcyon.control.seal import NOT_ACCEPTED
 from halcyon.render import names, revision
 
 _SUFFIX = names.balancer("")
@@ -65,7 +66,7 @@ class Accepted:
             held.parsed = True
             try:
                 held.spec = parse(key.name, json.loads(held.text))
-            except (SpecError, ValueError):  # accepted by a version that knows more than this one
+            except NOT_ACCEPTED:  # accepted by a version that knows more than this one
                 held.spec = None
         return held.spec
 

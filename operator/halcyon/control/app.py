@@ -19,7 +19,7 @@ from prometheus_client.process_collector import ProcessCollector
 
 from halcyon.api.plan import Collector as CollectorAddress
 from halcyon.api.spec import mode
-from halcyon.control import errors, logs, memory_limit, rights, settings, tracing
+from halcyon.control import errors, logs, malformed, memory_limit, rights, settings, tracing
 from halcyon.control.accepted import Accepted
 from halcyon.control.caches import Caches
 from halcyon.control.canary_watch import CanaryWatch
@@ -272,4 +272,5 @@ def _instruments(operator: Operator, counts: Counts) -> None:
     }
     instruments.Read(reads, operator.registry)
     operator.registry.register(rights.Page(operator.client.rights))
+    operator.registry.register(malformed.Page(operator.caches.malformed))
     instruments.gauge(listed.BUILD, operator.registry).labels(VERSION).set(1)

@@ -8,13 +8,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from halcyon.api import shape
 from halcyon.api.spec import Spec
-from halcyon.control import kinds, pods, quotas
+from halcyon.control import kinds, pods, quotas, route_conflicts
 from halcyon.control.canary import CanaryVerdict
 from halcyon.control.client import FIELD_MANAGER, Kube, Object
 from halcyon.control.image_volumes import ImageVolumes
 from halcyon.control.informer import Informer, OnChange, drop_managed_fields
 from halcyon.control.kinds import CHILDREN, Key, Kind
+from halcyon.control.malformed import Malformed
 from halcyon.control.plan import names_needed
 from halcyon.control.route_caches import RouteCaches
 from halcyon.control.view import Costs, Gpus, MetricsApi, Scaling, Signals, Source, View
@@ -30,6 +32,14 @@ _DEPLOYMENT = "deployment/"
 """What an HPA that scales a Deployment is found by, before its name."""
 QUOTA_WORD = "quota"
 """What every ResourceQuota is found by."""
+
+
+MALFORMED = "malformed"
+"""Of a ModelDeployment in the cache: sentences about its fields that were left out since they are of another type."""
+
+
+MOST_SAID = 20
+"""Sentences that the log has of one object."""
 
 
 def _nobody(_key: Key, _before: Object | None, _after: Object | None) -> None:
@@ -92,6 +102,7 @@ class Caches:
 
     def __post_init__(self) -> None:
         """Make the informers; `run` starts them."""
+        self.malformed = Malformed()
         self._image_volumes = ImageVolumes(self.client)
         self._waiting: dict[Key, dict[tuple[Kind, Key], tuple[int, float]]] = {}
         self._contents: dict[Key, tuple[str, Mapping[str, str], Mapping[str, str]]] = {}
@@ -110,7 +121,10 @@ class Caches:
         # An autoscaler of somebody else is found by what it scales.
         self.hpas = self._informer(kinds.HPA, index=_hpa_words, listener=self._hpa_changed, selector="")
         self.children[kinds.HPA] = self.hpas
-        of_routes = {k: self._informer(k, index=_owner_index, listener=self._child_changed) for k in kinds.ROUTES}
+        of_routes = {
+            kind: self._informer(kind, index=_owner_index, listener=self._child_changed, project=_project_route)
+            for kind in kinds.ROUTES
+        }
         self.routes = RouteCaches(self.client, of_routes, on_found=self._enqueue_all, enqueue=self.enqueue)
         self.pods = self._informer(
             kinds.POD,
@@ -157,7 +171,8 @@ class Caches:
 
     def replicas(self, key: Key) -> int:
         """The count in force (spec.replicas) of a ModelDeployment."""
-        return int(((self.resources.get(key) or {}).get("spec") or {}).get("replicas", 1))
+        # Below 0 only if it was stored past the schema: nobody can hold, or be granted, such a count.
+        return max(int(((self.resources.get(key) or {}).get("spec") or {}).get("replicas", 1)), 0)
 
     def desired_told(self, key: Key) -> int | None:
         """The count asked for, as its status tells it; None where it tells none."""
@@ -310,6 +325,7 @@ class Caches:
             project=project,
             index=index,
             listeners=[listener],
+            malformed=self.malformed,
         )
 
     def _source_informer(self, kind: Kind, word: str) -> Informer:
@@ -324,9 +340,14 @@ class Caches:
             namespaces=self.namespaces,
             project=_only_version,
             listeners=[changed],
+            malformed=self.malformed,
         )
 
     def _resource_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
+        if wrong := (after or {}).get(MALFORMED):
+            self.malformed.note(kinds.MODEL_DEPLOYMENT.kind, key, "fields", "; ".join(wrong[:MOST_SAID]))
+        else:
+            self.malformed.clear(kinds.MODEL_DEPLOYMENT.kind, key, "fields")
         if before is not None:
             self._drop_contents(key.namespace, _source_words(before))
         # The status as well: a write of ours that was thought lost may arrive after a newer one.
@@ -378,10 +399,18 @@ def _autoscaler(hpa: Object) -> str:
 
 
 def _project_resource(resource: Object) -> Object:
-    """Without managedFields, but for who wrote the count last."""
-    writer = _writer_of_replicas(resource["metadata"].pop("managedFields", None) or ())
-    resource["metadata"]["replicasWriter"] = writer
-    return resource
+    """Without managedFields, but for who wrote the count last; without fields of another type, but for what was wrong."""
+    found, wrong = shape.fitted(resource)
+    meta = dict(found["metadata"])
+    meta["replicasWriter"] = _writer_of_replicas(meta.pop("managedFields", ()))
+    made = found | {"metadata": meta}
+    return made | {MALFORMED: wrong} if wrong else made
+
+
+def _project_route(route: Object) -> Object:
+    """A route of a Gateway API of another version may be of another form; one that can't be read must fail here."""
+    route_conflicts.same(route, route)
+    return drop_managed_fields(route)
 
 
 def _writer_of_replicas(entries: Iterable[Mapping[str, Any]]) -> str:

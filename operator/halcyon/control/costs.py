@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from halcyon.api.spec import Spec
-from halcyon.control import pods
+from halcyon.control import kinds, pods
 from halcyon.control.caches import Caches
 from halcyon.control.client import Object
 from halcyon.control.kinds import Key
@@ -92,7 +92,8 @@ class Costs:
             await asyncio.sleep(EVERY_S)
             began = self.clock()
             for key in self.caches.resources.keys():  # noqa: SIM118  # an informer is no dict
-                self.count(key)
+                with self.caches.malformed.passed_over(kinds.MODEL_DEPLOYMENT.kind, key, "costs"):
+                    self.count(key)
                 if self.clock() - began > SLICE_S:
                     await asyncio.sleep(0)
                     began = self.clock()

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import kopf
@@ -29,10 +29,15 @@ class _GenerationDiffBase(kopf.DiffBaseStorage):
         return {"generation": body["metadata"].get("generation")}
 
     def fetch(self, *, body: kopf.Body) -> Any:
-        return {"generation": (body.get("status") or {}).get("observedGeneration")}
+        return {"generation": _observed(body.get("status"))}
 
     def store(self, **_: Any) -> None:
         """Nothing is stored in the object."""
+
+
+def _observed(status: object) -> object:
+    """Of a status of any shape."""
+    return status.get("observedGeneration") if isinstance(status, Mapping) else None
 
 
 def registry(enqueue: Callable[[Key], None], kubeconfig: str | None) -> kopf.OperatorRegistry:

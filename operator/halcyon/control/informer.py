@@ -2,6 +2,8 @@
 
 Objects that vanish while no watch runs are noticed at the next list (kopf's own watching doesn't notice them). Readers
 get what is cached and nothing else; nobody may decide before `synced`.
+
+An object that can't be read is passed over: it is not in the cache, and one that was goes. A listener that fails does so alone.
 """
 
 from __future__ import annotations
@@ -18,12 +20,15 @@ from typing import Any
 from halcyon.control import errors
 from halcyon.control.client import Kube, Object
 from halcyon.control.kinds import Key, Kind
+from halcyon.control.malformed import Malformed
 
 log = logging.getLogger(__name__)
 
 STEADY_S = 5.0
 """A watch that lasted this long was a good one: what ends it is no sequel to an earlier failure."""
 
+OBJECT = "object"
+"""The part of `Malformed` that says whether an object could be read."""
 OnChange = Callable[[Key, Object | None, Object | None], None]
 """Key, the object before and after; None where there was or is none."""
 
@@ -65,11 +70,15 @@ class Informer:
     index: Callable[[Object], Iterable[str]] = no_index
     """Words under which an object is found, within its namespace."""
     listeners: list[OnChange] = field(default_factory=list)
+    malformed: Malformed = field(default_factory=Malformed)
+    """Is told which objects can't be read, or have made a listener fail."""
 
     def __post_init__(self) -> None:
         """Begin empty and not synced."""
         self._objects: dict[Key, Object] = {}
         self._index: dict[tuple[str, str], set[Key]] = defaultdict(set)
+        self._unreadable: set[Key] = set()
+        """Keys of objects that are there and can't be read."""
         self._scopes = {namespace: _Scope(namespace) for namespace in self.namespaces or ("",)}
         self.changes = 0
         """How often an object came, changed or went: who has asked since the last change has the same answers still."""
@@ -132,11 +141,11 @@ class Informer:
         )
         present = set()
         for item in items:
-            key = _key(item)
-            present.add(key)
-            self._store(key, self.project(item))
-        for key in [k for k in self._objects if k not in present and scope.namespace in {"", k.namespace}]:
-            self._store(key, None)
+            if (key := self._take(item)) is not None:
+                present.add(key)
+        there = [*self._objects, *self._unreadable]
+        for key in [k for k in there if k not in present and scope.namespace in {"", k.namespace}]:
+            self._drop(key)
         scope.seen = max(scope.seen, int(version))
         scope.listed = True
         if all(each.listed for each in self._scopes.values()):
@@ -176,8 +185,45 @@ class Informer:
                 scope.seen = max(scope.seen, int(version))
                 if kind == "BOOKMARK":
                     continue
-                self._store(_key(obj), None if kind == "DELETED" else self.project(obj))
+                if kind != "DELETED":
+                    self._take(obj)
+                elif (key := self._key(obj)) is not None:
+                    self._drop(key)
         return version
+
+    def _key(self, obj: Object) -> Key | None:
+        """None if it has none: nothing can be known of such an object."""
+        try:
+            return _key(obj)
+        except (KeyError, TypeError, AttributeError) as error:
+            self.malformed.note(
+                self.kind.kind, Key("", ""), OBJECT, f"its metadata can't be read: {error!r}", error=error
+            )
+            return None
+
+    def _take(self, obj: Object) -> Key | None:
+        """Keep an object as it is now; its key, also if it can't be read."""
+        key = self._key(obj)
+        if key is None:
+            return None
+        kept: Object | None = None
+        with self.malformed.passed_over(self.kind.kind, key, OBJECT):
+            made = self.project(obj)
+            hash(_version(made))
+            hash(frozenset(self.index(made)))
+            kept = made
+        if kept is None:
+            self._unreadable.add(key)
+        else:
+            self._unreadable.discard(key)
+        self._store(key, kept)
+        return key
+
+    def _drop(self, key: Key) -> None:
+        """It is gone."""
+        self._unreadable.discard(key)
+        self.malformed.clear(self.kind.kind, key, OBJECT)
+        self._store(key, None)
 
     def _store(self, key: Key, obj: Object | None) -> None:
         before = self._objects.get(key)
@@ -197,8 +243,9 @@ class Informer:
                 self._index[key.namespace, word].add(key)
         if before is not None or obj is not None:
             self.changes += 1
-            for listener in self.listeners:
-                listener(key, before, obj)
+            for number, listener in enumerate(self.listeners):
+                with self.malformed.passed_over(self.kind.kind, key, f"listener {number}"):
+                    listener(key, before, obj)
 
 
 def _key(obj: Object) -> Key:

@@ -13,6 +13,7 @@ from typing import Any
 
 from halcyon.api import defaults
 from halcyon.api.spec import Spec
+from halcyon.control import kinds
 from halcyon.control.caches import Caches
 from halcyon.control.client import Object
 from halcyon.control.costs import Costs
@@ -71,21 +72,29 @@ class ModelMetrics:
             resource = self.caches.resources.get(key)
             if resource is None:
                 continue  # it has gone meanwhile
-            ours = told(zip(models.OF, key, strict=True))
-            facts = Facts(
-                resource,
-                self.spec_of(key),
-                self.scaled(key),
-                self.start(key),
-                self.costs.spent(key),
-                self.costs.per_hour(key),
-            )
-            for metric, more, value in samples(facts):
-                lines[metric].append(line(metric.name, f"{ours},{told(more)}" if more else ours, value))
+            with self.caches.malformed.passed_over(kinds.MODEL_DEPLOYMENT.kind, key, "metrics"):
+                for metric, text in self._lines(key, resource):
+                    lines[metric].append(text)
             if self.clock() - began > SLICE_S:
                 await asyncio.sleep(0)
                 began = self.clock()
         return "".join(head(metric) + "".join(found) for metric, found in lines.items() if found)
+
+    def _lines(self, key: Key, resource: Object) -> list[tuple[Metric, str]]:
+        """All of a model, or none."""
+        ours = told(zip(models.OF, key, strict=True))
+        facts = Facts(
+            resource,
+            self.spec_of(key),
+            self.scaled(key),
+            self.start(key),
+            self.costs.spent(key),
+            self.costs.per_hour(key),
+        )
+        return [
+            (metric, line(metric.name, f"{ours},{told(more)}" if more else ours, value))
+            for metric, more, value in samples(facts)
+        ]
 
 
 def samples(facts: Facts) -> Iterator[tuple[Metric, More, float]]:

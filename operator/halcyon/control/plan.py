@@ -166,6 +166,8 @@ def make(view: View) -> Plan:
 
 
 def _in_force(view: View) -> tuple[Acceptance, Spec | None]:
+    if view.malformed:
+        return Acceptance(accepted=False, reason=Reason.INVALID, message="; ".join(view.malformed)), _stored(view)
     try:
         spec = parse(view.key.name, view.resource.get("spec") or {})
     except SpecError as error:

@@ -223,7 +223,7 @@ def _fetch(ended: Mapping[str, Any], pod: str) -> Trouble:
     try:
         said = json.loads(ended.get("message") or "")
         reason, message = str(said["reason"]), str(said["message"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         what = (
             f"fetch ended with {ended.get('reason')} (exit code {ended.get('exitCode')}) {ended.get('message') or ''}"
         )

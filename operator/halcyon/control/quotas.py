@@ -113,12 +113,12 @@ def _taken(spec: Mapping[str, Any], resource: str, others: Iterable[tuple[Promis
     return sum(found, _NONE)
 
 
-def _free(hard: str, used: str, each: Decimal | None, taken: Decimal) -> int | None:
+def _free(hard: object, used: object, each: Decimal | None, taken: Decimal) -> int | None:
     """More pods that fit; None where the quota isn't about them, or can't be read."""
     if not each:
         return None
     try:
-        return max(math.floor((quantity(hard) - quantity(used) - taken) / each), 0)
+        return max(math.floor((quantity(str(hard)) - quantity(str(used)) - taken) / each), 0)
     except ValueError:
         return None
 

@@ -16,6 +16,10 @@ from halcyon.control.client import Object
 from halcyon.render import balancer
 from halcyon.render.revision import Revision
 
+# People may edit the text: it may be deeper than any that is read, and no text at all if it was written under another schema.
+NOT_ACCEPTED = (SpecError, KeyError, ValueError, TypeError, AttributeError, RecursionError)
+"""What is raised in reading it if it is no spec."""
+
 
 def text(spec: Spec) -> str:
     """A spec as its ConfigMap has it: without the count, which changes by itself."""
@@ -33,10 +37,10 @@ def text_of(config_map: Object, revisions: Iterable[Revision]) -> str | None:
     A record without a seal is of an earlier version of the operator: it says nothing of it. Without any record nothing was accepted.
     """
     newest = max(revisions, key=lambda r: r.number, default=None)
-    accepted = (config_map.get("data") or {}).get(balancer.ACCEPTED_KEY)
+    accepted = _accepted(config_map)
     if newest is None or accepted is None or (newest.seal and newest.seal != of(accepted)):
         return None
-    return str(accepted)
+    return accepted
 
 
 def read(name: str, config_map: Object, revisions: Iterable[Revision]) -> Spec | None:
@@ -44,7 +48,7 @@ def read(name: str, config_map: Object, revisions: Iterable[Revision]) -> Spec |
     accepted = text_of(config_map, revisions)
     try:
         return None if accepted is None else parse(name, json.loads(accepted))
-    except (SpecError, ValueError):
+    except NOT_ACCEPTED:
         return None
 
 
@@ -53,4 +57,10 @@ def was_edited(config_map: Object, revisions: Iterable[Revision], in_force: Spec
     newest = max(revisions, key=lambda r: r.number, default=None)
     if newest is None or text_of(config_map, (newest,)) is not None:
         return False
-    return in_force is None or (config_map.get("data") or {}).get(balancer.ACCEPTED_KEY) != text(in_force)
+    return in_force is None or _accepted(config_map) != text(in_force)
+
+
+def _accepted(config_map: Object) -> str | None:
+    data = config_map.get("data")
+    found = data.get(balancer.ACCEPTED_KEY) if isinstance(data, dict) else None
+    return found if isinstance(found, str) else None

@@ -112,7 +112,7 @@ def _read(note: str) -> Trail:
     try:
         raw = json.loads(note)
         given = {f.name: raw[f.name] for f in fields(Trail) if f.name in raw}
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return Trail()
     good = all(type(value) is type(getattr(Trail, name)) for name, value in given.items())
     # A reason of a later version has no condition here.

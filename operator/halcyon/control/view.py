@@ -148,6 +148,11 @@ class View:
         return Subject(self.meta["namespace"], self.meta["name"], self.meta["uid"])
 
     @property
+    def malformed(self) -> tuple[str, ...]:
+        """Sentences about fields of its spec that aren't of their type, so that the resource is without them."""
+        return tuple(said for said in self.resource.get("malformed", ()) if said.startswith("spec"))
+
+    @property
     def status(self) -> Mapping[str, Any]:
         """The status that was written last. For transition times and events only: it is never trusted."""
         status: Mapping[str, Any] = self.resource.get("status") or {}

@@ -15,12 +15,15 @@ Not here: who may see which of them (`access`).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeVar, get_args
 
 from halcyon.dashboard.history import FIELDS, STEP_S, History
 from halcyon.dashboard.source import Name, Object, Reading
+
+log = logging.getLogger(__name__)
 
 State = Literal["stalled", "unready", "progressing", "unknown", "limited", "zero", "ready"]
 """The worst first: the order of sorting by state."""
@@ -170,6 +173,16 @@ def row(model: Object) -> Row:
     )
 
 
+def _row_of_any(name: Name, model: Object) -> Row:
+    """The row, or one that says that it can't be read: the others have theirs all the same."""
+    try:
+        return row(model)
+    except Exception:  # an object that nobody thought of
+        log.exception("a ModelDeployment can't be shown", extra={"key": f"{name.namespace}/{name.name}"})
+        bare = {"namespace": name.namespace, "name": name.name}
+        return replace(row({"metadata": bare}), reason="Unreadable")
+
+
 def _state(spec: Object, status: Object) -> State:
     said = {c["type"]: c["status"] for c in status.get("conditions") or ()}
     if said.get("Stalled") == "True":
@@ -270,7 +283,7 @@ class Fleet:
         for name in names:
             if (obj := model(name)) is not None:
                 held, version = self._rows.get(name), obj["metadata"]["resourceVersion"]
-                rows[name] = held if held is not None and held[0] == version else (version, row(obj))
+                rows[name] = held if held is not None and held[0] == version else (version, _row_of_any(name, obj))
         self._rows = rows
 
     def _visible(self, sees: frozenset[str] | None) -> _Seen:

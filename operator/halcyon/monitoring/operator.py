@@ -92,6 +92,12 @@ RIGHTS_MISSING: Final = Metric(
     "1 for each right that the API server says the operator lacks, until it answers otherwise.",
     ("group", "resource", "verb"),
 )
+OBJECTS_MALFORMED: Final = Metric(
+    "halcyon_malformed_objects",
+    "gauge",
+    "Objects that aren't of the form that this operator reads, by kind: passed over as a whole or in part. The log names each once.",
+    ("kind",),
+)
 PEAK_MEMORY: Final = Metric("halcyon_peak_memory_bytes", "gauge", "Largest resident size of this process so far.")
 MEMORY_LIMIT: Final = Metric(
     "halcyon_memory_limit_bytes",

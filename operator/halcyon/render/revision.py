@@ -155,9 +155,9 @@ def record(subject: Subject, revision: Revision) -> Object:
 
 
 def read(stored: Mapping[str, Any]) -> Revision | None:
-    """The revision in a ControllerRevision; None where it is of another format."""
+    """The revision in a ControllerRevision; None if it is of another format, or of no format at all."""
     data = stored.get("data") or {}
-    if data.get("format") != _FORMAT:
+    if not isinstance(data, Mapping) or data.get("format") != _FORMAT or not _is_whole(data):
         return None
     return Revision(
         key=data["key"],
@@ -172,6 +172,15 @@ def read(stored: Mapping[str, Any]) -> Revision | None:
         base=str(data.get("base", "")),
         version=str(data.get("version", "")),
         site=str(data.get("site", "")),
+    )
+
+
+_HELD: dict[str, type] = {"key": str, "template": dict, "model": str, "overlay": str, "startupTimeoutSeconds": int}
+
+
+def _is_whole(data: Mapping[str, Any]) -> bool:
+    return all(isinstance(data.get(name), kind) for name, kind in _HELD.items()) and isinstance(
+        data.get("snapshot"), str | None
     )
 
 
