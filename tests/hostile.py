@@ -199,8 +199,8 @@ ROWS: tuple[Row, ...] = (
         both(CLAIM, {"uri": {"url": "http://10.0.0.1/a.tar"}}, "over http:// anybody on the way may change what comes"),
         _url("s3://models/a", endpoint="http://[::1]:6443"),
     ), beside=(
-        "tests/unit/fetch/test_door.py::test_where_no_model_may_be_taken_from",
-        "tests/unit/fetch/test_door.py::test_a_name_that_leads_inside_is_refused_when_it_is_connected_to",
+        "tests/integration/test_download_door.py::test_where_no_model_may_be_taken_from",
+        "tests/integration/test_download_door.py::test_a_name_that_leads_inside_is_refused_when_it_is_connected_to",
         "tests/integration/test_download.py::test_a_redirect_to_another_host_is_not_followed",
     ), why="a name says nothing of its address: the download looks at what it connects to"),
     Row(18, "a password in an address", (_url("https://user:pass@host/x.tar"), _url("s3://key:secret@models/a"), _url("https://host/x.tar?X-Amz-Signature=0"), _url("s3://models/a", endpoint="https://user:pass@host"))),

@@ -12,11 +12,8 @@ import pytest
 import yaml
 
 from halcyon.cli.app import COMMANDS, group
-from halcyon.cli.completing import kubectl
 from halcyon.cli.main import main
 from halcyon.cli.pages import page
-from tests.unit.cli.stand_in_api import serving
-from tests.unit.cli.test_explain import Desk
 from tests.unit.cli.test_report import compared
 
 ROOT = Path(__file__).parents[3]
@@ -93,38 +90,6 @@ def test_wrong_usage_is_status_2_and_says_so_on_stderr(
 def test_completion_is_printed_for_a_shell(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", shell]) == 0
     assert "_HALCYON_COMPLETE" in capsys.readouterr().out
-
-
-def test_kubectl_completes_commands_options_and_names_of_models(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with serving() as api:
-        desk = Desk(tmp_path, capsys, api)
-        desk.holds("digits", "bert", "digits-large")
-        config = ["--kubeconfig", str(desk.kubeconfig)]
-
-        assert completed(capsys, "ex") == ["explain", ":4"]
-        assert completed(capsys, "lint", "--st") == ["--strict", ":4"]
-        assert completed(capsys, "explain", *config, "dig") == ["digits", "digits-large", ":4"]
-        assert completed(capsys, "lint", "-f", "") == [":0"]
-        assert completed(capsys, "explain", *config, "-n", "elsewhere", "") == [":4"]
-
-
-def completed(capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
-    """What kubectl is told, without the help beside."""
-    assert kubectl(list(words)) == 0
-    return [line.partition("\t")[0] for line in capsys.readouterr().out.splitlines()]
-
-
-def test_the_context_that_is_named_counts_and_another_is_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with serving() as api:
-        desk = Desk(tmp_path, capsys, api)
-        desk.holds("digits")
-
-        assert desk.run("digits", "--context", "x")[0] == 0
-        assert "has no context y; it has x, for example --context x" in desk.wrong("digits", "--context", "y")
 
 
 def test_a_package_of_the_extra_that_lacks_is_named_with_what_brings_it(

@@ -195,9 +195,18 @@ def test_each_reading_is_decided_on_with_the_schedules_that_were_open_then(desk:
     assert "  at most 2\n" in table
 
 
-@pytest.mark.parametrize("options", [["--latency", "soon"], ["--min", "-1"], ["--idle-after", "0s"], []])
+@pytest.mark.parametrize("options", [["--latency", "soon"], ["--min", "-1"], ["--idle-after", "0s"]])
 def test_wrong_usage_is_status_2(desk: Desk, options: list[str]) -> None:
-    assert main(["plan", "-f", desk.model, *(["--observations", "x.json", *options] if options else [])]) == 2
+    assert main(["plan", "-f", desk.model, "--observations", "x.json", *options]) == 2
+
+
+def test_without_observations_the_kubeconfig_that_lacks_is_named(
+    desk: Desk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", "-f", desk.model]) == 2
+    assert f"no cluster: there is no kubeconfig {Path.home()}/.kube/config; give one that is there" in (
+        capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,87 @@
+"""When an agent reads the batches of its pods, over real connections. Not here: what is read (tests/unit/balancer)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import aiohttp
+
+from halcyon.api.record import BatchStats
+from halcyon.balancer.sensor import MOST_WITH_BATCHES, Sensor
+from halcyon.balancer.slots import Endpoint
+from halcyon.balancer.triton import TritonClient
+from tests.ports import free_ports
+from tests.unit.balancer.stand_ins import Pod
+
+
+def size(rows: int, count: int, infer_ns: int, input_ns: int = 0, output_ns: int = 0) -> dict[str, Any]:
+    return {
+        "batch_size": rows,
+        "compute_input": {"count": count, "ns": input_ns},
+        "compute_infer": {"count": count, "ns": infer_ns},
+        "compute_output": {"count": count, "ns": output_ns},
+    }
+
+
+def version(*sizes: dict[str, Any], name: str = "digits", number: str = "1") -> dict[str, Any]:
+    """As Triton 2.51 answers, less what isn't read."""
+    return {"name": name, "version": number, "last_inference": 1, "execution_count": 7, "batch_stats": list(sizes)}
+
+
+def stats(*versions: dict[str, Any]) -> dict[str, Any]:
+    return {"model_stats": list(versions)}
+
+
+def pods(count: int) -> list[Endpoint]:
+    return [Endpoint("a", f"p-{n}", "127.76.2.1", serving=True, terminating=False) for n in range(count)]
+
+
+async def test_a_pods_statistics_are_read_every_five_seconds_and_told_meanwhile() -> None:
+    http, grpc, metrics = free_ports(3)
+    pod = await Pod("127.76.2.1", http, grpc, metrics, page="", stats=stats(version(size(4, 10, 90_000_000)))).start(
+        with_grpc=False
+    )
+    now = 1000.0
+    async with aiohttp.ClientSession() as session:
+        sensor = Sensor(TritonClient(session, "digits", http, metrics), lambda: now)
+        told = []
+        for _ in range(7):
+            told.append((await sensor.look(pods(1)))["p-0"].batches)
+            now += 1.0
+        assert pod.stats_count == 2
+        assert [one.at for one in told if one is not None] == [1000.0] * 5 + [1005.0] * 2
+        assert told[0] == BatchStats(1000.0, ((4, 10, 90_000),))
+
+        pod.stats = None
+        now += 5.0
+        assert (await sensor.look(pods(1)))["p-0"].batches == BatchStats(1005.0, ((4, 10, 90_000),))
+        assert pod.stats_count == 3
+        now -= 3600.0
+        await sensor.look(pods(1))
+        assert pod.stats_count == 4, "a clock that was set back silences nobody"
+
+        leaving = Endpoint("a", "p-0", "127.76.2.1", serving=True, terminating=True)
+        now += 3600.0
+        await sensor.look([leaving])
+        assert pod.stats_count == 4
+        assert (await sensor.look([])) == {}
+    await pod.stop()
+
+
+async def test_where_there_are_many_pods_they_take_turns() -> None:
+    http, grpc, metrics = free_ports(3)
+    pod = await Pod("127.76.2.1", http, grpc, metrics, page="", stats=stats(version(size(4, 10, 9)))).start(
+        with_grpc=False
+    )
+    many = pods(2 * MOST_WITH_BATCHES)
+    now = 1000.0
+    async with aiohttp.ClientSession() as session:
+        sensor = Sensor(TritonClient(session, "digits", http, metrics), lambda: now)
+        told: list[set[str]] = []
+        for _ in range(2):
+            seen = await sensor.look(many)
+            told.append({name for name, sighting in seen.items() if sighting.batches is not None})
+            now += 1.0
+        assert [len(names) for names in told] == [MOST_WITH_BATCHES] * 2
+        assert told[0] | told[1] == {endpoint.pod for endpoint in many}
+    await pod.stop()
