@@ -2,6 +2,7 @@
 
 import contextlib
 import http.client
+import socket
 import uuid
 from collections.abc import Iterator
 
@@ -12,7 +13,7 @@ from e2e.cluster.cluster import Cluster
 from tests.integration.dashboard_client import Reader
 from tests.integration.operator_process import Operator, running
 from tests.integration.operator_space import Space, deployment, files
-from tests.integration.waiting import until
+from tests.integration.waiting import PATIENCE, until
 from tests.ports import free_ports
 
 pytestmark = pytest.mark.more
@@ -105,6 +106,17 @@ def test_who_has_no_token_gets_the_page_and_nothing_else(reader: Reader) -> None
         assert answer.status == 401, path
         assert "sign in" in answer.body["error"]
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
+
+
+def test_every_port_takes_ipv6_and_closes_what_asks_nothing(operator: Operator) -> None:
+    ports = {"http": operator.http_port, "https": operator.port, "dashboard": port_of(operator)}
+    idle = [socket.create_connection(("::1", port), timeout=15 * PATIENCE) for port in ports.values()]
+    for one in idle:
+        assert one.recv(1) == b""
+        one.close()
+    metrics = operator.metrics()
+    for name in ports:
+        assert metrics[f'halcyon_connections_closed_total{{port="{name}",reason="late"}}'] >= 1
 
 
 def test_a_token_that_the_cluster_does_not_know_is_refused(reader: Reader) -> None:

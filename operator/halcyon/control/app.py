@@ -50,6 +50,7 @@ from halcyon.control.tracing import OFF, Tracer
 from halcyon.control.troubles import HearingHub
 from halcyon.control.workers import Workers
 from halcyon.metricsapi.auth import Gate
+from halcyon.metricsapi.listener import Ports
 from halcyon.metricsapi.server import MetricsApi
 from halcyon.monitoring import instruments
 from halcyon.monitoring import operator as listed
@@ -216,6 +217,7 @@ def build(chosen: Settings, client: KubeClient, tracer: Tracer = OFF) -> Operato
     reconciler = Reconciler(
         client, caches, recorder, site, clock, on_plan=planned, on_gone=gone, shares=gpus, tracer=tracer
     )
+    ports = Ports(registry)
     operator = Operator(
         settings=chosen,
         client=client,
@@ -234,12 +236,14 @@ def build(chosen: Settings, client: KubeClient, tracer: Tracer = OFF) -> Operato
         memories=memories,
         prometheus=prometheus,
         scraping=Scraping(caches, hub, accepted, clock),
+        ports=ports,
         board=None
         if chosen.dashboard is None
         else Board(
             chosen.dashboard,
             OperatorSource(caches, hub, scaler, clock, time.time),
             ModelReviews(client, reviews, local=bool(chosen.watch_namespaces)),
+            ports,
         ),
         costs=costs,
         of_models=ModelMetrics(

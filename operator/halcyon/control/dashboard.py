@@ -13,8 +13,6 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from dataclasses import dataclass
 from typing import Protocol
 
-from aiohttp import web
-
 from halcyon.api.record import Histogram
 from halcyon.api.types import GROUP, PLURAL, VERSION
 from halcyon.control import kinds
@@ -30,6 +28,7 @@ from halcyon.dashboard.quantiles import Answered
 from halcyon.dashboard.site import NO_PAGES, Dashboard
 from halcyon.dashboard.source import UNKNOWN, Event, Name, Past, Pod, Reading
 from halcyon.metricsapi.auth import User
+from halcyon.metricsapi.listener import Ports
 from halcyon.metricsapi.tls import ServingTLS
 from halcyon.render import revision
 from halcyon.scaling.observations import FRESH_S, PodPoint
@@ -279,9 +278,11 @@ class Board:
         chosen: DashboardSettings,
         source: OperatorSource,
         reviews: ModelReviews,
+        ports: Ports,
     ) -> None:
         """What is shown is the source's."""
         wall = source.wall
+        self._ports = ports
         self._chosen, self._source, self._wall = chosen, source, wall
         self.history = History()
         self._answered = Answered()
@@ -302,20 +303,24 @@ class Board:
         """
         if not self._site.has_pages:
             log.warning(NO_PAGES)
-        runner = web.AppRunner(self._site.app(), access_log=None, handle_signals=False, shutdown_timeout=CLOSE_WITHIN_S)
-        await runner.setup()
+        context = None if self._chosen.local else (await tls()).context
         try:
-            host = "127.0.0.1" if self._chosen.local else None
-            context = None if self._chosen.local else (await tls()).context
-            try:
-                await web.TCPSite(runner, host, self._chosen.port, ssl_context=context).start()
-            except OSError as error:
-                log.error("the dashboard can't be served", extra={"port": self._chosen.port, "error": str(error)})  # noqa: TRY400  # it says it all
-                return
+            listener = await self._ports.open(
+                self._site.app(),
+                name="dashboard",
+                host="127.0.0.1" if self._chosen.local else None,
+                port=self._chosen.port,
+                tls=context,
+                shutdown_s=CLOSE_WITHIN_S,
+            )
+        except OSError as error:
+            log.error("the dashboard can't be served", extra={"port": self._chosen.port, "error": str(error)})  # noqa: TRY400  # it says it all
+            return
+        try:
             log.info("serving the dashboard", extra={"port": self._chosen.port, "localhost": self._chosen.local})
             await self._sample()
         finally:
-            await runner.cleanup()
+            await listener.cleanup()
 
     async def _sample(self) -> None:
         clock = self._source.clock

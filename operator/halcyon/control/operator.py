@@ -16,7 +16,6 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
-from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from halcyon.control import errors, front, metrics_api
@@ -39,6 +38,7 @@ from halcyon.control.scraping import Scraping
 from halcyon.control.settings import Settings
 from halcyon.control.workers import Workers
 from halcyon.metricsapi.auth import Gate
+from halcyon.metricsapi.listener import Listener, Ports
 from halcyon.metricsapi.server import MetricsApi, build_app, start_site
 from halcyon.metricsapi.tls import ServingTLS
 from halcyon.signals.collector import Collector
@@ -85,6 +85,7 @@ class Operator:
     memories: Memories
     prometheus: PrometheusSource | None
     scraping: Scraping
+    ports: Ports
     board: Board | None
     """The web dashboard."""
     of_models: ModelMetrics
@@ -252,24 +253,25 @@ class Operator:
     async def _serve(self) -> None:
         """Both sites, until cancelled."""
         checks = {"work": self._stuck}
-        plain = web.AppRunner(
-            probes.build(self.registry, live=checks, ready=self._readiness(), of_models=self.of_models.page)
+        plain = await self.ports.open(
+            probes.build(self.registry, live=checks, ready=self._readiness(), of_models=self.of_models.page),
+            name="http",
+            host=None,
+            port=self.settings.http_port,
         )
-        await plain.setup()
-        await web.TCPSite(plain, port=self.settings.http_port).start()
-        secure: web.AppRunner | None = None
+        secure: Listener | None = None
         try:
             await self._until(lambda: self.identity.tls is not None)
             tls = self.identity.tls
             if tls is not None:
                 app = build_app(self.metrics, more=self.collector.routes())
-                secure = await start_site(app, tls, port=self.settings.port)
+                secure = await start_site(app, tls, port=self.settings.port, ports=self.ports)
                 log.info("serving", extra={"port": self.settings.port})
             await asyncio.Event().wait()
         finally:
-            for runner in (plain, secure):
-                if runner is not None:
-                    await runner.cleanup()
+            for listener in (plain, secure):
+                if listener is not None:
+                    await listener.cleanup()
 
     def _stuck(self) -> str:
         idle = time.monotonic() - self.workers.moved

@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from halcyon.dashboard.source import Name
-from halcyon.metricsapi.auth import Forbidden, Unauthenticated, User
+from halcyon.metricsapi.auth import CALLER, Forbidden, Unauthenticated, User
 
 COOKIE = "halcyon-token"
 KEEP_S = 30.0
@@ -138,6 +138,11 @@ class Access:
             Unauthenticated: nobody that the cluster knows.
             Forbidden: the request is for another host: a page of somebody else's that has this one's address.
         """
+        found = await self._user(request)
+        request[CALLER] = found.name
+        return found
+
+    async def _user(self, request: web.Request) -> User:
         if self._reviews is None:
             # A browser's other pages can have a name of theirs resolve to localhost; they can't send another Host.
             if _host(request) not in _LOCAL:

@@ -160,7 +160,11 @@ class Dashboard:
         if request.content_type != "application/json":
             return _fail(415, f"the body is {request.content_type}; good: application/json")
         try:
-            token = orjson.loads(await request.read())["token"].strip()
+            body = await request.read()
+        except ConnectionError:
+            return _fail(400, "the body did not come as a whole")  # nobody reads it: the connection is gone
+        try:
+            token = orjson.loads(body)["token"].strip()
         except (ValueError, TypeError, KeyError, AttributeError):
             return _fail(400, 'the body is no session; good: {"token": "eyJhb..."}')
         if len(token) > MOST_TOKEN:

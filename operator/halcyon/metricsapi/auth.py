@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Protocol
+from typing import Final, Protocol
 
 from aiohttp import web
 from cryptography import x509
@@ -31,6 +31,15 @@ from cryptography.x509.oid import NameOID
 
 from halcyon.metricsapi.certificates import signed
 from halcyon.metricsapi.limit import Limiter
+
+CALLER: Final = web.RequestKey("halcyon caller", str)
+"""Name of the user that a request was found to be from."""
+
+
+def caller_of(request: web.Request) -> str:
+    """The user's name; empty while it is not known."""
+    found: str = request.get(CALLER, "")
+    return found
 
 
 @dataclass(frozen=True)
@@ -147,6 +156,7 @@ class Gate:
         if proxy is not None and self._is_front_proxy(request, proxy, now):
             user = _remote_user(request, proxy)
             if user is not None:
+                request[CALLER] = user.name
                 return Caller(user, vouched=True)
         if again_s := self._limiter.take(request.remote or ""):
             raise TooOften(again_s)
@@ -154,6 +164,7 @@ class Gate:
         if scheme.lower() == "bearer" and token.strip():
             known = await self._review_token(token.strip())
             if known is not None and known.name:
+                request[CALLER] = known.name
                 return Caller(known, vouched=False)
         raise Unauthenticated("needs the API server's front-proxy certificate or a valid bearer token")
 

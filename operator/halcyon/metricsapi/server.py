@@ -25,6 +25,7 @@ from halcyon.api.types import GROUP as OUR_GROUP
 from halcyon.api.types import NAME_PATTERN
 from halcyon.metricsapi import wire
 from halcyon.metricsapi.auth import Forbidden, Gate, TooOften, Unauthenticated
+from halcyon.metricsapi.listener import Listener, Ports
 from halcyon.metricsapi.tls import ServingTLS
 from halcyon.monitoring import instruments, operator
 from halcyon.scaling.direct import milli
@@ -185,13 +186,16 @@ def build_app(api: MetricsApi, *, more: Iterable[web.AbstractRouteDef] = ()) -> 
 
 
 async def start_site(
-    app: web.Application, tls: ServingTLS, *, host: str = "0.0.0.0", port: int = PORT
-) -> web.AppRunner:
-    """Serves `app` over TLS; the caller ends it by the runner's `cleanup()`. Port 0 takes a free one."""
-    runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=5.0)
-    await runner.setup()
-    await web.TCPSite(runner, host, port, ssl_context=tls.context).start()
-    return runner
+    app: web.Application,
+    tls: ServingTLS,
+    *,
+    host: str | None = None,
+    port: int = PORT,
+    ports: Ports | None = None,
+) -> Listener:
+    """Serve `app` over TLS; the caller ends it by `cleanup()`. No host is every address; port 0 takes a free one."""
+    opened = ports or Ports()
+    return await opened.open(app, name="https", host=host, port=port, tls=tls.context)
 
 
 def _selected(selectors: list[str]) -> str | None:

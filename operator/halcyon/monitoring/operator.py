@@ -73,6 +73,16 @@ VALUES_ASKED: Final = Metric(
     ("metric", "code"),
     (("desiredReplicas", "200"), ("queueDepth", "200"), ("gpuUtilization", "200")),
 )
+CONNECTIONS_CLOSED: Final = Metric(
+    "halcyon_connections_closed_total",
+    "counter",
+    "Connections that the operator closed, by port and reason: source or all (too many whose caller isn't known, from one address or in "
+    "all), replaced (closed for a newer one) or late (no whole request, or an answer that wasn't taken, in time).",
+    ("port", "reason"),
+    tuple(
+        (port, reason) for port in ("http", "https", "dashboard") for reason in ("source", "all", "replaced", "late")
+    ),
+)
 PROMETHEUS_REQUESTS: Final = Metric(
     "halcyon_prometheus_requests_total",
     "counter",

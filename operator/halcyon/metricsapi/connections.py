@@ -1,0 +1,166 @@
+"""Connections of one port: which are accepted, which make room, which are kept open after an answer. Pure, no sockets.
+
+| a connection is                        | limits                                                                     |
+| -------------------------------------- | -------------------------------------------------------------------------- |
+| unidentified: no request on it had a   | `unidentified` in all; from half of that on, `per_source` for each source  |
+| caller who is known                    | address                                                                    |
+| identified, in a request or a stream   | none here: agents' streams are limited per model, pages' streams by seats  |
+| identified and idle                    | `idle` in all, `idle_per_caller` for each caller; one more is not refused  |
+|                                        | but closed after its answer                                                |
+
+Agents behind one NAT, the API server and an ingress share an address, so an address counts only under pressure, and only until the
+caller is known. A new connection beyond a limit takes the place of an idle one, if there is one that may be replaced:
+
+- of its own source, if that is at its limit, and only after `REPLACEABLE_S`: a client that has just connected gets its turn;
+- else of the source that has the most, at once if that has at least two more; a source with few always gets in.
+
+Not here: time-outs and sockets (`listener`).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+REPLACEABLE_S = 3.0
+"""A connection that has sent no request for this long may be replaced. Honest clients send their first within milliseconds; one that is
+kept open for a next request can be made again."""
+IPV6_PREFIX = 64
+"""Bits of an IPv6 address that make a source: one node or pod has many addresses within its network."""
+
+Limit = Literal["source", "all"]
+"""The limit because of which a connection was refused."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How many connections a port holds, beside streams. By TLS each costs 44 KiB, some 80 during its handshake."""
+
+    unidentified: int = 256
+    per_source: int = 32
+    idle: int = 256
+    idle_per_caller: int = 64
+
+    @property
+    def pressure(self) -> int:
+        """So many unidentified connections, and a source's own number counts."""
+        return self.unidentified // 2
+
+
+DEFAULT_LIMITS: Final = Limits()
+
+
+@dataclass(eq=False)
+class Connection:
+    """One connection."""
+
+    source: str
+    idle_since: float
+    """When it was accepted, or last answered."""
+    caller: str = ""
+    """Who the last identified request on it was from; empty: unidentified."""
+    in_request: bool = False
+    has_streamed: bool = False
+    counted_idle: bool = False
+    closed: bool = False
+
+
+@dataclass
+class Connections:
+    """The open connections of one port. `now` is monotonic, in seconds."""
+
+    limits: Limits = field(default_factory=Limits)
+    unidentified: int = 0
+    _by_source: dict[str, dict[Connection, None]] = field(default_factory=dict)
+    """The unidentified ones, oldest first."""
+    _idle: Counter[str] = field(default_factory=Counter)
+    """Identified and idle, by caller."""
+    _idle_total: int = 0
+
+    def admit(self, source: str, now: float) -> tuple[Connection, Connection | None] | Limit:
+        """Accept a connection from this source.
+
+        Returns:
+            The connection, and the one that must be closed for it; or the limit because of which there is no room.
+        """
+        own = self._by_source.get(source, {})
+        full, crowded = self.unidentified >= self.limits.unidentified, len(own) >= self.limits.per_source
+        replaced: Connection | None = None
+        if full or (crowded and self.unidentified >= self.limits.pressure):
+            most = own if crowded else max(self._by_source.values(), key=len)
+            replaced = _replaceable(most, now, at_once=len(most) > len(own) + 1)
+            if replaced is None:
+                return "source" if crowded else "all"
+            self.end(replaced)
+        made = Connection(source, now)
+        self._by_source.setdefault(source, {})[made] = None
+        self.unidentified += 1
+        return made, replaced
+
+    def begin_request(self, connection: Connection) -> None:
+        """Note that a whole request head has come."""
+        connection.in_request = True
+        self._uncount_idle(connection)
+
+    def identify(self, connection: Connection, caller: str) -> None:
+        """Note who the request is from."""
+        self._forget_source(connection)
+        connection.caller = caller
+
+    def begin_stream(self, connection: Connection) -> None:
+        """Note that the answer is a stream: its handler has admitted the caller and limits such streams."""
+        self._forget_source(connection)
+        connection.has_streamed = True
+
+    def end_request(self, connection: Connection, now: float) -> bool:
+        """Note that the answer is ready; returns whether the connection may be kept open for the next request."""
+        connection.in_request, connection.idle_since = False, now
+        if connection.closed or connection.has_streamed:
+            return False
+        if not connection.caller:
+            return self.unidentified < self.limits.pressure
+        if self._idle_total >= self.limits.idle or self._idle[connection.caller] >= self.limits.idle_per_caller:
+            return False
+        connection.counted_idle = True
+        self._idle[connection.caller] += 1
+        self._idle_total += 1
+        return True
+
+    def end(self, connection: Connection) -> None:
+        """Note that it is closed. A second time changes nothing."""
+        connection.closed = True
+        self._forget_source(connection)
+        self._uncount_idle(connection)
+
+    def _forget_source(self, connection: Connection) -> None:
+        same = self._by_source.get(connection.source, {})
+        if connection in same:
+            del same[connection]
+            self.unidentified -= 1
+            if not same:
+                del self._by_source[connection.source]
+
+    def _uncount_idle(self, connection: Connection) -> None:
+        if connection.counted_idle:
+            connection.counted_idle = False
+            self._idle_total -= 1
+            self._idle[connection.caller] -= 1
+            if not self._idle[connection.caller]:
+                del self._idle[connection.caller]
+
+
+def source_of(address: str) -> str:
+    """What counts as one source: an IPv4 address, or the network of an IPv6 address."""
+    found = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(found, ipaddress.IPv6Address):
+        mapped = found.ipv4_mapped
+        return str(mapped or ipaddress.ip_network((found, IPV6_PREFIX), strict=False))
+    return str(found)
+
+
+def _replaceable(connections: dict[Connection, None], now: float, *, at_once: bool) -> Connection | None:
+    """The connection of a source that has been open the longest, if one of them may be replaced."""
+    idle = (one for one in connections if not one.in_request)
+    return next((one for one in idle if at_once or now - one.idle_since >= REPLACEABLE_S), None)

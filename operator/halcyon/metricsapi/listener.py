@@ -1,0 +1,250 @@
+"""The operator's listening ports: IPv4 and IPv6, time-outs, limits of connections, and TLS with small buffers.
+
+| time-out                       | of                                                                                  |
+| ------------------------------ | ----------------------------------------------------------------------------------- |
+| `REQUEST_S`                    | TLS handshake and first request head together, from accept on; and a request's body |
+| `KEEP_ALIVE_S`                 | the next request head, from the end of an answer on                                 |
+| `ANSWER_S`                     | a client that does not take its answer                                              |
+| none                           | a request that is in its handler: streams of agents and pages have heartbeats       |
+
+aiohttp alone has no limit of connections, waits 3,630 s for a request, and sees a connection only after its TLS handshake. So sockets are
+accepted here, and aiohttp gets those that may stay. See docs/decisions/0038-connections.md.
+
+Not here: which connections may stay (`connections`), what is served (the applications).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+import time
+from typing import Any
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, Counter
+
+from halcyon.metricsapi.auth import caller_of
+from halcyon.metricsapi.connections import DEFAULT_LIMITS, Connection, Connections, Limits, source_of
+from halcyon.metricsapi.peer import REQUEST_S, Peer, PlainProtocol, TlsProtocol
+from halcyon.metricsapi.sockets import listen
+from halcyon.monitoring import instruments, operator
+
+KEEP_ALIVE_S = 25.0
+"""More than the 15 s after which the HPA asks again."""
+ANSWER_S = 28.0
+LOG_EVERY_S = 60.0
+ACCEPT_AGAIN_S = 1.0
+_ACCEPTS_AT_ONCE = 64
+"""Then the loop does other work: a flood of connections that are refused must not stop it."""
+
+log = logging.getLogger(__name__)
+
+
+class Ports:
+    """Opens ports; has what they share."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self._closed = instruments.counter(operator.CONNECTIONS_CLOSED, registry or CollectorRegistry())
+
+    async def open(
+        self,
+        app: web.Application,
+        *,
+        name: str,
+        host: str | None,
+        port: int,
+        tls: ssl.SSLContext | None = None,
+        shutdown_s: float = 5.0,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> Listener:
+        """Serve the application; the caller ends it by `cleanup()`.
+
+        Args:
+            app: must not be started yet.
+            name: of the port, in the metric and in logs.
+            host: None is every address of IPv4 and IPv6, as far as the node has them.
+            port: 0 takes a free one.
+            tls: None is plain HTTP.
+            shutdown_s: how long `cleanup` waits for answers that are being made.
+            limits: of connections.
+
+        Raises:
+            OSError: the port is taken.
+        """
+        made = Listener(app, self._closed, name=name, tls=tls, shutdown_s=shutdown_s, limits=limits)
+        await made.start(host, port)
+        return made
+
+
+class Listener:
+    """A port that is open. Made by `Ports.open`."""
+
+    def __init__(
+        self,
+        app: web.Application,
+        closed: Counter,
+        *,
+        name: str,
+        tls: ssl.SSLContext | None,
+        shutdown_s: float,
+        limits: Limits,
+    ) -> None:
+        """Nothing listens before `start`."""
+        self.connections = Connections(limits)
+        self._closed, self._name, self._tls = closed, name, tls
+        app.middlewares.insert(0, self._middleware)
+        app.on_response_prepare.append(self._prepare)
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            handle_signals=False,
+            shutdown_timeout=shutdown_s,
+            keepalive_timeout=KEEP_ALIVE_S,
+        )
+        self._sockets: list[socket.socket] = []
+        self._accepting: list[asyncio.Task[None]] = []
+        self._opening: set[asyncio.Task[None]] = set()
+        self._peers: dict[asyncio.BaseProtocol, Peer] = {}
+        """By aiohttp's protocols."""
+        self._by_connection: dict[Connection, Peer] = {}
+        self._logged: dict[str, float] = {}
+
+    @property
+    def addresses(self) -> list[Any]:
+        """What it listens on, as the sockets name it."""
+        return [one.getsockname() for one in self._sockets]
+
+    async def start(self, host: str | None, port: int) -> None:
+        """Listen.
+
+        Raises:
+            OSError: the port is taken.
+        """
+        await self._runner.setup()
+        try:
+            self._sockets = listen(host, port)
+        except OSError:
+            await self._runner.cleanup()
+            raise
+        self._accepting = [asyncio.create_task(self._accept(one)) for one in self._sockets]
+
+    async def cleanup(self) -> None:
+        """Accept no more, let answers that are being made end, and close."""
+        for task in self._accepting:
+            task.cancel()
+        await asyncio.gather(*self._accepting, *self._opening, return_exceptions=True)
+        for one in self._sockets:
+            one.close()
+        server = self._runner.server
+        handshaken = set() if server is None else set(server.connections)
+        for protocol, peer in list(self._peers.items()):
+            if protocol not in handshaken:
+                peer.close()
+        await self._runner.cleanup()
+
+    async def _accept(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            for _ in range(_ACCEPTS_AT_ONCE):
+                try:
+                    accepted, address = await loop.sock_accept(listening)
+                except ConnectionError:
+                    continue  # the client went away before
+                except OSError as error:  # no file descriptors, no memory: either passes
+                    log.error("no connection can be accepted", extra={"port": self._name, "error": str(error)})  # noqa: TRY400  # it says it all
+                    await asyncio.sleep(ACCEPT_AGAIN_S)
+                    break
+                try:
+                    self._take(accepted, source_of(address[0]))
+                except Exception:  # whatever one connection does, the port stays open
+                    log.exception("a connection was not accepted", extra={"port": self._name})
+                    accepted.close()
+            await asyncio.sleep(0)
+
+    def _take(self, accepted: socket.socket, source: str) -> None:
+        admitted = self.connections.admit(source, time.monotonic())
+        if not isinstance(admitted, tuple):
+            accepted.close()
+            self._count(admitted, source)
+            return
+        connection, replaced = admitted
+        if replaced is not None:
+            self._by_connection[replaced].close()
+            self._count("replaced", replaced.source)
+        assert self._runner.server is not None  # noqa: S101  # set up by `start`
+        protocol = self._runner.server()
+        peer = self._peers[protocol] = self._by_connection[connection] = Peer(self, connection, protocol)
+        task = asyncio.create_task(self._open(peer, accepted))
+        self._opening.add(task)
+        task.add_done_callback(self._opening.discard)
+
+    async def _open(self, peer: Peer, accepted: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        made = PlainProtocol(peer) if self._tls is None else TlsProtocol(peer, loop, self._tls)
+        try:
+            await loop.connect_accepted_socket(lambda: made, accepted)
+        except BaseException as error:
+            accepted.close()
+            self.ended(peer)
+            if not isinstance(error, OSError):
+                raise
+
+    def ended(self, peer: Peer) -> None:
+        """Note that a connection is closed."""
+        self.connections.end(peer.connection)
+        self._peers.pop(peer.protocol, None)
+        self._by_connection.pop(peer.connection, None)
+
+    def late(self, peer: Peer) -> None:
+        """Close a connection whose time is over."""
+        self._closed.labels(self._name, "late").inc()
+        peer.close()
+
+    @web.middleware
+    async def _middleware(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        peer = self._peers.get(request.protocol)
+        if peer is None:  # closed meanwhile
+            return await handler(request)  # type: ignore[no-any-return]
+        self.connections.begin_request(peer.connection)
+        peer.end_within(REQUEST_S)
+        request.content.on_eof(peer.body_complete)
+        response: web.StreamResponse | None = None
+        try:
+            response = await handler(request)
+        except web.HTTPException as error:
+            response = error
+            raise
+        else:
+            return response
+        finally:
+            if caller := caller_of(request):
+                self.connections.identify(peer.connection, caller)
+            kept = self.connections.end_request(peer.connection, time.monotonic())
+            if response is not None and not kept:
+                response.force_close()
+            peer.end_within(ANSWER_S)
+
+    async def _prepare(self, request: web.Request, response: web.StreamResponse) -> None:
+        peer = self._peers.get(request.protocol)
+        if peer is not None and not isinstance(response, web.Response):
+            self.connections.begin_stream(peer.connection)
+
+    def _count(self, reason: str, source: str) -> None:
+        """Count a connection that was closed for want of room; in the log once a minute."""
+        self._closed.labels(self._name, reason).inc()
+        now, limits = time.monotonic(), self.connections.limits
+        if now - self._logged.get(reason, -LOG_EVERY_S) >= LOG_EVERY_S:
+            self._logged[reason] = now
+            log.warning(
+                "too many connections whose caller is not known; one was closed",
+                extra={
+                    "port": self._name,
+                    "reason": reason,
+                    "source": source,
+                    "unidentified": self.connections.unidentified,
+                    "limit": limits.unidentified,
+                    "limit_per_source": limits.per_source,
+                },
+            )

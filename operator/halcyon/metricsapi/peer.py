@@ -1,0 +1,143 @@
+"""One accepted connection: its transport, its time-out, and the protocols between the socket and aiohttp.
+
+asyncio's own servers accept a connection and begin TLS before their user can say no, so `listener` accepts sockets and puts these protocols
+on them. Not here: how long a connection has, and which may stay (`listener`, `connections`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from asyncio.sslproto import SSLProtocol
+from typing import Protocol
+
+from aiohttp import web
+from typing_extensions import override
+
+from halcyon.metricsapi.connections import Connection
+
+REQUEST_S = 10.0
+"""For the TLS handshake and the first request head together, from accept on; and for a request's body."""
+TLS_CLOSE_S = 2.0
+"""How long a client may take to confirm the end of its TLS session."""
+TLS_BUFFER_BYTES = 16 * 1024
+"""A TLS record's longest content. asyncio's own are 256 KiB for each connection, whether anything comes or not."""
+
+
+class Owner(Protocol):
+    """The listener, as its connections see it."""
+
+    def ended(self, peer: Peer) -> None:
+        """Note that a connection is closed."""
+
+    def late(self, peer: Peer) -> None:
+        """Close a connection whose time is over."""
+
+
+class Peer:
+    """The transport of a connection and its time-out."""
+
+    def __init__(self, owner: Owner, connection: Connection, protocol: web.RequestHandler) -> None:
+        self._owner, self.connection, self.protocol = owner, connection, protocol
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._closing = False
+
+    def opened(self, transport: asyncio.BaseTransport) -> None:
+        """The transport is there: the socket's own, below TLS."""
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101  # of a socket
+        self._transport = transport
+        self.end_within(REQUEST_S)
+        if self._closing:
+            transport.abort()
+
+    def end_within(self, limit_s: float) -> None:
+        """Close it after this time, unless it is let live or gets another time before."""
+        self.let_live()
+        if not self.connection.closed:
+            self._timer = asyncio.get_running_loop().call_later(limit_s, self._owner.late, self)
+
+    def let_live(self) -> None:
+        """Take the time-out away."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def body_complete(self) -> None:
+        """The request is here as a whole. If it has been answered already, that has a time-out of its own."""
+        if self.connection.in_request:
+            self.let_live()
+
+    def close(self) -> None:
+        """Close at once: nothing waits for a client that takes nothing."""
+        self._closing = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    def lost(self) -> None:
+        """It is closed."""
+        self._owner.ended(self)
+        self.let_live()
+
+
+class PlainProtocol(asyncio.Protocol):
+    """aiohttp's protocol, and who is to know of the connection's begin and end."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer, self._inner = peer, peer.protocol
+
+    @override
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._inner.connection_made(transport)
+        self._peer.opened(transport)
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._peer.lost()
+        self._inner.connection_lost(exc)
+
+    @override
+    def data_received(self, data: bytes) -> None:
+        self._inner.data_received(data)
+
+    @override
+    def eof_received(self) -> None:
+        self._inner.eof_received()
+
+    @override
+    def pause_writing(self) -> None:
+        self._inner.pause_writing()
+
+    @override
+    def resume_writing(self) -> None:
+        self._inner.resume_writing()
+
+
+class TlsProtocol(SSLProtocol):
+    """asyncio's TLS below aiohttp's protocol, with a small buffer: on a connection that is idle the buffer is most of the cost.
+
+    `max_size` and the constructor are of the standard library, but not documented; test_ports.py measures a connection.
+    """
+
+    max_size = TLS_BUFFER_BYTES
+
+    def __init__(self, peer: Peer, loop: asyncio.AbstractEventLoop, context: ssl.SSLContext) -> None:
+        self._peer = peer
+        super().__init__(
+            loop,
+            peer.protocol,
+            context,
+            None,  # type: ignore[arg-type]  # no waiter: the handshake has a time-out
+            server_side=True,
+            ssl_shutdown_timeout=TLS_CLOSE_S,
+        )
+
+    @override
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._peer.opened(transport)
+
+    @override
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._peer.lost()
+        super().connection_lost(exc)

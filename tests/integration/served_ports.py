@@ -1,0 +1,191 @@
+"""The operator's three ports in a process of their own, so that its memory and its sockets are theirs; and a client in another."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import multiprocessing
+import resource
+import ssl
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+
+from halcyon.control import web as probes
+from halcyon.dashboard.access import Access
+from halcyon.dashboard.history import History
+from halcyon.dashboard.site import Dashboard
+from halcyon.metricsapi.auth import Gate, User
+from halcyon.metricsapi.certificates import renewed
+from halcyon.metricsapi.listener import Ports
+from halcyon.metricsapi.server import MetricsApi, build_app, start_site
+from halcyon.metricsapi.tls import ServingTLS
+from halcyon.scaling.observations import Missing
+from halcyon.signals.collector import Collector
+from halcyon.signals.hub import Hub
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+    from multiprocessing.synchronize import Event
+
+LARGE_BYTES = 20_000_000
+"""Of /metrics: more than the kernel's buffers take."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """The process, and where its ports are."""
+
+    pid: int
+    https: int
+    dashboard: int
+    http: int
+
+    def resident_mib(self) -> float:
+        """Its resident memory."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]) / 1024
+
+    def sockets(self) -> int:
+        """How many it has open."""
+        return sum("socket:" in _target(fd) for fd in Path(f"/proc/{self.pid}/fd").iterdir())
+
+
+def _target(fd: Path) -> str:
+    try:
+        return str(fd.readlink())
+    except FileNotFoundError:  # closed meanwhile
+        return ""
+
+
+@contextmanager
+def served() -> Iterator[Served]:
+    """The ports, until the block ends."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_serve, args=(theirs,), daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        assert process.pid is not None
+        yield Served(process.pid, *ours.recv())
+    finally:
+        process.terminate()
+        process.join()
+
+
+def _serve(pipe: Connection) -> None:
+    asyncio.run(_ports(pipe))
+
+
+class _NoModels:
+    """What metrics API and dashboard read: nothing is there."""
+
+    synced, changes = True, 0
+
+    async def reading(self, namespace: str, name: str) -> Missing:
+        return Missing(f"there is no ModelDeployment {namespace}/{name}")
+
+    desired = reading
+
+    def names(self) -> tuple[()]:
+        return ()
+
+    def model(self, name: object) -> None:
+        del name
+
+
+async def _ports(pipe: Connection) -> None:
+    made = renewed(None, ("localhost",), datetime.now(UTC)).serving
+    tls = ServingTLS(cert_pem=made.cert_pem, key_pem=made.key_pem)
+
+    async def review(token: str) -> User | None:
+        return User(token) if token == "alice" else None
+
+    async def access(user: User, *, namespace: str, metric: str) -> bool:
+        del namespace, metric
+        return user.name == "alice"
+
+    async def agent(token: str, audience: str) -> str:
+        del audience
+        return f"system:serviceaccount:ns:{token}-balancer"
+
+    async def large() -> str:
+        return "#" * LARGE_BYTES
+
+    source: Any = _NoModels()
+    ports = Ports(registry := CollectorRegistry())
+    gate = Gate(front_proxy=None, review_token=review, review_access=access)
+    api = MetricsApi(source, gate, monotonic=time.monotonic)
+    collector = Collector(Hub(), agent, monotonic=time.monotonic)
+    https = await start_site(build_app(api, more=collector.routes()), tls, port=0, ports=ports)
+    pages = Dashboard(source, Access(None, clock=time.monotonic, namespaces=list), History(), steps=lambda: 0)
+    dashboard = await ports.open(pages.app(), name="dashboard", host=None, port=0, tls=tls.context)
+    app: web.Application = probes.build(registry, live={}, ready={}, of_models=large)
+    http = await ports.open(app, name="http", host=None, port=0)
+    pipe.send([one.addresses[0][1] for one in (https, dashboard, http)])
+    await asyncio.Event().wait()
+
+
+@contextmanager
+def client(port: int) -> Iterator[list[float]]:
+    """Connect and ask four times a second, in another process; yields the seconds that each answer took, filled at the end of the block."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    stop = context.Event()
+    process = context.Process(target=_ask, args=(port, stop, theirs), daemon=True)
+    process.start()
+    theirs.close()
+    took: list[float] = []
+    assert ours.recv() == "asking"
+    try:
+        yield took
+        stop.set()
+        took += ours.recv()
+    finally:
+        process.terminate()
+        process.join()
+
+
+def _ask(port: int, stop: Event, pipe: Connection) -> None:
+    context = unverified()
+    took: list[float] = []
+    while not stop.wait(0.25):
+        began = time.monotonic()
+        connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=30, context=context)
+        try:
+            connection.request("GET", "/healthz")
+            assert connection.getresponse().read() == b"ok"
+            took.append(time.monotonic() - began)
+        except OSError:
+            took.append(float("inf"))
+        finally:
+            connection.close()
+        if len(took) == 1:
+            pipe.send("asking")
+    pipe.send(took)
+
+
+def unverified() -> ssl.SSLContext:
+    """Make a client's TLS that takes any certificate."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+OPEN_FILES = 8192
+
+
+def allow_open_files() -> None:
+    """Raise the limit of open files, as far as this process may: clients hold more sockets than some shells allow."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
