@@ -134,7 +134,7 @@ class Replica:
             leads=lambda: True,
             clock=clock,
         )
-        self.gpus = NamespaceGpus(self.caches, lambda _: None, limited=True)
+        self.gpus = NamespaceGpus(self.caches, self.accepted, lambda _: None, limited=True)
         self.scraping = Scraping(self.caches, hub, self.accepted, clock)
         self.happened = Happened(clock)
         self.caches.resources.listeners.append(self.happened.changed)
@@ -409,13 +409,15 @@ def test_words_of_an_index_that_are_none_are_no_reason_to_end() -> None:
 def test_an_accepted_spec_that_somebody_has_edited_ends_nothing(replica: Replica, text: str) -> None:
     maps = replica.caches.children[kinds.CONFIG_MAP]
     kept = copy.deepcopy(maps.get(Key("team", names.balancer("digits"))))
+    in_force = replica.accepted(ODD)
     assert kept is not None
+    assert in_force is not None
     kept["data"]["accepted.json"] = text
     replica.take(kept, kinds.CONFIG_MAP)
 
     replica.walk()
 
-    assert replica.accepted(ODD) is None
+    assert replica.accepted(ODD) == in_force
     assert replica.caches.malformed.counts().keys() <= {"ModelDeployment"}
 
 
