@@ -75,6 +75,9 @@ FEATURES: dict[str, Change] = {
     ),
     "own answers in gRPC's way": _without("http-after-response"),
     "which routes are open": _without("unless infers", "status 405"),
+    "room for other clients": _without(
+        "track-sc[23]", r"conn_cur\([03]\)", "fe_conn", "buffers.limit", "stick-counters"
+    ),
 }
 """The second is one that was taken out: what it costs is what it would cost more."""
 ALL, ALONE = "all", "HAProxy alone"

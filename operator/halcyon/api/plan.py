@@ -19,6 +19,9 @@ PLAN_KEY = "plan.json"
 """Key of the ConfigMap's data that holds the plan."""
 PLAN_VERSION = 1
 
+HAPROXY_MEMORY_MIB = 512
+"""Memory limit of the container that HAProxy runs in. What clients may hold of it at once follows from it."""
+
 CERTIFICATE_FOLDER = "certificate"
 """Of a balancer pod, below /var/run/secrets: the Secret of `traffic.tls`. It is no part of the plan."""
 CLIENTS_FOLDER = "clients"

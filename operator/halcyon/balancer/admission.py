@@ -1,6 +1,7 @@
 """What happens to an inference request between its arrival and a server's queue, as rules of haproxy.cfg. Pure.
 
     what HAProxy finds at arrival         | what it does
+    too many requests are under way       | 429, gRPC 8 (`pressure`)
     no server is up                       | holds the request (`hold.lua`)
     queueLimit requests wait already      | 429, gRPC 8
     it would be late, by the rate so far  | 429, gRPC 8
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from halcyon.balancer import answers, latency, repeats, sizes, sticky, streams
+from halcyon.balancer import answers, latency, pressure, repeats, sizes, sticky, streams
 from halcyon.balancer.answers import PROTOCOLS, Protocol
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 
 COUNTERS = "counters"
 """Stick table with one row (key 1) of 32-bit counters: gpc0 inference requests, gpc1 refused ones, gpc2 ones lost on the way,
-gpc3 requests for which a second attempt was made; from gpc6 on what `latency` counts."""
+gpc3 requests for which a second attempt was made; from gpc6 on what `latency` counts. Its conn_cur are the requests of any kind that
+are there now, those behind a hop twice."""
 RATE = "proc.rate"
 """Answers in 1000 s; 0 where it is not known."""
 SOURCES = "sources"
@@ -67,7 +69,7 @@ def prologue(out: Writer, plan: BalancerPlan, *, lua: str) -> None:
 def tables(out: Writer, plan: BalancerPlan) -> None:
     """Sections for what is counted."""
     out.section("backend $table", table=COUNTERS)
-    out.add("stick-table type integer size 16 store gpc($counters)", counters=latency.COUNTERS)
+    out.add("stick-table type integer size 16 store gpc($counters),conn_cur", counters=latency.COUNTERS)
     if _is_shared(plan):
         out.section("backend $table", table=SOURCES)
         out.add("stick-table type ipv6 size 10000 expire 1m store conn_cur")
@@ -77,9 +79,10 @@ def tables(out: Writer, plan: BalancerPlan) -> None:
 def arrive(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     """Rules of a client's front end, behind its own ones; they use its acl `infers`."""
     sizes.at_once(out, plan, protocol)
-    out.add("http-request track-sc0 int(1) table $table if infers", table=COUNTERS)
     out.add("http-request sc-inc-gpc(0,0) if infers")
     latency.arrive(out)
+    out.add("acl counted var(txn.came_at) -m found")
+    pressure.of_requests(out, plan, protocol)
     repeats.rules(out, plan, protocol)
     sizes.by_its_bytes(out, plan, protocol)
     for slot in _taking(plan):
@@ -131,7 +134,8 @@ def waiting_room(out: Writer, plan: BalancerPlan, protocol: Protocol, *, path: s
     out.add(f"http-request del-header {_LEFT}")
     _look_at_the_queue(out, plan)
     # Only inference comes here, and what its client sent of the body comes along.
-    out.add("acl infers always_true")
+    latency.infers(out)
+    out.add("acl counted always_true")
     repeats.rules(out, plan, protocol)
     _hold(out, plan, protocol, "")
     _choose(out, plan, protocol)
@@ -143,6 +147,8 @@ def waiting_room(out: Writer, plan: BalancerPlan, protocol: Protocol, *, path: s
 def stream_in(out: Writer, plan: BalancerPlan) -> None:
     """Rules of the front end from which streams go to servers. Those were counted where they came; here is what becomes of them."""
     out.add("http-request track-sc0 int(1) table $table", table=COUNTERS)
+    latency.infers(out)
+    out.add("acl counted always_true")
     out.add("http-request disable-l7-retry")
     _to_slots(out, plan, "grpc")
     _count_answers(out, "grpc")
@@ -216,18 +222,17 @@ def _to_slots(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
 
 def _count_answers(out: Writer, protocol: Protocol) -> None:
     out.add(f"http-response set-var(txn.answered) int({_BY_SERVER})")
-    out.add("http-after-response sc-inc-gpc(3,0) if { txn.conn_retries gt 0 }")
+    out.add("http-after-response sc-inc-gpc(3,0) if { txn.conn_retries gt 0 } counted")
     # What follows is for HAProxy's own answers; a server's pay for one look.
     out.add(f"http-after-response allow if {{ var(txn.answered) -m int eq {_BY_SERVER} }}")
-    # Only inference requests are tracked, so only they count. With a server's id a 503 is a failed connection, without one the
-    # request never left the queue.
-    out.add(f"http-after-response sc-inc-gpc(1,0) if {{ status 429 }} {_OWN}")
+    # What wasn't counted as it came is no demand. With a server's id a 503 is a failed connection, without one the request never left the queue.
+    out.add(f"http-after-response sc-inc-gpc(1,0) if {{ status 429 }} {_OWN} counted")
     if protocol == "grpc":
         refusal = "{ status 200 } { res.hdr(grpc-status) -m str 8 14 }"
-        out.add(f"http-after-response sc-inc-gpc(1,0) if {refusal} {_OWN}")
-    out.add(f"http-after-response sc-inc-gpc(1,0) if {{ status 503 }} !{{ srv_id -m found }} {_OWN}")
-    out.add(f"http-after-response sc-inc-gpc(2,0) if {{ status 503 }} {{ srv_id -m found }} {_OWN}")
-    out.add(f"http-after-response sc-inc-gpc(2,0) if {{ status 502 504 }} {_OWN}")
+        out.add(f"http-after-response sc-inc-gpc(1,0) if {refusal} {_OWN} counted")
+    out.add(f"http-after-response sc-inc-gpc(1,0) if {{ status 503 }} !{{ srv_id -m found }} {_OWN} counted")
+    out.add(f"http-after-response sc-inc-gpc(2,0) if {{ status 503 }} {{ srv_id -m found }} {_OWN} counted")
+    out.add(f"http-after-response sc-inc-gpc(2,0) if {{ status 502 504 }} {_OWN} counted")
     if protocol == "grpc":
         # A client that meets an HTTP status other than 200 loses the message, so failures are told in gRPC's own way.
         out.add(f"http-after-response set-status 200 if {{ status 408 502:504 }} {_OWN}")

@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
 Protocol = Literal["http", "grpc"]
 PROTOCOLS: Final[tuple[Protocol, ...]] = ("http", "grpc")
-Why = Literal["too many wait", "too many of one", "too late", "no server"]
+Why = Literal["too many", "too many wait", "too many of one", "too late", "no server"]
 
 _WHY: dict[Why, tuple[int, int, str]] = {
+    "too many": (429, 8, "this balancer, or this source, has too many requests for model $model under way; try later"),
     "too many wait": (429, 8, "$waiting requests for model $model wait already, the limit of this balancer; try later"),
     "too many of one": (429, 8, "$own requests of this source for model $model wait already, its share; try later"),
     "too late": (429, 8, "too many requests for model $model wait to answer this one within its time; try later"),

@@ -16,13 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
-from halcyon.balancer import access_log, admission, answers, api_keys, front, latency, sticky, streams
+from halcyon.balancer import access_log, admission, answers, api_keys, front, latency, memory, pressure, sticky, streams
 from halcyon.balancer.haproxy_text import ConfigError, Writer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from halcyon.api.plan import BalancerPlan, Slot
+    from halcyon.balancer.memory import Room
     from halcyon.balancer.secret_files import Tls
 
 __all__ = ["LUA", "STOPPING", "ConfigError", "LineKey", "Listen", "Ports", "digest", "render"]
@@ -37,13 +38,9 @@ UNUSED_ADDRESS = "127.0.0.1"
 UNUSED_PORT = 1
 
 _FILE = re.compile(r"[a-z][a-z0-9.-]{0,63}")
-# What may be sent again is copied once, a whole buffer of it, which is a few microseconds. Smaller ones make that cheaper and large
-# requests (a tensor of an image has 600 KB) much dearer, and one that waits would sooner block all others of its gRPC channel.
-_BUFFER_BYTES = 32768
 # A stream that waits in the queue does not read its body. Were its window larger than the buffer, what the client sends
 # for it would block all other requests of the same gRPC channel.
 _WINDOW_BYTES = 30000
-_STREAMS_PER_CHANNEL = 1000
 
 
 @dataclass(frozen=True)
@@ -124,15 +121,18 @@ def _digest(body: str) -> str:
 
 def _body(plan: BalancerPlan, listen: Listen, placed: Mapping[LineKey, str]) -> str:
     out = Writer()
+    room = memory.room(plan, tls=listen.tls is not None)
     _global(out, plan, listen)
     _defaults(out, plan)
     out.section("frontend metrics")
     front.bind(out, listen, listen.ports.metrics, "")
+    pressure.of_connections(out, room, "metrics")
     out.add("http-request use-service prometheus-exporter if { path -m str /metrics } METH_GET")
     out.add("http-request return status 404")
     admission.tables(out, plan)
-    _frontend_http(out, plan, listen)
-    _frontend_grpc(out, plan, listen)
+    pressure.tables(out, room)
+    _frontend_http(out, plan, listen, room)
+    _frontend_grpc(out, plan, listen, room)
     for protocol in answers.PROTOCOLS:
         admission.waiting_room(out, plan, protocol, path=listen.beside(f"wait-{protocol}.sock"))
     _streams(out, plan, listen)
@@ -144,14 +144,14 @@ def _body(plan: BalancerPlan, listen: Listen, placed: Mapping[LineKey, str]) -> 
 def _global(out: Writer, plan: BalancerPlan, listen: Listen) -> None:
     # One thread: it carries 40,000 requests a second, its queue bound is exact, and each thread costs memory.
     out.add("nbthread 1")
-    out.add("maxconn $connections", connections=min(max(4000, 2000 + plan.queue_limit), 20000))
+    pressure.prologue(out, memory.room(plan, tls=listen.tls is not None))
     out.add("stats socket $file mode 600 level admin expose-fd listeners", file=listen.socket_path)
     out.add("stats timeout 10s")
     # What a worker has at a reload is answered. (A pod that ends has less time than this: the kubelet ends it after its grace.)
     out.add("hard-stop-after $ms", ms=max(plan.drain_ms, admission.longest_ms(plan)))
     out.add(f"set-var {STOPPING} int(0)")
-    out.add("tune.bufsize $bytes", bytes=_BUFFER_BYTES)
-    out.add("tune.h2.fe.max-concurrent-streams $streams", streams=_STREAMS_PER_CHANNEL)
+    out.add("tune.bufsize $bytes", bytes=memory.BUFFER_BYTES)
+    out.add("tune.h2.fe.max-concurrent-streams $streams", streams=memory.STREAMS_PER_CHANNEL)
     out.add("tune.h2.fe.initial-window-size $bytes", bytes=_WINDOW_BYTES)
     out.add("tune.h2.be.initial-window-size $bytes", bytes=_WINDOW_BYTES)
     front.prologue(out, listen)
@@ -179,13 +179,16 @@ def _defaults(out: Writer, plan: BalancerPlan) -> None:
     # Only a client that is in the middle of sending meets this one, while held or queued too; idle channels meet http-keep-alive.
     out.add("timeout client $ms", ms=max(2 * timeout + 30000, 60000))
     out.add("timeout http-request 30s")
-    out.add("timeout http-keep-alive 1h")
+    # Of channels of gRPC, too. HAProxy has no shorter one for when connections get short: `pressure` does what there is instead.
+    out.add("timeout http-keep-alive 5m")
 
 
-def _frontend_http(out: Writer, plan: BalancerPlan, listen: Listen) -> None:
+def _frontend_http(out: Writer, plan: BalancerPlan, listen: Listen, room: Room) -> None:
     out.section("frontend http")
     front.bind_clients(out, listen, "http")
+    pressure.of_connections(out, room, "http")
     access_log.arrive(out, plan, "http")
+    pressure.count(out, admission.COUNTERS)
     api_keys.arrive(out, plan, listen, "http")
     # Exact comparison with the path as it came, undecoded: what is written in another way is not found.
     out.add("acl reads path -m str /v2 /v2/health/live /v2/health/ready")
@@ -201,7 +204,7 @@ def _frontend_http(out: Writer, plan: BalancerPlan, listen: Listen) -> None:
         "acl calls path -m reg ^/v2/models/$model_re/versions/[0-9]{1,18}/(infer|generate|generate_stream)$",
         model_re=plan.model,
     )
-    _infers_if(out, "calls")
+    latency.infers(out, "if calls")
     out.add("http-request return status 404 content-type application/json " + _NOT_OPEN + " unless infers or reads")
     out.add("http-request return status 405 content-type application/json " + _USE_GET + " if !infers !METH_GET")
     out.add("http-request return status 405 content-type application/json " + _USE_POST + " if infers !{ method POST }")
@@ -211,17 +214,12 @@ def _frontend_http(out: Writer, plan: BalancerPlan, listen: Listen) -> None:
     out.add("http-request set-uri %[path]")
     out.add("http-request del-header upgrade")
     # Errors too, and those who were held. A client of gRPC is told by GOAWAY, when the process stops.
-    out.add(f"http-after-response set-header connection close if {{ var({STOPPING}) -m int gt 0 }}")
+    last = f"{{ var({STOPPING}) -m int gt 0 }} or {pressure.is_short(room)}"
+    out.add(f"http-after-response set-header connection close if {last}")
     sticky.statistics_if(out, "!infers { path -m end /stats }")
     admission.arrive(out, plan, "http")
     latency.rules_of_clients(out)
     answers.errors(out, "http")
-
-
-def _infers_if(out: Writer, condition: str) -> None:
-    # Many rules ask it: a look at a variable costs a quarter of a comparison of the path.
-    out.add(f"http-request set-var(txn.infers) bool(true) if {condition}")
-    out.add("acl infers var(txn.infers) -m found")
 
 
 _SERVES = "this address serves inference, readiness, metadata, configuration and statistics of one model"
@@ -236,16 +234,18 @@ _GRPC_READS = (
 )
 
 
-def _frontend_grpc(out: Writer, plan: BalancerPlan, listen: Listen) -> None:
+def _frontend_grpc(out: Writer, plan: BalancerPlan, listen: Listen, room: Room) -> None:
     out.section("frontend grpc")
     front.bind_clients(out, listen, "grpc")
+    pressure.of_connections(out, room, "grpc")
     access_log.arrive(out, plan, "grpc")
+    pressure.count(out, admission.COUNTERS)
     api_keys.arrive(out, plan, listen, "grpc")
     out.add("http-request return status 405 hdr Allow POST unless { method POST }")
     # With the query: no method has one, so none is left to be taken away.
     out.add("acl reads pathq -m str " + " ".join(_GRPC + method for method in _GRPC_READS))
     out.add("acl reads pathq -m str /grpc.health.v1.Health/Check")
-    _infers_if(out, f"{{ pathq -m str {_GRPC}ModelInfer {_GRPC}ModelStreamInfer }}")
+    latency.infers(out, f"if {{ pathq -m str {_GRPC}ModelInfer {_GRPC}ModelStreamInfer }}")
     unimplemented = f'hdr grpc-status 12 hdr grpc-message "{_SERVES}"'
     out.add(f"http-request return status 200 {unimplemented} unless infers or reads")
     # Its hop of HTTP/1.1 is to see no host before the path.

@@ -31,6 +31,7 @@ BOUNDS_MS = (
     *(1000, 1400, 2000, 2800, 4000, 5000, 7000, 10000, 14000, 20000, 30000, 42000),
 )
 SLOTS = ("a", "b")
+_INFERS = "txn.infers"
 _CLIENTS = 6
 """Counters before it are `admission.COUNTERS`'s."""
 _FIRST = _CLIENTS + 2 + len(SHOWN_MS)
@@ -74,9 +75,17 @@ class Latency:
 
 
 def rules(out: Writer, slot: str) -> None:
-    """The last `http-response` rules of a slot's back end, for tracked requests: behind them none is looked at."""
+    """The last `http-response` rules of a slot's back end, for inference requests: behind them none is looked at."""
+    out.add(f"http-response allow if !{{ var({_INFERS}) -m found }}")
     # An answer of a stream counts when its first message comes: the queue moves on then.
     _count(out, "res.timer.hdr", _first(slot), BOUNDS_MS)
+
+
+def infers(out: Writer, condition: str = "") -> None:
+    """Rules of a front end: a request that meets the condition, or each one, is inference; they make its acl `infers`."""
+    # Many rules ask it: a look at a variable costs a quarter of a comparison of the path.
+    out.add(f"http-request set-var({_INFERS}) bool(true) {condition}".rstrip())
+    out.add(f"acl infers var({_INFERS}) -m found")
 
 
 def arrive(out: Writer) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from halcyon.balancer import answers
+from halcyon.balancer.memory import MOST_STREAMS
 
 if TYPE_CHECKING:
     from halcyon.balancer.haproxy_text import Writer
@@ -43,7 +44,7 @@ def way(out: Writer, *, path: str, end_path: str, longest_ms: int) -> None:
     out.add("retries 0")
     out.add("timeout server $ms", ms=longest_ms)
     # Each connection ends with its stream, so none keeps a process from ending.
-    out.add("server end unix@$file pool-max-conn 0", file=path)
+    out.add("server end unix@$file pool-max-conn 0 maxconn $most", file=path, most=MOST_STREAMS)
     out.section("frontend streams_end")
     out.add("mode tcp")
     out.add("no option idle-close-on-response")

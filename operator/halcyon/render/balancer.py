@@ -6,7 +6,14 @@ import ipaddress
 import math
 
 from halcyon.api import defaults
-from halcyon.api.plan import CERTIFICATE_FOLDER, CLIENTS_FOLDER, KEYS_FOLDER, PLAN_KEY, BalancerPlan
+from halcyon.api.plan import (
+    CERTIFICATE_FOLDER,
+    CLIENTS_FOLDER,
+    HAPROXY_MEMORY_MIB,
+    KEYS_FOLDER,
+    PLAN_KEY,
+    BalancerPlan,
+)
 from halcyon.api.plan import Slot as PlannedSlot
 from halcyon.api.record import AUDIENCE
 from halcyon.api.spec import Spec
@@ -239,7 +246,7 @@ def _haproxy(site: Site) -> Object:
         "lifecycle": {
             "preStop": {"httpGet": {"path": f"/drain?delay={PRE_STOP_S}", "port": names.AGENT_PORT, "scheme": "HTTP"}}
         },
-        "resources": {"requests": {"cpu": "50m", "memory": "32Mi"}, "limits": {"memory": "256Mi"}},
+        "resources": {"requests": {"cpu": "50m", "memory": "32Mi"}, "limits": {"memory": f"{HAPROXY_MEMORY_MIB}Mi"}},
         "securityContext": RESTRICTED,
         "volumeMounts": [{"name": "run", "mountPath": _RUN}],
     }

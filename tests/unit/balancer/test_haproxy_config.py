@@ -187,7 +187,9 @@ def test_the_bound_of_one_source_is_its_share_of_the_queue_and_at_least_one(shar
 
 def test_a_feature_that_is_off_costs_no_rule_and_no_word_in_the_plan() -> None:
     assert not re.search(r"max_request_bytes|access_log", PLAN.to_json())
-    assert not re.search(r"body_size|41[13]|be2dec|log|x-request-id|halcyon-way", render(PLAN, listen=Listen()))
+    assert not re.search(
+        r"body_size|41[13]|be2dec|(?<!back)log|x-request-id|halcyon-way", render(PLAN, listen=Listen())
+    )
 
 
 def test_a_log_that_the_agent_does_not_know_is_refused() -> None:

@@ -1,0 +1,118 @@
+"""Clients that misbehave towards a balancer: crowds of connections from one address, and HTTP/2 written frame by frame.
+
+A crowd is plain sockets that nothing reads: what it costs the balancer is measured, not what it is answered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import socket
+import struct
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ASKS_ONCE: Final = b"GET /none HTTP/1.1\r\nHost: m\r\n\r\n"
+"""HAProxy answers it by itself, and keeps the connection."""
+HALF_A_HEAD: Final = b"GET /v2/health/live HTTP/1.1\r\nHost: m\r\nX-Half: "
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+_DATA, _HEADERS, _SETTINGS, _WINDOW_UPDATE = 0, 1, 4, 8
+_END_STREAM, _END_HEADERS = 1, 4
+_INITIAL_WINDOW = 4
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+
+
+def preface(*, window: int = 65535) -> bytes:
+    """What a client sends first; `window` is how much of an answer's body it takes unasked."""
+    room = frame(_WINDOW_UPDATE, 0, 0, struct.pack(">I", 2**30))
+    return _PREFACE + frame(_SETTINGS, 0, 0, struct.pack(">HI", _INITIAL_WINDOW, window)) + room
+
+
+def call(stream: int, method: str, body: bytes | None = None, *, whole: bool = False) -> bytes:
+    """A gRPC call: its headers, and as much of its body; `whole` ends it there."""
+    fields = {
+        b":method": b"POST",
+        b":scheme": b"http",
+        b":path": b"/inference.GRPCInferenceService/" + method.encode(),
+        b":authority": b"m",
+        b"content-type": b"application/grpc",
+        b"te": b"trailers",
+    }
+    # Literals that are never indexed, so that no state of a connection's table is needed.
+    block = b"".join(b"\x10" + bytes([len(k)]) + k + bytes([len(v)]) + v for k, v in fields.items())
+    made = frame(_HEADERS, _END_HEADERS, stream, block)
+    parts = [] if body is None else [body[at : at + 16384] for at in range(0, len(body), 16384)]
+    for number, part in enumerate(parts, 1):
+        made += frame(_DATA, _END_STREAM if whole and number == len(parts) else 0, stream, part)
+    return made
+
+
+def message(size: int, *, announced: int | None = None) -> bytes:
+    """A message of gRPC of `size` bytes; `announced` is the length that it says it has."""
+    return b"\0" + struct.pack(">I", size if announced is None else announced) + b"x" * size
+
+
+class Crowd:
+    """Connections from one address of the loopback."""
+
+    def __init__(self, source: str, port: int) -> None:
+        """No connection yet."""
+        self._source, self._port = source, port
+        self.sockets: list[socket.socket] = []
+
+    def come(self, count: int, says: bytes = b"") -> None:
+        """So many connections more, each of which says this."""
+        for _ in range(count):
+            made = socket.socket()
+            made.settimeout(5)
+            # Of more connections than an address has ports for listening sockets and others, none waits for its number.
+            made.setsockopt(socket.IPPROTO_IP, _BIND_ADDRESS_NO_PORT, 1)
+            made.bind((self._source, 0))
+            with contextlib.suppress(OSError):
+                made.connect(("127.0.0.1", self._port))
+                if says:
+                    made.sendall(says)
+            made.setblocking(False)
+            self.sockets.append(made)
+
+    def kept(self) -> int:
+        """Connections that the balancer has not closed."""
+        return sum(_is_open(each) for each in self.sockets)
+
+    def go(self) -> None:
+        """Close all, at once."""
+        for each in self.sockets:
+            with contextlib.suppress(OSError):
+                each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            each.close()
+        self.sockets.clear()
+
+
+_BIND_ADDRESS_NO_PORT = 24
+
+
+def _is_open(each: socket.socket) -> bool:
+    try:
+        while each.recv(65536):
+            pass
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+@contextlib.contextmanager
+def files(count: int) -> Iterator[None]:
+    """This process may open so many files meanwhile."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(count, hard)), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
