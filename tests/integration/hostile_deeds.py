@@ -66,6 +66,9 @@ def gpus_of_a_namespace(scene: Scene) -> list[str]:
     scene.space.wait_condition("Accepted", "False", "PolicyDenied", name=accepted[0])
     count = scene.space.replicas(accepted[0])
     escaped += [f"{accepted[0]} has {count} replicas"] if count != 1 else []
+    # It would take what the next one leaves, for it asks for more than it has.
+    scene.space.scale(1, accepted[0])
+    scene.space.wait_condition("Accepted", "True", name=accepted[0])
     scene.end(accepted[1])
     # What it left is for whoever was refused, and for one of them alone.
     later = until(
