@@ -18,6 +18,7 @@ from aiohttp import web
 from halcyon.api.plan import Collector as Address
 from halcyon.api.record import BalancerSample, PodSample, Record
 from halcyon.balancer.uplink import RESOLVE_S, SEARCH_EVERY_S, SEARCH_S, Uplink
+from halcyon.metricsapi.listener import Listener, Ports
 from halcyon.signals.collector import Collector
 from halcyon.signals.hub import Hub
 from tests.integration.waiting import PATIENCE
@@ -59,7 +60,7 @@ class Replica:
     port: int = 0
     came: list[tuple[float, str]] = field(default_factory=list)
     """(time, token) of each stream that was opened."""
-    runner: web.AppRunner | None = None
+    listener: Listener | None = None
 
     async def start(self) -> None:
         async def whose(token: str, audience: str) -> str:  # noqa: ARG001 - named as the protocol has it
@@ -72,18 +73,15 @@ class Replica:
 
         app = web.Application(middlewares=[noted])
         app.add_routes(Collector(Hub(), whose, monotonic=time.monotonic).routes())
-        self.runner = web.AppRunner(app, shutdown_timeout=0.1)
-        await self.runner.setup()
-        site = web.TCPSite(
-            self.runner, self.host, self.port, ssl_context=self.tls, reuse_address=True, backlog=2 * AGENTS
+        self.listener = await Ports().open(
+            app, name="https", host=self.host, port=self.port, tls=self.tls, shutdown_s=0.1
         )
-        await site.start()
-        self.port = self.runner.addresses[0][1]
+        self.port = self.listener.addresses[0][1]
 
     async def stop(self) -> None:
-        if self.runner is not None:
-            await self.runner.cleanup()
-            self.runner = None
+        if self.listener is not None:
+            await self.listener.cleanup()
+            self.listener = None
 
 
 @dataclass
