@@ -342,7 +342,9 @@ def pod(name: str, version: int, **fields: Any) -> Object:
 async def ran(informer: Informer) -> None:
     """Let it list, and take what its watch brings."""
     task = asyncio.create_task(informer.run())
-    await informer.synced.wait()
+    synced = asyncio.create_task(informer.synced.wait())
+    await asyncio.wait({task, synced}, return_when=asyncio.FIRST_COMPLETED)
+    synced.cancel()
     for _ in range(20):
         await asyncio.sleep(0)
     assert not task.done(), task
