@@ -132,7 +132,7 @@ lock: bootstrap ## resolve the dependencies anew into requirements/
 	@scripts/lock
 
 bench-scaling: bootstrap ## every scaler on every scenario, simulated: build/bench/scaling.json, docs/benchmarks/scaling.md
-	@nice -n 10 $(PY) -m halcyon.simulate.table $(if $(FULL),--full)
+	@nice -n 10 $(PY) -m halcyon.simulate.benchmark.table $(if $(FULL),--full)
 
 bench-reaction: bootstrap ## from a load step to /scale, measured (ONLY=fleet: a part): build/bench/reaction.json, docs/benchmarks/reaction.md
 	@$(PY) -m e2e.bench.reaction $(foreach part,$(ONLY),--only $(part))

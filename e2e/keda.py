@@ -19,8 +19,9 @@ import yaml
 from e2e.cluster import binaries
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.processes import Started, tail, wait_until
-from halcyon.control import kinds, metrics_api
-from halcyon.control.kinds import Kind
+from halcyon.kube import kinds
+from halcyon.kube.kinds import Kind
+from halcyon.metricsapi.api_service import NAME as API_SERVICE_NAME
 from tests.integration.certificates import pair
 from tests.ports import free_ports
 
@@ -70,7 +71,7 @@ def api_service(port: int = 443) -> dict[str, Any]:
     return {
         "apiVersion": kinds.API_SERVICE.api_version,
         "kind": kinds.API_SERVICE.kind,
-        "metadata": {"name": metrics_api.NAME},
+        "metadata": {"name": API_SERVICE_NAME},
         "spec": {
             "group": "external.metrics.k8s.io",
             "version": "v1beta1",
@@ -206,14 +207,14 @@ def _register(cluster: Cluster, port: int) -> None:
 
 
 def _serves(cluster: Cluster) -> bool:
-    found = cluster.api.call("GET", kinds.API_SERVICE.path("", metrics_api.NAME)).body or {}
+    found = cluster.api.call("GET", kinds.API_SERVICE.path("", API_SERVICE_NAME)).body or {}
     conditions = (found.get("status") or {}).get("conditions") or ()
     available = any(c["type"] == "Available" and c["status"] == "True" for c in conditions)
     return available and found["spec"]["service"]["namespace"] == NAMESPACE
 
 
 def _remove(cluster: Cluster) -> None:
-    cluster.api.call("DELETE", kinds.API_SERVICE.path("", metrics_api.NAME))
+    cluster.api.call("DELETE", kinds.API_SERVICE.path("", API_SERVICE_NAME))
     for definition in definitions():
         cluster.api.call("DELETE", f"{_CRDS}/{definition['metadata']['name']}")
     cluster.api.call("DELETE", f"/api/v1/namespaces/{NAMESPACE}")

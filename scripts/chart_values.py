@@ -4,7 +4,7 @@ In the comments above a value, `# --` begins what it means (a row of the table),
 
     a word                a type of TYPES below, or of Kubernetes (`Affinity`)
     [a word]              a list of them
-    sitePolicy.a.b        that limit of halcyon.api.site_policy
+    sitePolicy.a.b        that limit of halcyon.api.policy.site_policy
     a mapping             JSON schema; `items` and `properties` may hold words
 
 A switch (true, false) and a section need none. Every section is closed: a name that isn't in values.yaml is refused. Nothing here
@@ -24,7 +24,7 @@ from typing import Any
 import kubernetes_validate
 import yaml
 
-from halcyon.api.site_policy import SitePolicy
+from halcyon.api.policy.site_policy import SitePolicy
 
 Schema = dict[str, Any]
 

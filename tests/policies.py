@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from halcyon.api.site_policy import SitePolicy
+from halcyon.api.policy.site_policy import SitePolicy
 from tests.strategies import Document
 from tests.unit.api.cases import CONFIG_MAP, document
 

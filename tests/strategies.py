@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, StringConstraints
 from pydantic.fields import FieldInfo
 
-from halcyon.api.parse import parse
 from halcyon.api.spec import Spec
 from halcyon.api.spec.batching import Batching
+from halcyon.api.spec.exposure import Service
 from halcyon.api.spec.gateway import Gateway
 from halcyon.api.spec.model import Source, UriSource, Versions
-from halcyon.api.spec.reaching import Service
+from halcyon.api.spec.parse import parse
 from halcyon.api.spec.rollout import Canary
 from halcyon.api.spec.runtime import EnvVar, Runtime, Toleration
 from halcyon.api.spec.scaling import Scaling, Schedule

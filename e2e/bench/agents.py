@@ -18,11 +18,11 @@ from e2e.bench.counts import Counts
 from e2e.bench.errors import BenchError
 from e2e.bench.plane import Plane
 from e2e.bench.stand_in import StandIn
-from halcyon.api.plan import Collector
-from halcyon.api.record import AUDIENCE, Record
-from halcyon.balancer.surge import CONFIRM_S, Surge
-from halcyon.balancer.uplink import Uplink
-from halcyon.control import kinds
+from halcyon.api.documents.balancer_plan import Collector
+from halcyon.api.documents.observation_report import AUDIENCE, Record
+from halcyon.balancer.telemetry.arrival_surge import CONFIRM_S, Surge
+from halcyon.balancer.telemetry.report_stream import Uplink
+from halcyon.kube import kinds
 from halcyon.render import names
 
 LOOK_EVERY_S = 1.0

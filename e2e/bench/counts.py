@@ -12,11 +12,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from e2e.bench.errors import BenchError
-from halcyon.control import kinds
-from halcyon.control import pods as pod_facts
-from halcyon.control.client import KubeClient, connect
-from halcyon.control.informer import Informer
-from halcyon.control.kinds import Key
+from halcyon.control.objects import pods as pod_facts
+from halcyon.kube import kinds
+from halcyon.kube.client import KubeClient, connect
+from halcyon.kube.informer import Informer
+from halcyon.kube.kinds import Key
 from halcyon.render import names
 
 Object = dict[str, Any]

@@ -39,7 +39,7 @@ from e2e.demo.errors import DemoError
 from e2e.demo.kube import Kube
 from e2e.load.clients import Caller, Connections
 from e2e.load.settings import Load
-from halcyon.control import kinds
+from halcyon.kube import kinds
 from halcyon.render.server import PRE_STOP_S
 
 OUT = FILE.with_name("drain.json")

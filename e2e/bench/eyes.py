@@ -14,7 +14,7 @@ class Eyes:
 
     _SCRIPT = (
         "import asyncio, json, sys\n"
-        "from halcyon.balancer.runtime_socket import RuntimeSocket\n"
+        "from halcyon.balancer.runtime.runtime_api import RuntimeSocket\n"
         "haproxy = RuntimeSocket('/run/halcyon/haproxy.sock', '')\n"
         "for _ in sys.stdin:\n"
         "    lines = asyncio.run(haproxy.read()).lines.values()\n"

@@ -11,7 +11,7 @@ from e2e.bench.counts import Change, Counts
 from e2e.bench.plane import STAND_INS, Plane, model, namespace_of, plane
 from e2e.bench.rows import Row, quantile
 from e2e.cluster.progress import say
-from halcyon.control import kinds
+from halcyon.kube import kinds
 
 SIZES = (200, 1000)
 HPA_SYNC_S = 15

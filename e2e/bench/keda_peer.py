@@ -15,7 +15,7 @@ from e2e.cluster import cluster as clusters
 from e2e.demo import setup
 from e2e.demo.errors import DemoError
 from e2e.demo.kube import SYSTEM, Kube, wait_for
-from halcyon.control import kinds
+from halcyon.kube import kinds
 from halcyon.render import names
 from tests.integration.real_prometheus import prometheus
 

@@ -19,22 +19,23 @@ from e2e.bench.rows import Row, quantile
 from e2e.bench.stand_in import StandIn
 from e2e.cluster.progress import say
 from halcyon.api.conditions import Reason
-from halcyon.api.parse import parse
 from halcyon.api.spec import Spec
-from halcyon.balancer.uplink import Pace
-from halcyon.control import kinds
-from halcyon.control.caches import Caches
-from halcyon.control.client import Kube
-from halcyon.control.deciding import Deciding
-from halcyon.control.decision_times import DecisionTimes
-from halcyon.control.heap import Heap
-from halcyon.control.kinds import Key, Kind
-from halcyon.control.plan import Acceptance, Actuator, Plan
-from halcyon.control.scaler import Scaler
-from halcyon.control.sensing import Sensing
+from halcyon.api.spec.parse import parse
+from halcyon.balancer.telemetry.report_stream import Pace
+from halcyon.control.autoscaling.decider import Deciding
+from halcyon.control.autoscaling.decision_metrics import DecisionTimes
+from halcyon.control.autoscaling.loop import Scaler
+from halcyon.control.autoscaling.model_signals import Sensing
+from halcyon.control.desired.plan import Acceptance, Plan
+from halcyon.control.objects.actuator import Actuator
+from halcyon.control.runtime.gc_freeze import Heap
+from halcyon.control.state.cluster_state import Caches
+from halcyon.kube import kinds
+from halcyon.kube.client import Kube
+from halcyon.kube.kinds import Key, Kind
 from halcyon.render import names
-from halcyon.scaling.verdict import Verdict
-from halcyon.signals.hub import Hub
+from halcyon.scaling.policy.decision import Verdict
+from halcyon.signals.observation_store import Hub
 
 Object = dict[str, Any]
 MODELS = 10_000

@@ -12,7 +12,7 @@ from e2e.bench.profile import Profile, step
 from e2e.bench.rows import Row
 from e2e.cluster.progress import say
 from e2e.demo.kube import Kube
-from halcyon.control import kinds
+from halcyon.kube import kinds
 
 STEPS = 10
 START_S = 0.5

@@ -18,9 +18,9 @@ from e2e.bench.plane import STAND_INS, Plane, model, namespace_of, plane
 from e2e.bench.rows import Row
 from e2e.bench.stand_in import Law
 from e2e.cluster.progress import say
-from halcyon.control import kinds
-from halcyon.scaling.planner.hold import FIRST_S
+from halcyon.kube import kinds
 from halcyon.scaling.planner.objectives import UTILIZATION
+from halcyon.scaling.planner.scale_down_hold import FIRST_S
 
 HPA_SYNC_S = 1
 MOST = 40

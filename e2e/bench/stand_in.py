@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from halcyon.api.record import BalancerSample, BatchStats, PodSample, Record
+from halcyon.api.documents.observation_report import BalancerSample, BatchStats, PodSample, Record
 
 BATCHES_EVERY_S = 5.0
 """How often agents read a pod's batch statistics."""

@@ -20,9 +20,9 @@ from e2e.bench.profile import Profile, bursts, clairvoyant_pod_s, integral, outc
 from e2e.bench.rows import Row
 from e2e.cluster.progress import say
 from e2e.demo.kube import Kube
-from halcyon.control import kinds
-from halcyon.simulate.capacity import capacity_rps
-from halcyon.simulate.case import Service
+from halcyon.kube import kinds
+from halcyon.simulate.bounds.replica_capacity import capacity_rps
+from halcyon.simulate.engine.case import Service
 
 SLO_S, DEADLINE_S = 0.5, 10.0
 START_S = 20.0

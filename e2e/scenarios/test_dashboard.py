@@ -19,15 +19,15 @@ from e2e.demo import models
 from e2e.demo.kube import SYSTEM, Kube
 from e2e.load import process
 from e2e.load.settings import Load, Report
-from halcyon.api.record import BalancerSample, PodSample, Record
-from halcyon.balancer.triton import Metrics, parse_metrics
-from halcyon.control.dashboard import WINDOW_S
-from halcyon.scaling import rules
+from halcyon.api.documents.observation_report import BalancerSample, PodSample, Record
+from halcyon.balancer.telemetry.triton_client import Metrics, parse_metrics
+from halcyon.control.reporting.dashboard_source import WINDOW_S
+from halcyon.scaling.hpa import metrics
 from halcyon.scaling.observations import Value
 from halcyon.scaling.planner.reading import PodReading
-from halcyon.signals.epoch import Epoch
-from halcyon.signals.hub import Hub
-from halcyon.signals.reading import QUEUE_WINDOW_S, SignalMemory, reading
+from halcyon.signals.clock import Epoch
+from halcyon.signals.observation_store import Hub
+from halcyon.signals.planner_reading import QUEUE_WINDOW_S, SignalMemory, reading
 
 pytestmark = pytest.mark.more
 
@@ -84,7 +84,7 @@ class Withheld:
         """Requests that wait, by the policy Rules; None until two looks have said it."""
         observation = self.hub.observe("n", "m", now)
         assert observation is not None
-        found = rules.queue_depth(observation, target=1, replicas=1)
+        found = metrics.queue_depth(observation, target=1, replicas=1)
         return found.value if isinstance(found, Value) else None
 
     def planned(self, now: float) -> float | None:
@@ -213,7 +213,7 @@ def _compared(
         batch.append(counted.grown("rows", begin, end) / counted.grown("executions", begin, end))
     yield Compared("latency", fmean(row["latency"] for _, row in dashboard), fmean(latency))
     yield Compared("batch", fmean(row["batch"] for _, row in dashboard), fmean(batch))
-    for number, (name, window_s) in enumerate((("rules", rules.WINDOW_S), ("planner", QUEUE_WINDOW_S)), 1):
+    for number, (name, window_s) in enumerate((("rules", metrics.WINDOW_S), ("planner", QUEUE_WINDOW_S)), 1):
         waits = [_waiting(counted, at - window_s - LOOK_S / 2, at - LOOK_S) for at, *_ in queue]
         yield Compared(name, fmean(one[number] for one in queue), fmean(waits))
 

@@ -18,7 +18,7 @@ from e2e.load import process
 from e2e.load.settings import Load
 from e2e.queries import unanswered, values
 from halcyon.api.types import quantity
-from halcyon.monitoring import operator, queries, triton
+from halcyon.monitoring import operator_metrics, queries, triton_metrics
 from tests import figures
 from tests.integration.alert_cases import PLACES
 from tests.integration.real_prometheus import Prometheus, prometheus
@@ -31,7 +31,7 @@ PLANNED, BROKEN = "planned", "without-files"
 LIMIT_S = 60
 LABEL = "__meta_kubernetes_pod_label_"
 OF_METRICS = f"kubernetes.io/service-name={METRICS}"
-NOT_ON_CPU = (triton.GPU_MEMORY_USED.name, triton.GPU_MEMORY.name)
+NOT_ON_CPU = (triton_metrics.GPU_MEMORY_USED.name, triton_metrics.GPU_MEMORY.name)
 
 
 def rendered(kube: Kube) -> list[Object]:
@@ -134,7 +134,7 @@ def test_what_the_monitors_choose_is_scraped(kube: Kube, watching: Prometheus) -
 
 def test_each_operator_publishes_the_memory_limit_of_its_container(kube: Kube, watching: Prometheus) -> None:
     limits = [quantity(pod["spec"]["containers"][0]["resources"]["limits"]["memory"]) for pod in kube.operators()]
-    published = f'{operator.MEMORY_LIMIT.name}{{job="{METRICS}"}}'
+    published = f'{operator_metrics.MEMORY_LIMIT.name}{{job="{METRICS}"}}'
     wait_for(lambda: values(watching.address, published) == limits, what=f"limits of {limits}", limit_s=LIMIT_S)
 
 

@@ -16,7 +16,7 @@ from e2e.demo.watch import Change, Watch
 from e2e.load.process import RunningLoad
 from e2e.load.settings import Load, Report
 from e2e.scenarios.calm import scaling, wait_until_calm
-from halcyon.cli.main import main
+from halcyon.cli.commands.main import main
 
 pytestmark = pytest.mark.more
 

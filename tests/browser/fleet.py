@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from e2e.cluster.cluster import Cluster
-from halcyon.control import kinds
+from halcyon.kube import kinds
 from tests.integration.operator_process import Operator, install
 from tests.integration.operator_space import MERGE, deployment
 from tests.integration.waiting import until

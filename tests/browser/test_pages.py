@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Page, expect
 
-from halcyon.control import kinds
+from halcyon.kube import kinds
 from tests.browser.fleet import MODELS, Fleet, cpu_s, resident_mib, url
 from tests.integration.operator_process import Operator
 from tests.integration.operator_space import MERGE, Space, deployment, files

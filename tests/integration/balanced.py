@@ -15,9 +15,9 @@ import aiohttp
 import grpc  # type: ignore[import-untyped]  # grpcio has no types
 import grpc.aio  # type: ignore[import-untyped]  # same
 
-from halcyon.api.plan import BalancerPlan, Collector, Slot
-from halcyon.balancer.pilot import Pilot
-from halcyon.balancer.slots import Endpoint
+from halcyon.api.documents.balancer_plan import BalancerPlan, Collector, Slot
+from halcyon.balancer.runtime.controller import Pilot
+from halcyon.balancer.runtime.server_assignment import Endpoint
 from tests.integration.waiting import PATIENCE
 from tests.ports import free_ports
 from tests.unit.balancer import real_haproxy
@@ -27,7 +27,7 @@ from tests.unit.balancer.stand_ins import SERVICE, Pod
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
-    from halcyon.balancer.secret_files import Secrets
+    from halcyon.balancer.secrets.mounted_secrets import Secrets
     from tests.unit.balancer.real_haproxy import Haproxy
 
 PLAN = BalancerPlan(
@@ -215,9 +215,9 @@ async def agent(
     [port] = free_ports(1)
     ports = balanced.haproxy.ports
     code = (
-        "from pathlib import Path; from halcyon.balancer.settings import Settings; "
-        "from halcyon.balancer.haproxy_config import Ports; from halcyon.balancer.main import run_agent; "
-        "from halcyon.balancer.secret_files import Secrets; "
+        "from pathlib import Path; from halcyon.balancer.agent.settings import Settings; "
+        "from halcyon.balancer.config.model import Ports; from halcyon.balancer.agent.main import run_agent; "
+        "from halcyon.balancer.secrets.mounted_secrets import Secrets; "
         f"raise SystemExit(run_agent(Settings({(real.namespace if real else 'default')!r}, 'm-balancer', 'm-balancer-x', Path({str(balanced.haproxy.directory)!r}), "
         f"{port}, {ports!r}, {metrics_port}, Path({str(secrets)!r}), '127.0.0.1', {stop_within_s}, {secured_by!r})))"
     )

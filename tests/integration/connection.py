@@ -12,8 +12,8 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from e2e.cluster.cluster import Cluster
-from halcyon.control import kinds
-from halcyon.control.kinds import Kind
+from halcyon.kube import kinds
+from halcyon.kube.kinds import Kind
 from tests.strategies import Document
 from tests.unit.control.objects import resource
 

@@ -8,8 +8,8 @@ import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from halcyon.control import kinds
-from halcyon.control.kinds import Kind
+from halcyon.kube import kinds
+from halcyon.kube.kinds import Kind
 from tests.hostile import DIGEST, spec
 from tests.integration.hostile_scene import Scene, model
 from tests.integration.operator_space import MERGE, Object, Space

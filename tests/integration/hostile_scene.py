@@ -11,8 +11,8 @@ from urllib.parse import parse_qsl
 from e2e.cluster import api
 from e2e.cluster.api import Api
 from e2e.cluster.cluster import Cluster
-from halcyon.control import kinds
-from halcyon.control.kinds import CHILDREN
+from halcyon.kube import kinds
+from halcyon.kube.kinds import CHILDREN
 from tests.hostile import spec
 from tests.integration.connection import Answer, Connection
 from tests.integration.operator_process import Operator

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from e2e.cluster.api import Answer, Api
-from halcyon.control import kinds
-from halcyon.control.kinds import CHILDREN, Kind
+from halcyon.kube import kinds
+from halcyon.kube.kinds import CHILDREN, Kind
 from tests.integration.waiting import until
 
 Object = dict[str, Any]

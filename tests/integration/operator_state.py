@@ -8,8 +8,8 @@ import json
 import re
 from typing import Any
 
-from halcyon.control import kinds
-from halcyon.control.kinds import CHILDREN
+from halcyon.kube import kinds
+from halcyon.kube.kinds import CHILDREN
 from tests.integration.operator_space import REPLICA_SET, Object, Space
 
 State = dict[str, Any]

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from halcyon.control import kinds
+from halcyon.kube import kinds
 from tests.integration.operator_space import Object, Space
 
 

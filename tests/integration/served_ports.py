@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from halcyon.control import web as probes
-from halcyon.dashboard.access import Access
+from halcyon.control.runtime import http_endpoints as probes
+from halcyon.dashboard.authorization import Access
 from halcyon.dashboard.history import History
-from halcyon.dashboard.site import Dashboard
+from halcyon.dashboard.server import Dashboard
 from halcyon.metricsapi.auth import Gate, User
 from halcyon.metricsapi.certificates import renewed
 from halcyon.metricsapi.listener import Ports
@@ -29,7 +29,7 @@ from halcyon.metricsapi.server import MetricsApi, build_app, start_site
 from halcyon.metricsapi.tls import ServingTLS
 from halcyon.scaling.observations import Missing
 from halcyon.signals.collector import Collector
-from halcyon.signals.hub import Hub
+from halcyon.signals.observation_store import Hub
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

@@ -6,10 +6,10 @@ from typing import Any
 
 import aiohttp
 
-from halcyon.api.record import BatchStats
-from halcyon.balancer.sensor import MOST_WITH_BATCHES, Sensor
-from halcyon.balancer.slots import Endpoint
-from halcyon.balancer.triton import TritonClient
+from halcyon.api.documents.observation_report import BatchStats
+from halcyon.balancer.runtime.server_assignment import Endpoint
+from halcyon.balancer.telemetry.sampler import MOST_WITH_BATCHES, Sensor
+from halcyon.balancer.telemetry.triton_client import TritonClient
 from tests.ports import free_ports
 from tests.unit.balancer.stand_ins import Pod
 

@@ -6,9 +6,9 @@ import asyncio
 import itertools
 from pathlib import Path
 
-from halcyon.api.plan import Collector
-from halcyon.api.record import BalancerSample, PodSample, Record
-from halcyon.balancer.uplink import Uplink
+from halcyon.api.documents.balancer_plan import Collector
+from halcyon.api.documents.observation_report import BalancerSample, PodSample, Record
+from halcyon.balancer.telemetry.report_stream import Uplink
 from tests.unit.balancer.stand_in_api import StandIn, certificate
 from tests.unit.control.virtual_time import VirtualTime, run
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from halcyon.balancer import probes
-from halcyon.balancer.haproxy_config import LineKey
-from halcyon.balancer.runtime_socket import HaproxyError, RuntimeSocket, parse
-from halcyon.balancer.slots import Command, Observed
+from halcyon.balancer.agent import probes
+from halcyon.balancer.config.model import LineKey
+from halcyon.balancer.runtime.runtime_api import HaproxyError, RuntimeSocket, parse
+from halcyon.balancer.runtime.server_assignment import Command, Observed
 from tests.integration.waiting import PATIENCE
 
 FORBIDDEN = (
@@ -30,7 +30,7 @@ FORBIDDEN = (
 
 def test_the_agent_loads_nothing_heavy() -> None:
     code = (
-        "import sys; import halcyon.balancer.main, halcyon.balancer.agent; "
+        "import sys; import halcyon.balancer.agent.main, halcyon.balancer.agent.agent; "
         f"print([name for name in {FORBIDDEN!r} if name in sys.modules], 'aiohttp.web' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -38,7 +38,7 @@ def test_the_agent_loads_nothing_heavy() -> None:
 
 
 def test_the_command_line_alone_loads_no_network_code() -> None:
-    code = "import sys; import halcyon.balancer.main; print('aiohttp' in sys.modules)"
+    code = "import sys; import halcyon.balancer.agent.main; print('aiohttp' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 import pytest
 from aiohttp import web
 
-from halcyon.api.plan import Collector as Address
-from halcyon.api.record import BalancerSample, PodSample, Record
-from halcyon.balancer.uplink import RESOLVE_S, SEARCH_EVERY_S, SEARCH_S, Uplink
+from halcyon.api.documents.balancer_plan import Collector as Address
+from halcyon.api.documents.observation_report import BalancerSample, PodSample, Record
+from halcyon.balancer.telemetry.report_stream import RESOLVE_S, SEARCH_EVERY_S, SEARCH_S, Uplink
 from halcyon.metricsapi.listener import Listener, Ports
 from halcyon.signals.collector import Collector
-from halcyon.signals.hub import Hub
+from halcyon.signals.observation_store import Hub
 from tests.integration.waiting import PATIENCE
 from tests.unit.balancer.stand_in_api import certificate
 

@@ -7,11 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.balancer import triton
-from halcyon.balancer.endpoints import merge, of_slice
-from halcyon.balancer.sensor import Sensor, Sighting, record
-from halcyon.balancer.slots import Endpoint
-from halcyon.balancer.triton import Index, Metrics, TritonClient, TritonError, parse_index, parse_metrics
+from halcyon.balancer.discovery.endpoint_slices import merge, of_slice
+from halcyon.balancer.runtime.server_assignment import Endpoint
+from halcyon.balancer.telemetry import triton_client
+from halcyon.balancer.telemetry.sampler import Sensor, Sighting, record
+from halcyon.balancer.telemetry.triton_client import (
+    Index,
+    Metrics,
+    TritonClient,
+    TritonError,
+    parse_index,
+    parse_metrics,
+)
 from tests.integration.waiting import PATIENCE
 from tests.ports import free_ports
 from tests.unit.balancer.stand_in_api import slice_of
@@ -140,7 +147,7 @@ def endpoint(address: str, *, serving: bool = True, terminating: bool = False) -
 
 async def test_pods_are_looked_at_together_and_one_that_hangs_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
     # The pods are in this process, and a busy machine holds them up.
-    monkeypatch.setattr(triton, "TIMEOUT_S", triton.TIMEOUT_S * PATIENCE)
+    monkeypatch.setattr(triton_client, "TIMEOUT_S", triton_client.TIMEOUT_S * PATIENCE)
     http, grpc, metrics = free_ports(3)
     well = await Pod(
         "127.76.1.1", http, grpc, metrics, page=PAGE, index=[{"name": "digits", "version": "1", "state": "READY"}]

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from halcyon.api.notice import Notice
-from halcyon.api.plan import Collector
-from halcyon.api.record import BalancerSample, PodSample, Record
-from halcyon.balancer.uplink import Pace, Uplink
+from halcyon.api.documents.balancer_plan import Collector
+from halcyon.api.documents.observation_report import BalancerSample, PodSample, Record
+from halcyon.api.documents.pod_notice import Notice
+from halcyon.balancer.telemetry.report_stream import Pace, Uplink
 from tests.integration.waiting import PATIENCE
 from tests.unit.balancer.stand_in_api import StandIn, certificate
 from tests.unit.control.virtual_time import VirtualTime, run

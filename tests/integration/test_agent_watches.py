@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import pytest
 
-from halcyon.balancer.kube import Access, KubeError, Watch
+from halcyon.balancer.discovery.kube_watch import Access, KubeError, Watch
 from tests.integration.waiting import PATIENCE
 from tests.unit.balancer.stand_in_api import CONFIG_MAPS, StandIn, certificate
 

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from halcyon.monitoring.alerts import ALERTS
-from halcyon.monitoring.boards import BOARDS
+from halcyon.monitoring.dashboards import BOARDS
 from tests.integration import alert_cases
 from tests.integration.charts import CHART, EVERYTHING, find, laid_over, render
 from tests.integration.real_prometheus import programs

@@ -15,11 +15,11 @@ import grpc.aio  # type: ignore[import-untyped]  # same
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from halcyon.api.notice import Notice, PodNews
-from halcyon.api.plan import Slot
-from halcyon.balancer.pilot import Pilot
-from halcyon.balancer.uplink import Pace
-from halcyon.signals.remembered import CONFIRMS_S
+from halcyon.api.documents.balancer_plan import Slot
+from halcyon.api.documents.pod_notice import Notice, PodNews
+from halcyon.balancer.runtime.controller import Pilot
+from halcyon.balancer.telemetry.report_stream import Pace
+from halcyon.signals.store_state import CONFIRMS_S
 from tests import figures
 from tests.integration.balanced import PLAN, TIMEOUT, Balanced, agent, ask, endpoint, infer, is_, one, raw, until
 from tests.integration.waiting import PATIENCE
@@ -30,7 +30,7 @@ from tests.unit.balancer.stand_ins import SERVICE, Pod, Subprocess
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
-    from halcyon.api.record import Record
+    from halcyon.api.documents.observation_report import Record
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from halcyon.api.plan import HAPROXY_MEMORY_MIB
-from halcyon.balancer import memory
-from halcyon.balancer.pilot import Pilot
-from halcyon.balancer.secret_files import Tls
+from halcyon.api.documents.balancer_plan import HAPROXY_MEMORY_MIB
+from halcyon.balancer.config import memory_budget
+from halcyon.balancer.config.model import Tls
+from halcyon.balancer.runtime.controller import Pilot
 from tests.integration import crowd
 from tests.integration.balanced import PLAN, Balanced, ask, infer, is_, one, until
 from tests.integration.certificates import pair
@@ -32,7 +32,7 @@ MANY = 8500
 SECOND_S = 1.0
 """Everyone else is answered within it."""
 ROOMY = replace(PLAN, max_connections=300, queue_limit=300, source_share=50)
-ROOM = memory.room(PLAN, tls=False)
+ROOM = memory_budget.room(PLAN, tls=False)
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ async def test_one_clients_8500_connections_leave_others_a_second(
         async with watched(balanced) as watch:
             for _ in range(10):
                 await asyncio.to_thread(many.come, MANY // 10, says)
-        most = {"http": ROOM.http, "grpc": ROOM.grpc, "metrics": memory.METRICS_CONNECTIONS}[port]
+        most = {"http": ROOM.http, "grpc": ROOM.grpc, "metrics": memory_budget.METRICS_CONNECTIONS}[port]
         # Alone, a source may have the larger part; connections that asked are kept open up to the half.
         assert most // 3 < many.kept() <= most * 3 // 4 + 1
     finally:
@@ -198,10 +198,10 @@ async def test_all_256_calls_of_one_channel_are_under_way_at_once_and_answered(b
     pod.hold = asyncio.Event()
     await balanced.begin(ROOMY)
     async with balanced.channel as channel:
-        calls = [asyncio.ensure_future(infer(channel)) for _ in range(memory.STREAMS_PER_CHANNEL)]
-        await until(lambda: is_(lambda: pod.running == memory.STREAMS_PER_CHANNEL))
+        calls = [asyncio.ensure_future(infer(channel)) for _ in range(memory_budget.STREAMS_PER_CHANNEL)]
+        await until(lambda: is_(lambda: pod.running == memory_budget.STREAMS_PER_CHANNEL))
         pod.hold.set()
-        assert len(await asyncio.gather(*calls)) == memory.STREAMS_PER_CHANNEL
+        assert len(await asyncio.gather(*calls)) == memory_budget.STREAMS_PER_CHANNEL
 
 
 async def test_who_asks_while_connections_get_short_keeps_none(balanced: Balanced) -> None:
@@ -238,7 +238,7 @@ async def test_a_silent_crowd_before_tls_leaves_others_a_second(balanced: Balanc
             writer.close()
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
-        assert many.kept() <= memory.room(PLAN, tls=True).http * 3 // 4 + 1
+        assert many.kept() <= memory_budget.room(PLAN, tls=True).http * 3 // 4 + 1
     finally:
         many.go()
     assert slowest_s < SECOND_S

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from halcyon.balancer.pilot import Pilot
-from halcyon.balancer.secret_files import Files, Secrets
+from halcyon.balancer.runtime.controller import Pilot
+from halcyon.balancer.secrets.mounted_secrets import Files, Secrets
 from tests.integration.balanced import PLAN, Balanced, one, raw
 from tests.integration.waiting import PATIENCE
 from tests.unit.balancer.stand_ins import SERVICE, Pod

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from halcyon.api.plan import Slot
-from halcyon.api.record import Record
-from halcyon.balancer import sensor
-from halcyon.balancer.triton import Metrics
-from halcyon.control.canary_watch import LOOK_S, CanaryWatch
-from halcyon.control.kinds import Key
+from halcyon.api.documents.balancer_plan import Slot
+from halcyon.api.documents.observation_report import Record
+from halcyon.balancer.telemetry import sampler
+from halcyon.balancer.telemetry.triton_client import Metrics
+from halcyon.control.rollout.canary_analysis import LOOK_S, CanaryWatch
+from halcyon.kube.kinds import Key
 from halcyon.render import names
-from halcyon.signals.hub import Hub
-from halcyon.signals.vetting import vet
+from halcyon.signals.observation_store import Hub
+from halcyon.signals.validation import vet
 from tests.integration import balanced as ways
 from tests.integration.balanced import Balanced, ask, endpoint, infer, until
 from tests.unit.control.objects import pod as server
@@ -28,8 +28,8 @@ from tests.unit.control.test_canary_watch import rollout
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from halcyon.balancer.latency import Latency
-    from halcyon.balancer.runtime_socket import Reading
+    from halcyon.balancer.config.latency_buckets import Latency
+    from halcyon.balancer.runtime.runtime_api import Reading
 
 pytestmark = pytest.mark.more
 
@@ -136,8 +136,8 @@ class Judged:
             for told, pod in zip(endpoints, self.balanced.pods, strict=True):
                 count = pod.http_count + pod.grpc_count
                 found = Metrics(0, count, 0, 0, count, count, 100 * count, 100 * count)
-                sightings[told.pod] = sensor.Sighting(at, found)
-            made = sensor.record(
+                sightings[told.pod] = sampler.Sighting(at, found)
+            made = sampler.record(
                 namespace="default",
                 name="m",
                 agent="m-balancer-0",

@@ -14,7 +14,7 @@ import grpc  # type: ignore[import-untyped]  # grpcio has no types
 import grpc.aio  # type: ignore[import-untyped]  # same
 import pytest
 
-from halcyon.balancer import admission
+from halcyon.balancer.config import queueing
 from tests import figures
 from tests.integration.balanced import PLAN, Balanced, agent, ask, endpoint, infer, one, raw, until
 from tests.ports import free_ports
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from halcyon.api.plan import BalancerPlan
+    from halcyon.api.documents.balancer_plan import BalancerPlan
     from tests.integration.balanced import Process
 
 pytestmark = pytest.mark.more
@@ -196,7 +196,7 @@ async def test_who_can_not_be_answered_in_time_is_refused_at_once_and_others_are
     await crowd.grow(9)
     assert await crowd.code(10.0) == "accepted", "while the rate is not known, nobody is refused for it"
     # Eight wait. A second each, and five in the server.
-    await runtime.set({admission.RATE: 1_000, admission.SERVICE: 5_000})
+    await runtime.set({queueing.RATE: 1_000, queueing.SERVICE: 5_000})
     assert await crowd.code(15.0) == "RESOURCE_EXHAUSTED"
     assert await crowd.code(17.0) == "RESOURCE_EXHAUSTED"
     assert await crowd.code(19.0) == "accepted", (
@@ -204,27 +204,27 @@ async def test_who_can_not_be_answered_in_time_is_refused_at_once_and_others_are
     )
     assert await crowd.code(None) == "accepted"
     # A request of HTTP has requestTimeout, here 20 s; its own protocol's queue is not all that is before it.
-    await runtime.set({admission.RATE: 500, admission.SERVICE: 500})
+    await runtime.set({queueing.RATE: 500, queueing.SERVICE: 500})
     status, headers, body = await ask(port, "POST", "/v2/models/m/infer")
     assert (status, headers["retry-after"]) == (429, "1")
     assert (
         json.loads(body)["error"] == "too many requests for model m wait to answer this one within its time; try later"
     )
-    await runtime.set({admission.RATE: 0, admission.SERVICE: 0})
+    await runtime.set({queueing.RATE: 0, queueing.SERVICE: 0})
     assert await crowd.code(10.0) == "accepted"
     requests, refused, _ = await crowd.balanced.counters()
     assert (requests, refused) == (16, 3)
 
 
 async def test_where_nobody_waits_nobody_is_refused(crowd: Crowd) -> None:
-    await crowd.balanced.haproxy.runtime.set({admission.RATE: 1, admission.SERVICE: 100_000})
+    await crowd.balanced.haproxy.runtime.set({queueing.RATE: 1, queueing.SERVICE: 100_000})
     assert await crowd.code(10.0) == "accepted"
 
 
 @pytest.mark.parametrize("given", ["0H", "0M", "1S", "1000m", "1000000u", "99999999n"])
 async def test_every_unit_of_a_grpc_deadline_is_understood(crowd: Crowd, given: str) -> None:
     await crowd.grow(9)
-    await crowd.balanced.haproxy.runtime.set({admission.RATE: 10_000, admission.SERVICE: 0})
+    await crowd.balanced.haproxy.runtime.set({queueing.RATE: 10_000, queueing.SERVICE: 0})
     assert await crowd.code(grpc_timeout=given) == "RESOURCE_EXHAUSTED"
     larger = {"0H": "1H", "0M": "1M", "1S": "2S", "1000m": "2000m", "1000000u": "2000000u", "99999999n": "1H"}[given]
     assert await crowd.code(grpc_timeout=larger) == "accepted"

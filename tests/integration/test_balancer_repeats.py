@@ -12,15 +12,16 @@ import grpc  # type: ignore[import-untyped]  # grpcio has no types
 import grpc.aio  # type: ignore[import-untyped]  # same
 import pytest
 
-from halcyon.balancer.pacing import Pacing
-from halcyon.balancer.repeats import FEWEST, MOST_BYTES, ONCE
+from halcyon.balancer.config.retries import MOST_BYTES, ONCE
+from halcyon.balancer.runtime.rate_feedback import Pacing
+from halcyon.balancer.runtime.retry_budget import FEWEST
 from tests.integration.balanced import PLAN, TIMEOUT, Balanced, infer, one, until
 from tests.unit.balancer.stand_ins import Pod, close
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from halcyon.api.plan import BalancerPlan
+    from halcyon.api.documents.balancer_plan import BalancerPlan
 
 pytestmark = pytest.mark.more
 

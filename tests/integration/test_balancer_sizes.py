@@ -11,7 +11,7 @@ import grpc  # type: ignore[import-untyped]  # grpcio has no types
 import grpc.aio  # type: ignore[import-untyped]  # same
 import pytest
 
-from halcyon.balancer.repeats import MOST_BYTES
+from halcyon.balancer.config.retries import MOST_BYTES
 from tests.integration.balanced import PLAN, Balanced, one, raw
 from tests.integration.waiting import PATIENCE
 from tests.unit.balancer.stand_ins import SERVICE, close

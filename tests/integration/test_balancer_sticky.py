@@ -10,8 +10,8 @@ import aiohttp
 import grpc.aio  # type: ignore[import-untyped]  # grpcio has no types
 import pytest
 
-from halcyon.api.plan import Slot
-from halcyon.balancer.pilot import Pilot
+from halcyon.api.documents.balancer_plan import Slot
+from halcyon.balancer.runtime.controller import Pilot
 from tests.integration import balanced as places
 from tests.integration.balanced import PLAN, TIMEOUT, Balanced, endpoint, until
 from tests.integration.waiting import PATIENCE

@@ -12,7 +12,7 @@ import grpc  # type: ignore[import-untyped]  # grpcio has no types
 import grpc.aio  # type: ignore[import-untyped]  # same
 import pytest
 
-from halcyon.balancer.haproxy_config import STOPPING
+from halcyon.balancer.config.haproxy_cfg import STOPPING
 from tests import figures
 from tests.integration.balanced import PLAN, Balanced, agent, ask, endpoint, infer, is_, one, until
 from tests.integration.waiting import PATIENCE

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import grpc  # type: ignore[import-untyped]  # grpcio has no types
 import pytest
 
-from halcyon.api.plan import Slot
+from halcyon.api.documents.balancer_plan import Slot
 from tests.integration.balanced import PLAN, Balanced, endpoint, is_, one, until
 from tests.integration.waiting import PATIENCE
 from tests.unit.balancer.stand_ins import SERVICE, Subprocess

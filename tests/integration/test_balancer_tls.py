@@ -14,8 +14,9 @@ import grpc  # type: ignore[import-untyped]  # grpcio has no types
 import grpc.aio  # type: ignore[import-untyped]  # same
 import pytest
 
-from halcyon.balancer.pilot import Pilot
-from halcyon.balancer.secret_files import Files, Secrets, Tls
+from halcyon.balancer.config.model import Tls
+from halcyon.balancer.runtime.controller import Pilot
+from halcyon.balancer.secrets.mounted_secrets import Files, Secrets
 from tests.integration.balanced import PLAN, Balanced, agent, is_, one, until
 from tests.integration.certificates import Pair, pair
 from tests.integration.waiting import PATIENCE

@@ -14,7 +14,7 @@ import grpc  # type: ignore[import-untyped]  # grpcio has no types
 import grpc.aio  # type: ignore[import-untyped]  # same
 import pytest
 
-from halcyon.api.plan import Slot
+from halcyon.api.documents.balancer_plan import Slot
 from tests import figures
 from tests.integration.balanced import PLAN, TIMEOUT, Balanced, agent, endpoint, infer, is_, one, until
 from tests.integration.waiting import PATIENCE

@@ -13,7 +13,7 @@ import kubernetes_validate
 import pytest
 
 from halcyon.api.types import quantity
-from halcyon.control import settings
+from halcyon.control.runtime import settings
 from halcyon.monitoring.alerts import FULL
 from tests.integration.charts import (
     API_SERVICE,

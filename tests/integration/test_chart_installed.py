@@ -14,7 +14,7 @@ import pytest
 from e2e import keda
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.kubectl import Kubectl
-from halcyon.control import kinds
+from halcyon.kube import kinds
 from tests.integration.charts import (
     API_SERVICE,
     CHART,

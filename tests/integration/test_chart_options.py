@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from halcyon.api.parse import parse
-from halcyon.api.site_network import SiteNetwork
-from halcyon.monitoring import models
+from halcyon.api.policy.network import SiteNetwork
+from halcyon.api.spec.parse import parse
+from halcyon.monitoring import per_model_metrics
 from halcyon.render import names as names_of
 from tests.integration.charts import (
     CHART,
@@ -141,7 +141,7 @@ def test_pod_monitors_pick_the_pods_that_the_operator_makes(values: Values) -> N
             [relabeling] = endpoint["relabelings"]
             [source] = relabeling["sourceLabels"]
             assert source.removeprefix("__meta_kubernetes_pod_label_") == re.sub(r"[./-]", "_", names_of.OWNER_LABEL)
-            assert relabeling["targetLabel"] in models.OF
+            assert relabeling["targetLabel"] in per_model_metrics.OF
         assert spec["namespaceSelector"] == (
             {"matchNames": ["team-a", "team-b"]} if values is NAMESPACED else {"any": True}
         )

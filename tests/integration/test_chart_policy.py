@@ -8,9 +8,9 @@ import kubernetes_validate
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from halcyon.api import admission
-from halcyon.api.site_policy import ANYTHING, SitePolicy
-from halcyon.control import settings as options
+from halcyon.api.policy import admission_policies
+from halcyon.api.policy.site_policy import ANYTHING, SitePolicy
+from halcyon.control.runtime import settings as options
 from tests.integration.charts import NAMESPACED, Object, Values, find, laid_over, pod, refusal, render
 from tests.policies import EVERY, policies
 
@@ -54,14 +54,14 @@ def test_the_operator_and_the_api_server_get_the_same_policy() -> None:
         if policy.model_copy(update={"exempt_namespaces": ()}) == ANYTHING:
             return
         assert handed(objects) == policy
-        expected = admission.policies(policy, "halcyon-site-policy")
+        expected = admission_policies.policies(policy, "halcyon-site-policy")
         assert by_name(admitted(objects)) == by_name(expected)
 
     same()
     exempt = EVERY.model_copy(update={"exempt_namespaces": ("platform", "halcyon-system")})
     objects = render({"sitePolicy": exempt.to_dict()})
     assert handed(objects) == exempt
-    assert by_name(admitted(objects)) == by_name(admission.policies(exempt, "halcyon-site-policy"))
+    assert by_name(admitted(objects)) == by_name(admission_policies.policies(exempt, "halcyon-site-policy"))
 
 
 def test_the_operator_reads_the_file_and_rolls_when_it_changes() -> None:
@@ -98,7 +98,7 @@ def test_with_listed_namespaces_what_is_of_the_whole_cluster_is_made_only_when_a
     values = laid_over(laid_over(NAMESPACED, EVERYTHING), {"admissionPolicy": {"create": create}})
     objects = render(values)
     assert handed(objects) == EVERY
-    expected = admission.policies(EVERY, "halcyon-site-policy", namespaces=TEAMS) if rendered else []
+    expected = admission_policies.policies(EVERY, "halcyon-site-policy", namespaces=TEAMS) if rendered else []
     assert by_name(admitted(objects)) == by_name(expected)
 
 

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from e2e.cluster.kubectl import Kubectl
-from halcyon.api.notes import REASON
-from halcyon.cli.main import main
-from halcyon.control import kinds
+from halcyon.api.user_annotations import REASON
+from halcyon.cli.commands.main import main
+from halcyon.kube import kinds
 from tests.integration.operator_process import environment
 from tests.integration.operator_space import Space, deployment, files
 from tests.integration.waiting import PATIENCE, until
@@ -121,7 +121,18 @@ def test_what_keeps_a_model_from_being_served_is_named_and_bundled(space: Space,
 def test_who_looks_on_sees_every_change_until_the_model_is_gone(space: Space, kubectl: Kubectl, tmp_path: Path) -> None:
     space.serve(replicas=1)
     seen = tmp_path / "seen"
-    command = [sys.executable, "-m", "halcyon.cli.main", "get", "m", "-w", "-n", space.namespace, "--for", "5m"]
+    command = [
+        sys.executable,
+        "-m",
+        "halcyon.cli.commands.main",
+        "get",
+        "m",
+        "-w",
+        "-n",
+        space.namespace,
+        "--for",
+        "5m",
+    ]
     with seen.open("w") as out:
         looking = subprocess.Popen([*command, "--kubeconfig", str(kubectl.kubeconfig)], stdout=out, env=environment())
     try:
@@ -137,7 +148,7 @@ def test_who_looks_on_sees_every_change_until_the_model_is_gone(space: Space, ku
 
 
 def test_processes_load_nothing_of_the_commands_of_people() -> None:
-    code = "import sys, halcyon.cli.main, halcyon.balancer.main, halcyon.fetch.main; print(*{'click', 'rich'} & sys.modules.keys())"
+    code = "import sys, halcyon.cli.commands.main, halcyon.balancer.agent.main, halcyon.fetch.main; print(*{'click', 'rich'} & sys.modules.keys())"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONPATH": "operator"}
     )

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from typing_extensions import override
 
-from halcyon.cli.asking import Refused, ask
 from halcyon.cli.errors import ClusterError
-from halcyon.cli.wire import NoAnswer, Wire
+from halcyon.cli.infer.connection import NoAnswer, Wire
+from halcyon.cli.infer.request import Refused, ask
 
 
 class Model(BaseHTTPRequestHandler):

@@ -14,10 +14,10 @@ import pytest
 from aiohttp import WSCloseCode, WSMsgType, web
 from aiohttp.test_utils import TestClient, TestServer
 
-from halcyon.api.record import AUDIENCE, STREAM_PATH
+from halcyon.api.documents.observation_report import AUDIENCE, STREAM_PATH
 from halcyon.signals import collector as module
 from halcyon.signals.collector import Collector, speaks_for
-from halcyon.signals.hub import Hub
+from halcyon.signals.observation_store import Hub
 from tests.unit.signals.records import haproxy, record, triton
 
 ACCOUNT = "system:serviceaccount:ns:m-balancer"

@@ -15,18 +15,19 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.kubectl import Kubectl, KubectlError
 from e2e.cluster.processes import wait_until
-from halcyon.api import crd
-from halcyon.api.parse import SpecError, parse
+from halcyon.api.schema import crd
 from halcyon.api.spec import Spec
-from halcyon.control import kinds, status
-from halcyon.control.compare import holds, with_digest
-from halcyon.control.kinds import Kind, kind_of
-from halcyon.control.plan import make
-from halcyon.control.view import Scaling, Signals
+from halcyon.api.spec.parse import SpecError, parse
+from halcyon.control.desired.plan import make
+from halcyon.control.state.scope import Scaling, Signals
+from halcyon.control.status import status
+from halcyon.kube import kinds
+from halcyon.kube.apply_diff import holds, with_digest
+from halcyon.kube.kinds import Kind, kind_of
 from halcyon.render import balancer
 from halcyon.render.site import Subject
-from halcyon.scaling.planner.result import PlanTerm
-from halcyon.scaling.verdict import Change, Signal, Verdict
+from halcyon.scaling.planner.outputs import PlanTerm
+from halcyon.scaling.policy.decision import Change, Signal, Verdict
 from tests.integration import gateway_api
 from tests.integration.connection import LIMIT_S, STRICT, Connection
 from tests.integration.versions import declares_tolerance, has_image_volumes

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from e2e.cluster.cluster import Cluster
-from halcyon.api.record import AUDIENCE
-from halcyon.balancer.latency import SHOWN_MS
+from halcyon.api.documents.observation_report import AUDIENCE
+from halcyon.balancer.config.latency_buckets import SHOWN_MS
 from tests.integration.dashboard_client import Reader
 from tests.integration.operator_process import Operator, install
 from tests.integration.operator_space import Space, deployment, files

@@ -9,14 +9,14 @@ from urllib.parse import urlencode
 import pytest
 
 from e2e.cluster.cluster import Cluster
-from halcyon.api.record import AUDIENCE
-from halcyon.control import kinds
-from halcyon.control.client import connect
-from halcyon.control.kinds import Key
-from halcyon.control.memories import Memories
-from halcyon.scaling.planner.capacity import Capacity
-from halcyon.scaling.planner.result import PlannerMemory
-from halcyon.scaling.season import BIN_S, History
+from halcyon.api.documents.observation_report import AUDIENCE
+from halcyon.control.autoscaling.planner_memory_store import Memories
+from halcyon.kube import kinds
+from halcyon.kube.client import connect
+from halcyon.kube.kinds import Key
+from halcyon.scaling.planner.capacity.replica_capacity import Capacity
+from halcyon.scaling.planner.forecast.seasonality import BIN_S, History
+from halcyon.scaling.planner.outputs import PlannerMemory
 from tests.integration.dashboard_client import Reader
 from tests.integration.operator_process import Operator, install
 from tests.integration.operator_space import Space, deployment, files

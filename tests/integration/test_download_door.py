@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from halcyon.fetch.door import Address, Door, is_open
+from halcyon.fetch.egress_proxy import Address, Door, is_open
 
 
 @pytest.mark.parametrize(

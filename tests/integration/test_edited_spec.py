@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from e2e.cluster.cluster import Cluster
-from halcyon.api.record import AUDIENCE
-from halcyon.control import kinds
+from halcyon.api.documents.observation_report import AUDIENCE
+from halcyon.kube import kinds
 from tests.integration.hostile_scene import Kept
 from tests.integration.operator_process import Operator, running
 from tests.integration.operator_space import Space, deployment

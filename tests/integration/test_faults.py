@@ -18,7 +18,7 @@ import pytest
 
 from e2e.cluster import pki
 from e2e.cluster.cluster import Cluster
-from halcyon.control import kinds
+from halcyon.kube import kinds
 from tests.integration.operator_process import Operator, install
 from tests.integration.operator_space import Space, deployment, files
 from tests.integration.operator_state import State, differences, state

@@ -8,10 +8,10 @@ import uuid
 
 import pytest
 
-from halcyon.api.record import AUDIENCE
-from halcyon.control import kinds
-from halcyon.control.client import Object
-from halcyon.control.kinds import Kind
+from halcyon.api.documents.observation_report import AUDIENCE
+from halcyon.kube import kinds
+from halcyon.kube.client import Object
+from halcyon.kube.kinds import Kind
 from tests.integration.operator_process import Operator
 from tests.integration.operator_space import Space
 from tests.integration.test_operator_direct import SCALING as RULES

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from e2e.cluster.cluster import Cluster
-from halcyon.control import kinds
+from halcyon.kube import kinds
 from halcyon.render import server
 from tests.integration.hostile_scene import Kept
 from tests.integration.operator_process import Operator, running

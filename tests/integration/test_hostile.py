@@ -25,9 +25,9 @@ from typing import Any, Final
 import pytest
 
 from e2e.cluster.cluster import Cluster
-from halcyon.api import admission
-from halcyon.api.site_policy import SitePolicy
-from halcyon.control import kinds
+from halcyon.api.policy import admission_policies
+from halcyon.api.policy.site_policy import SitePolicy
+from halcyon.kube import kinds
 from tests import security
 from tests.hostile import POLICY, ROWS, Attempt, Row, spec
 from tests.integration.connection import Answer, Connection
@@ -220,7 +220,7 @@ def admitting(phase: Phase) -> Iterator[None]:
         yield
         return
     set_schema(phase.cluster, crd()["spec"]["versions"][0]["schema"])
-    made = admission.policies(POLICY_OF_THE_SITE, "halcyon-hostile", namespaces=phase.namespaces)
+    made = admission_policies.policies(POLICY_OF_THE_SITE, "halcyon-hostile", namespaces=phase.namespaces)
     too_many = spec() | {"replicas": 1000}
     with closing(Connection(phase.cluster)) as api:
         try:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from e2e.cluster.cluster import Cluster
-from halcyon.control import kinds
-from halcyon.control.client import Object, connect
-from halcyon.control.image_volumes import AGAIN_S, ImageVolumes
-from halcyon.control.kinds import Kind
+from halcyon.control.state.image_volume_support import AGAIN_S, ImageVolumes
+from halcyon.kube import kinds
+from halcyon.kube.client import Object, connect
+from halcyon.kube.kinds import Kind
 from tests.integration.operator_process import Operator, running
 from tests.integration.operator_space import Space, deployment
 from tests.integration.versions import has_image_volumes

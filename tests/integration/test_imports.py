@@ -8,8 +8,8 @@ import pytest
 HEAVY = ("pandas", "numpy", "grpc", "prometheus_api_client")
 CONTROLLER = ("kopf", "kubernetes", "pydantic", "prometheus_client", "requests")
 LACKS = {
-    "halcyon.control.app": (*HEAVY, "opentelemetry"),
-    "halcyon.balancer.main": (*HEAVY, *CONTROLLER, "google.protobuf", "cryptography"),
+    "halcyon.control.runtime.app": (*HEAVY, "opentelemetry"),
+    "halcyon.balancer.agent.main": (*HEAVY, *CONTROLLER, "google.protobuf", "cryptography"),
     "halcyon.fetch.main": (*HEAVY, *CONTROLLER, "aiohttp", "cryptography"),
 }
 

@@ -14,9 +14,9 @@ import pytest
 from e2e import keda
 from e2e.cluster.cluster import Cluster
 from e2e.keda import SCALED_OBJECT, Keda
-from halcyon.api.record import AUDIENCE
-from halcyon.control import kinds
-from halcyon.control.kinds import Kind
+from halcyon.api.documents.observation_report import AUDIENCE
+from halcyon.kube import kinds
+from halcyon.kube.kinds import Kind
 from tests.integration.operator_process import Operator
 from tests.integration.operator_space import Object, Space
 from tests.integration.real_prometheus import served

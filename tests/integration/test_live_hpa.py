@@ -16,7 +16,7 @@ import pytest
 from e2e.bench.agents import Agents
 from e2e.bench.counts import Counts
 from e2e.bench.plane import Plane, alone, model, namespace_of, plane
-from halcyon.control import kinds
+from halcyon.kube import kinds
 from tests.integration.waiting import PATIENCE
 
 pytestmark = pytest.mark.more

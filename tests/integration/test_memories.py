@@ -13,12 +13,19 @@ import yaml
 from typing_extensions import override
 
 from e2e.cluster.cluster import Cluster
-from halcyon.control.caches import OURS
-from halcyon.control.client import Kube, KubeClient, Object, connect
-from halcyon.control.kinds import CONFIG_MAP, ROLE, ROLE_BINDING, SERVICE_ACCOUNT, Key, Kind
-from halcyon.control.memories import Memories, Saved, Shards, entry_name, shard_count, shard_name
-from halcyon.scaling.planner.result import PlannerMemory
-from halcyon.scaling.planner.stored import packed, resumed
+from halcyon.control.autoscaling.planner_memory_store import (
+    Memories,
+    Saved,
+    Shards,
+    entry_name,
+    shard_count,
+    shard_name,
+)
+from halcyon.control.state.cluster_state import OURS
+from halcyon.kube.client import Kube, KubeClient, Object, connect
+from halcyon.kube.kinds import CONFIG_MAP, ROLE, ROLE_BINDING, SERVICE_ACCOUNT, Key, Kind
+from halcyon.scaling.planner.outputs import PlannerMemory
+from halcyon.scaling.planner.serialization import packed, resumed
 from tests.integration.operator_space import Space
 from tests.integration.test_operator_election import token
 from tests.integration.waiting import until

@@ -17,14 +17,14 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.metricsapi import wire
+from halcyon.metricsapi import documents
 from halcyon.metricsapi.auth import Gate, RequestHeaderConfig, User
 from halcyon.metricsapi.certificates import Pair, issue, make_ca
-from halcyon.metricsapi.limit import BURST, RATE_PER_S, Limiter
+from halcyon.metricsapi.rate_limit import BURST, RATE_PER_S, Limiter
 from halcyon.metricsapi.server import LABEL, METRICS, MetricsApi, build_app, start_site
 from halcyon.metricsapi.tls import ServingTLS
+from halcyon.scaling.hpa.metrics import RulesReading
 from halcyon.scaling.observations import Missing, Value
-from halcyon.scaling.rules import RulesReading
 from tests.unit.metricsapi.front_proxy import client_certificate
 
 NOW = datetime.now(UTC)
@@ -497,17 +497,17 @@ def test_a_config_map_that_makes_no_sense_is_refused(data: dict[str, str]) -> No
     ],
 )
 def test_quantities_are_canonical(milli: int, text: str) -> None:
-    assert wire.quantity(milli) == text
+    assert documents.quantity(milli) == text
 
 
 @given(st.integers(0, 2**63 - 1))
 def test_a_quantity_loses_nothing(milli: int) -> None:
     factors = {"m": 1, "": 10**3, "k": 10**6, "M": 10**9, "G": 10**12, "T": 10**15, "P": 10**18, "E": 10**21}
-    text = wire.quantity(milli)
+    text = documents.quantity(milli)
     number = text.rstrip("mkMGTPE")
     assert int(number) * factors[text[len(number) :]] == milli
 
 
 def test_a_negative_quantity_is_refused() -> None:
     with pytest.raises(ValueError, match="must not be negative"):
-        wire.quantity(-1)
+        documents.quantity(-1)

@@ -15,10 +15,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from e2e.queries import unanswered, values
-from halcyon.api.record import AUDIENCE, BalancerSample, BatchStats, PodSample, Record
-from halcyon.control import kinds
-from halcyon.monitoring import models, queries
-from halcyon.monitoring import operator as listed
+from halcyon.api.documents.observation_report import AUDIENCE, BalancerSample, BatchStats, PodSample, Record
+from halcyon.kube import kinds
+from halcyon.monitoring import operator_metrics as listed
+from halcyon.monitoring import per_model_metrics, queries
 from tests.integration.alert_cases import PLACES
 from tests.integration.balanced import agent, endpoint, one
 from tests.integration.balanced import until as until_true
@@ -204,7 +204,7 @@ def raised(address: str) -> set[str]:
     return {one.where for one in queries.raised(PLACES) if values(address, one.expression)}
 
 
-LISTED = {metric.name.removesuffix("_total"): metric for metric in (*models.METRICS, *listed.METRICS)}
+LISTED = {metric.name.removesuffix("_total"): metric for metric in (*per_model_metrics.METRICS, *listed.METRICS)}
 """As the parser names them."""
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from e2e.cluster.cluster import Cluster
-from halcyon.control import kinds
+from halcyon.kube import kinds
 from tests.integration.operator_process import Operator, running
 from tests.integration.operator_space import Space, deployment
 from tests.integration.waiting import until

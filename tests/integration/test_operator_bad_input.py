@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from e2e.cluster.cluster import Cluster
-from halcyon.control import kinds
+from halcyon.kube import kinds
 from tests.integration.operator_process import CRD_PATH, Operator, crd
 from tests.integration.operator_space import FILES, MERGE, Object, Space, deployment, files
 from tests.integration.waiting import always, until

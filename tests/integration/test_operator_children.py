@@ -4,7 +4,7 @@ Against a real API server and real controllers; nodes and pods are KWOK's stand-
 """
 
 from e2e.cluster.kubectl import Kubectl
-from halcyon.control import kinds
+from halcyon.kube import kinds
 from tests.integration.operator_space import Space, deployment, files
 from tests.integration.waiting import until
 

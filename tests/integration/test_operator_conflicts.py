@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from halcyon.control import kinds
-from halcyon.control.kinds import CHILDREN, Kind
+from halcyon.kube import kinds
+from halcyon.kube.kinds import CHILDREN, Kind
 from tests.integration.operator_process import Operator
 from tests.integration.operator_space import Object, Space, deployment, files
 from tests.integration.waiting import always, until

@@ -14,8 +14,8 @@ import time
 import aiohttp
 import pytest
 
-from halcyon.api.record import AUDIENCE, STREAM_PATH, BalancerSample, PodSample, Record
-from halcyon.control import kinds
+from halcyon.api.documents.observation_report import AUDIENCE, STREAM_PATH, BalancerSample, PodSample, Record
+from halcyon.kube import kinds
 from tests.integration.operator_process import Operator
 from tests.integration.operator_space import Space
 from tests.integration.test_operator_election import token

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from e2e.cluster.cluster import Cluster
-from halcyon.api.parse import parse
-from halcyon.control import kinds
-from halcyon.control.kinds import Kind
-from halcyon.render import names, routes
+from halcyon.api.spec.parse import parse
+from halcyon.kube import kinds
+from halcyon.kube.kinds import Kind
+from halcyon.render import gateway_routes, names
 from halcyon.render.site import Subject
 from tests.integration import gateway_api
 from tests.integration.operator_space import MERGE, Object, Space, deployment, files
@@ -144,9 +144,9 @@ def test_what_is_written_is_what_the_definitions_know(cluster: Cluster, space: S
         [(names.SLOT_A, 95), (names.SLOT_B, 5)],
     )
     made = (
-        routes.http_route(subject, spec, gateway, shares, model="Digits.v2-x_y"),
-        routes.grpc_route(subject, spec, gateway, gateway.grpc, shares),
-        *(routes.slot_service(subject, spec, slot) for slot, _ in shares),
+        gateway_routes.http_route(subject, spec, gateway, shares, model="Digits.v2-x_y"),
+        gateway_routes.grpc_route(subject, spec, gateway, gateway.grpc, shares),
+        *(gateway_routes.slot_service(subject, spec, slot) for slot, _ in shares),
     )
     for obj in made:
         # Strict: a field that the definition lacks is an error.

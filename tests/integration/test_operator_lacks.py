@@ -22,8 +22,8 @@ import pytest
 
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.kubectl import Kubectl
-from halcyon.api.record import AUDIENCE
-from halcyon.control import kinds
+from halcyon.api.documents.observation_report import AUDIENCE
+from halcyon.kube import kinds
 from tests import figures
 from tests.integration.charts import Object, Values, render
 from tests.integration.operator_process import Operator, install

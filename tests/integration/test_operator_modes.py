@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from halcyon.control import kinds
+from halcyon.kube import kinds
 from tests.integration.operator_space import Space, deployment, files
 from tests.integration.waiting import until
 

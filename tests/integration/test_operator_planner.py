@@ -14,8 +14,8 @@ import aiohttp
 import pytest
 
 from e2e.cluster.cluster import Cluster
-from halcyon.api.record import AUDIENCE, BalancerSample, BatchStats, PodSample, Record
-from halcyon.control import kinds
+from halcyon.api.documents.observation_report import AUDIENCE, BalancerSample, BatchStats, PodSample, Record
+from halcyon.kube import kinds
 from tests.integration.operator_process import Operator
 from tests.integration.operator_space import Space
 from tests.integration.test_operator_direct import Agent

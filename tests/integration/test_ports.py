@@ -17,7 +17,7 @@ import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from halcyon.api.record import STREAM_PATH
+from halcyon.api.documents.observation_report import STREAM_PATH
 from halcyon.metricsapi.auth import CALLER
 from halcyon.metricsapi.certificates import renewed
 from halcyon.metricsapi.connections import DEFAULT_LIMITS, Limits

@@ -14,10 +14,10 @@ import pytest
 import pytest_asyncio
 
 from halcyon.metricsapi.certificates import issue, make_ca
-from halcyon.scaling.season import BIN_S, DAY, forecast
-from halcyon.signals.dcgm import STALE_S
-from halcyon.signals.prometheus import Pace, PrometheusSource, Sampled
-from halcyon.signals.prometheus_site import PrometheusError, PrometheusSite
+from halcyon.scaling.planner.forecast.seasonality import BIN_S, DAY, forecast
+from halcyon.signals.prometheus.client import PrometheusError, PrometheusSite
+from halcyon.signals.prometheus.dcgm import STALE_S
+from halcyon.signals.prometheus.source import Pace, PrometheusSource, Sampled
 from tests.integration.real_prometheus import Prometheus, TokenGate, prometheus, served
 from tests.integration.waiting import PATIENCE
 

@@ -14,7 +14,7 @@ from email.message import Message
 import pytest
 
 from e2e.cluster.cluster import Cluster
-from halcyon.api.record import AUDIENCE
+from halcyon.api.documents.observation_report import AUDIENCE
 from tests.integration.operator_process import Operator, running
 from tests.integration.operator_space import Space
 from tests.integration.real_prometheus import prometheus, served

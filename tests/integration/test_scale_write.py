@@ -3,8 +3,8 @@
 import pytest
 
 from e2e.cluster.cluster import Cluster
-from halcyon.control import errors, kinds
-from halcyon.control.client import connect
+from halcyon.kube import errors, kinds
+from halcyon.kube.client import connect
 from tests.integration.operator_space import Space, deployment
 
 

@@ -15,15 +15,15 @@ from collections.abc import Callable, Iterable
 import pytest
 from typing_extensions import override
 
-from halcyon.api.parse import parse
-from halcyon.control import pods
-from halcyon.control.caches import Caches
-from halcyon.control.client import Object
-from halcyon.control.kinds import Key
-from halcyon.control.scraping import EVERY_S, MOST_AT_ONCE, Scraping
+from halcyon.api.spec.parse import parse
+from halcyon.control.autoscaling.pod_scraper import EVERY_S, MOST_AT_ONCE, Scraping
+from halcyon.control.objects import pods
+from halcyon.control.state.cluster_state import Caches
+from halcyon.kube.client import Object
+from halcyon.kube.kinds import Key
 from halcyon.render import names
 from halcyon.scaling.observations import FRESH_S
-from halcyon.signals.hub import Hub
+from halcyon.signals.observation_store import Hub
 from tests.ports import free_ports
 from tests.unit.control.memory_kube import MemoryKube
 from tests.unit.control.objects import PVC

@@ -15,7 +15,7 @@ from typing import Any, Final
 import pytest
 
 from e2e.cluster.cluster import Cluster
-from halcyon.control import kinds
+from halcyon.kube import kinds
 from tests.integration.operator_process import Operator, running
 from tests.integration.operator_space import Space, deployment, files
 from tests.integration.waiting import PATIENCE, until

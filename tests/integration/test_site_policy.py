@@ -13,13 +13,14 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from e2e.cluster.cluster import Cluster
-from halcyon.api import admission, crd
-from halcyon.api.parse import parse
-from halcyon.api.policy_findings import Asked
-from halcyon.api.policy_rules import refusals, warnings
-from halcyon.api.site_policy import SitePolicy
-from halcyon.control import kinds
-from halcyon.control.kinds import Kind
+from halcyon.api.policy import admission_policies
+from halcyon.api.policy.python_rules import Asked
+from halcyon.api.policy.rules import refusals, warnings
+from halcyon.api.policy.site_policy import SitePolicy
+from halcyon.api.schema import crd
+from halcyon.api.spec.parse import parse
+from halcyon.kube import kinds
+from halcyon.kube.kinds import Kind
 from tests.integration.connection import Connection
 from tests.integration.waiting import until
 from tests.policies import EVERY, LIMITS, pointed, policies, policy
@@ -65,7 +66,7 @@ class Site:
     def __init__(self, api: Connection, policy: SitePolicy, *, namespace: str = "") -> None:
         number = next(_numbers)
         self.api, self.policy, self.namespace = api, policy, namespace or f"site-{number}"
-        made = admission.policies(policy, f"halcyon-test-{number}", namespaces=(self.namespace,))
+        made = admission_policies.policies(policy, f"halcyon-test-{number}", namespaces=(self.namespace,))
         self.objects = [(NAMESPACE, self.namespace), *((KINDS[o["kind"]], o["metadata"]["name"]) for o in made)]
         for obj in ({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}}, *made):
             kind = KINDS.get(obj["kind"], NAMESPACE)

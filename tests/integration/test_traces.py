@@ -14,7 +14,7 @@ import yaml
 
 from e2e.cluster import binaries
 from e2e.cluster.cluster import Cluster
-from halcyon.api.record import AUDIENCE
+from halcyon.api.documents.observation_report import AUDIENCE
 from tests.integration.operator_process import Operator, install
 from tests.integration.operator_space import Space
 from tests.integration.test_operator_direct import SCALING, Agent, until_then

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from e2e.cluster.cluster import Cluster
-from halcyon.control import kinds
+from halcyon.kube import kinds
 from tests.integration.operator_process import Operator, install
 from tests.integration.operator_space import Space
 from tests.integration.test_operator_planner import DIRECT, Load, learnt

@@ -15,9 +15,9 @@ NOT_IN_GIT = shutil.ignore_patterns("__pycache__", "uplot")
 ASK = """
 import asyncio
 from aiohttp.test_utils import TestClient, TestServer
-from halcyon.dashboard.access import Access
+from halcyon.dashboard.authorization import Access
 from halcyon.dashboard.history import History
-from halcyon.dashboard.site import Dashboard
+from halcyon.dashboard.server import Dashboard
 
 async def ask():
     site = Dashboard(None, Access(None, clock=float, namespaces=set), History(), steps=int)

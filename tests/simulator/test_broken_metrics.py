@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 
-from halcyon.api.defaults import ResolvedTargets
-from halcyon.api.record import BalancerSample, PodSample, Record, RecordError
+from halcyon.api.documents.observation_report import BalancerSample, PodSample, Record, RecordError
+from halcyon.api.spec.defaults import ResolvedTargets
 from halcyon.api.spec.scaling import Behavior
-from halcyon.scaling.direct import desired
+from halcyon.scaling.hpa.algorithm import desired
+from halcyon.scaling.hpa.behavior import Memory
+from halcyon.scaling.hpa.metrics import RulesReading, read
 from halcyon.scaling.observations import Missing, Value
-from halcyon.scaling.pace import Memory
-from halcyon.scaling.rules import RulesReading, read
-from halcyon.signals.hub import Hub
-from halcyon.signals.vetting import vet
+from halcyon.signals.observation_store import Hub
+from halcyon.signals.validation import vet
 from tests.unit.signals.records import EPOCH
 
 TARGETS = ResolvedTargets(queue_depth=10, gpu_utilization=80)

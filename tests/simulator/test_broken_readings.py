@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from halcyon.scaling.planner.hold import Hold
-from halcyon.scaling.planner.planner import plan
+from halcyon.scaling.planner.outputs import Plan, PlannerMemory
+from halcyon.scaling.planner.plan import plan
 from halcyon.scaling.planner.reading import Objectives, PodReading
-from halcyon.scaling.planner.result import Plan, PlannerMemory
-from halcyon.signals.epoch import Epoch
-from halcyon.signals.hub import Hub
-from halcyon.signals.reading import Gathered, SignalMemory, reading
+from halcyon.scaling.planner.scale_down_hold import Hold
+from halcyon.signals.clock import Epoch
+from halcyon.signals.observation_store import Hub
+from halcyon.signals.planner_reading import Gathered, SignalMemory, reading
 from tests.simulator.test_broken_metrics import CASES, REPLICAS, Breaker, Document, good, hear, one_pod, pods, top
 from tests.unit.signals.records import EPOCH
 

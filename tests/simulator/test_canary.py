@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from halcyon.balancer.latency import BOUNDS_MS
-from halcyon.scaling.canary import Evidence, Histogram, Memory, Rules, Sample, Verdict, judge
+from halcyon.balancer.config.latency_buckets import BOUNDS_MS
+from halcyon.scaling.canary.analysis import Evidence, Histogram, Memory, Rules, Sample, Verdict, judge
 
 # 1 ms to 40 s in steps of the square root of 1.2: two of them are the ratio that is tolerated.
 BOUNDS = tuple(round(0.001 * 1.2 ** (n / 2), 7) for n in range(117))

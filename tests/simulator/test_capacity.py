@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from halcyon.simulate.capacity import capacity_rps, latencies
-from halcyon.simulate.case import Service
+from halcyon.simulate.bounds.replica_capacity import capacity_rps, latencies
+from halcyon.simulate.engine.case import Service
 from tests.simulator.builders import SECOND, poisson
 
 L1 = Service(0.4, 0.0, 4)

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from halcyon.simulate.capacity import capacity_rps
-from halcyon.simulate.case import Case, Drift, Service
-from halcyon.simulate.clairvoyant import bounds
-from halcyon.simulate.run import simulate
-from halcyon.simulate.view import View
+from halcyon.simulate.bounds.clairvoyant import bounds
+from halcyon.simulate.bounds.replica_capacity import capacity_rps
+from halcyon.simulate.engine.case import Case, Drift, Service
+from halcyon.simulate.engine.policy_view import View
+from halcyon.simulate.engine.run import simulate
 from tests.simulator.builders import Plan, poisson
 
 L1 = Service(0.4, 0.0, 4)

@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from halcyon.simulate.capacity import latencies
-from halcyon.simulate.case import Drift, Service
-from halcyon.simulate.view import Signal, View
+from halcyon.simulate.bounds.replica_capacity import latencies
+from halcyon.simulate.engine.case import Drift, Service
+from halcyon.simulate.engine.policy_view import Signal, View
 from tests.simulator.builders import LINEAR, SECOND, case, poisson, run
 from tests.simulator.plain import Plain, PlainPod
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from halcyon.simulate.case import SignalFaults, StartFaults
-from halcyon.simulate.run import Write, first_count, simulate
-from halcyon.simulate.view import Signal, View
+from halcyon.simulate.engine.case import SignalFaults, StartFaults
+from halcyon.simulate.engine.policy_view import Signal, View
+from halcyon.simulate.engine.run import Write, first_count, simulate
 from tests.simulator.builders import LINEAR, Plan, case, poisson, run
 
 

@@ -4,10 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from halcyon.simulate.capacity import capacity_rps
-from halcyon.simulate.case import SignalFaults
-from halcyon.simulate.run import Write
-from halcyon.simulate.scenarios import (
+from halcyon.simulate.benchmark.scenarios import (
     FAMILIES,
     LAWS,
     MODELS,
@@ -17,6 +14,9 @@ from halcyon.simulate.scenarios import (
     scenario,
     wrong_scalings,
 )
+from halcyon.simulate.bounds.replica_capacity import capacity_rps
+from halcyon.simulate.engine.case import SignalFaults
+from halcyon.simulate.engine.run import Write
 
 _L1, _L2 = LAWS["L1"], LAWS["L2"]
 _DAY_S = 86400.0

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.simulate import page, report, scenarios
-from halcyon.simulate.budgeted import by_need, runs
-from halcyon.simulate.case import Outcome
-from halcyon.simulate.policies import parsed
-from halcyon.simulate.report import Cell, Point
-from halcyon.simulate.scenarios import LAWS
-from halcyon.simulate.shared import quota, simulate
-from halcyon.simulate.store import Result, Store, digest, imported
-from halcyon.simulate.table import Effort, Table, cells, effort, main, rows
+from halcyon.simulate.benchmark import page, scenarios, statistics
+from halcyon.simulate.benchmark.budgeted import by_need, runs
+from halcyon.simulate.benchmark.result_store import Result, Store, digest, imported
+from halcyon.simulate.benchmark.scenarios import LAWS
+from halcyon.simulate.benchmark.shared_budget import quota, simulate
+from halcyon.simulate.benchmark.statistics import Cell, Point
+from halcyon.simulate.benchmark.table import Effort, Table, cells, effort, main, rows
+from halcyon.simulate.engine.case import Outcome
+from halcyon.simulate.policies.registry import parsed
 
 _CELL = Cell("S6-aibrix", "L1", 60.0)
 _ROW = {
@@ -212,8 +212,8 @@ def test_a_change_of_the_planner_is_none_for_the_peers() -> None:
 def test_the_planners_digest_knows_what_the_planner_is_made_of() -> None:
     assert digest("halcyon") == digest("halcyon+balancer")
     # Not what else lies in halcyon.scaling: a run of hours isn't thrown away for it.
-    assert "verdict" not in {path.stem for path in imported()}
-    assert {"planner", "queueing", "season", "spikes", "budget"} <= {path.stem for path in imported()}
+    assert "decision" not in {path.stem for path in imported()}
+    assert {"plan", "queueing", "seasonality", "recurring_spikes", "gpu_budget"} <= {path.stem for path in imported()}
 
 
 def test_the_balancer_refuses_who_cant_be_served_in_time() -> None:
@@ -238,29 +238,29 @@ def test_a_shared_budget_is_kept_and_nobody_is_shrunk_for_another(models: list[t
 def test_a_win_is_one_figure_no_worse_and_the_other_better_for_sure() -> None:
     peer = _point("kpa", (5.0, 1.5), (5.2, 1.6), (4.8, 1.55))
     better = _point("halcyon", (4.9, 1.2), (5.2, 1.31), (4.8, 1.22))
-    assert report.beats(better, peer)
-    assert not report.beats(peer, better)
-    assert report.verdict(better, [peer]) == "win"
-    assert report.verdict(peer, [better]) == "behind"
+    assert statistics.beats(better, peer)
+    assert not statistics.beats(peer, better)
+    assert statistics.verdict(better, [peer]) == "win"
+    assert statistics.verdict(peer, [better]) == "behind"
 
 
 def test_what_may_be_chance_is_no_win() -> None:
     peer = _point("kpa", (5.0, 1.5), (5.0, 1.5), (5.0, 1.5))
     mixed = _point("halcyon", (5.0, 1.2), (5.0, 1.7), (5.0, 1.45))
-    assert not report.beats(mixed, peer)
-    assert report.verdict(mixed, [peer]) == "front"
-    assert report.verdict(peer, [mixed]) == "level"
-    assert not report.beats(_point("halcyon", (1.0, 1.0)), _point("kpa", (2.0, 2.0)))
+    assert not statistics.beats(mixed, peer)
+    assert statistics.verdict(mixed, [peer]) == "front"
+    assert statistics.verdict(peer, [mixed]) == "level"
+    assert not statistics.beats(_point("halcyon", (1.0, 1.0)), _point("kpa", (2.0, 2.0)))
 
 
 def test_the_interval_is_students() -> None:
-    low, high = report.interval([1.0, 2.0, 3.0])
+    low, high = statistics.interval([1.0, 2.0, 3.0])
     assert (low, high) == pytest.approx((2 - 4.303 / 3**0.5, 2 + 4.303 / 3**0.5))
 
 
 def test_the_front_has_the_cheapest_and_the_best() -> None:
     points = [_point("a", (5.0, 1.0)), _point("b", (3.0, 2.0)), _point("c", (4.0, 2.5)), _point("d", (5.0, 1.1))]
-    assert [point.policy for point in report.front(points)] == ["a", "b"]
+    assert [point.policy for point in statistics.front(points)] == ["a", "b"]
 
 
 def test_a_setting_is_judged_over_all_cells_on_the_seed_that_all_have() -> None:
@@ -268,25 +268,25 @@ def test_a_setting_is_judged_over_all_cells_on_the_seed_that_all_have() -> None:
         Cell("S1", "L1", 60.0): [_point("hpa:target=2", (4.0, 1.0), (90.0, 9.0)), _point("kpa", (1.0, 1.0))],
         Cell("S2", "L1", 60.0): [_point("hpa:target=2", (8.0, 4.0)), Point("kpa", ())],
     }
-    assert report.overall(everywhere) == [report.Overall("hpa:target=2", 6.0, pytest.approx(2.0))]
+    assert statistics.overall(everywhere) == [statistics.Overall("hpa:target=2", 6.0, pytest.approx(2.0))]
 
 
 def test_only_what_another_beats_by_far_in_both_is_given_up() -> None:
     points = [_point("a", (4.0, 1.0)), _point("b", (5.0, 1.2)), _point("c", (3.9, 9.0)), _point("d", (6.0, 1.4))]
-    assert [point.policy for point in report.contenders(points, 0.3)] == ["a", "b", "c"]
-    assert [point.policy for point in report.contenders(points, 0.1)] == ["a", "c"]
+    assert [point.policy for point in statistics.contenders(points, 0.3)] == ["a", "b", "c"]
+    assert [point.policy for point in statistics.contenders(points, 0.1)] == ["a", "c"]
 
 
 def test_only_what_may_become_the_nearest_or_better_has_a_say() -> None:
     own = _point("halcyon", (4.0, 1.0))
     others = [_point("a", (3.0, 1.5)), _point("b", (8.0, 0.9)), _point("c", (1.0, 2.4)), _point("d", (20.0, 0.5))]
-    assert report.nearest(own, others).policy == "a"
-    assert [rival.policy for rival in report.rivals(own, others, 0.0)] == ["a"]
-    assert [rival.policy for rival in report.rivals(own, others, 0.4)] == ["a", "b"]
+    assert statistics.nearest(own, others).policy == "a"
+    assert [rival.policy for rival in statistics.rivals(own, others, 0.0)] == ["a"]
+    assert [rival.policy for rival in statistics.rivals(own, others, 0.4)] == ["a", "b"]
     # What is better than ours always has, however much nearer another is.
     better = [_point("e", (2.0, 0.5)), _point("f", (3.9, 0.9))]
-    assert report.rivals(own, better, 0.0) == better
-    assert report.rivals(own, [], 1.0) == []
+    assert statistics.rivals(own, better, 0.0) == better
+    assert statistics.rivals(own, [], 1.0) == []
 
 
 def test_points_of_the_front_far_from_ours_stay_on_the_seeds_of_the_grid(tmp_path: Path) -> None:
@@ -324,7 +324,7 @@ def test_what_is_lent_runs_on_one_seed_and_its_best_on_all(tmp_path: Path) -> No
     assert set(tried) == lent | {"hpa"}
     assert tried["hpa"] == 2
     assert {policy for policy, seeds in tried.items() if seeds == 2} >= {
-        point.policy for point in report.front([Point(p.policy, p.outcomes[:1]) for p in found[borrower]])
+        point.policy for point in statistics.front([Point(p.policy, p.outcomes[:1]) for p in found[borrower]])
     }
 
 
@@ -337,7 +337,7 @@ def test_baselines_are_listed_and_no_more(tmp_path: Path) -> None:
 
 def test_outcomes_of_several_models_add_up() -> None:
     large = replace(_OUTCOME, requests=3000, violations_pct=1.0, gpu_seconds=1000.0, gpu_ratio_clairvoyant=1.0)
-    both = report.together([_OUTCOME, large], scenario="S11")
+    both = statistics.together([_OUTCOME, large], scenario="S11")
     assert (both.scenario, both.requests, both.gpu_seconds) == ("S11", 4000, 4000.0)
     assert both.violations_pct == pytest.approx(2.0)
     assert both.gpu_ratio_clairvoyant == pytest.approx(4000 / 3000)

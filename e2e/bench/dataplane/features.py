@@ -19,7 +19,8 @@ from statistics import median
 
 from e2e.bench.dataplane import h2load, peer_configs, tritons, ways
 from e2e.bench.dataplane.h2load import Loader
-from halcyon.balancer.haproxy_config import LUA, LineKey, Listen, render
+from halcyon.balancer.config.haproxy_cfg import LUA, render
+from halcyon.balancer.config.model import LineKey, Listen
 from tests.ports import free_ports
 from tests.unit.balancer import real_haproxy
 from tests.unit.balancer.real_haproxy import Haproxy

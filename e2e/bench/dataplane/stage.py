@@ -16,11 +16,11 @@ from e2e.cluster.progress import say
 from e2e.demo import models, setup
 from e2e.demo.kube import Kube, is_ready, wait_for
 from e2e.demo.models import GRPC_PORT, HTTP_PORT
-from halcyon.control import kinds
-from halcyon.control import pods as pod_facts
-from halcyon.control.client import connect
-from halcyon.control.informer import Informer
-from halcyon.control.kinds import Key
+from halcyon.control.objects import pods as pod_facts
+from halcyon.kube import kinds
+from halcyon.kube.client import connect
+from halcyon.kube.informer import Informer
+from halcyon.kube.kinds import Key
 from halcyon.render import names
 
 NAME = "dataplane"

@@ -21,10 +21,10 @@ from e2e.bench.dataplane import installed, peer_configs
 from e2e.bench.dataplane.tritons import GRPC_PORT, HTTP_PORT, METRICS_PORT
 from e2e.bench.errors import BenchError
 from e2e.cluster.progress import say
-from halcyon.api.plan import BalancerPlan, Slot
-from halcyon.balancer.haproxy_config import Listen
-from halcyon.balancer.pilot import Pilot
-from halcyon.balancer.runtime_socket import RuntimeSocket
+from halcyon.api.documents.balancer_plan import BalancerPlan, Slot
+from halcyon.balancer.config.model import Listen
+from halcyon.balancer.runtime.controller import Pilot
+from halcyon.balancer.runtime.runtime_api import RuntimeSocket
 from tests.integration.balanced import Balanced, Process, agent, until
 from tests.ports import free_ports
 from tests.unit.balancer import real_haproxy

@@ -12,9 +12,9 @@ from typing import Any
 
 from e2e.bench.gpu.replay import READ_S, Law, Pod
 from halcyon.scaling.observations import Observation, PodObservation, PodPoint
-from halcyon.scaling.planner.capacity import Capacity
-from halcyon.signals.derived import BusyMemory
-from halcyon.signals.merged import MergedBatches
+from halcyon.scaling.planner.capacity.replica_capacity import Capacity
+from halcyon.signals.busy_fraction import BusyMemory
+from halcyon.signals.merged_counters import MergedBatches
 
 MAX_BATCH = 32
 SHARES = (0.5, 0.05)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 
-from halcyon.api.record import Batches
+from halcyon.api.documents.observation_report import Batches
 
 READ_S = 5
 """As agents read `batch_stats`."""

@@ -1,6 +1,6 @@
 """Conditions of a ModelDeployment: their types, their reasons, and how a list of them is kept.
 
-What makes a condition true stands in `halcyon.control.status`, with a truth table above each. The conventions are those
+What makes a condition true stands in `halcyon.control.status.status`, with a truth table above each. The conventions are those
 of the Kubernetes API and of kstatus: `Reconciling` and `Stalled` are there only while they are true.
 """
 

@@ -1,4 +1,4 @@
-"""`status` of a ModelDeployment: its shape. What goes in is decided in `halcyon.control.status`."""
+"""`status` of a ModelDeployment: its shape. What goes in is decided in `halcyon.control.status.status`."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ NAME_MESSAGE = (
     f"metadata.name is '%s' (%d characters); it must match {NAME_PATTERN} (at most 52 characters, so that the names of its "
     "children fit); for example resnet50"
 )
-"""What both the API server and `halcyon.api.parse` say; the values are the name and its length."""
+"""What both the API server and `halcyon.api.spec.parse` say; the values are the name and its length."""
 
 
 @dataclass(frozen=True)

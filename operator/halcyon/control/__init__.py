@@ -1,5 +1,6 @@
-"""The controller: from ModelDeployments to objects, and from what is to their status.
+"""The controller: ModelDeployments become objects, and what happens to those becomes their status.
 
-`front` (kopf) hands over keys, `informer` keeps what is, `queue` says what is next, `reconcile` does it: observe, plan,
-apply. Decisions are in the pure modules `plan` and `status`; only `client` speaks with the API server.
+`reconcile` is the loop: it takes a scope from `state`, lets `acceptance`, `rollout` and `desired` plan it, applies the plan
+and writes what `status` derives. `autoscaling` decides replicas beside it, `reporting` shows both, and `runtime` starts and
+stops everything. Plans and statuses are pure; the API server is reached through `halcyon.kube` alone.
 """

@@ -15,5 +15,5 @@
 | `static/` | the pages: plain modules that browsers run as they are, and uPlot (`scripts/charts`) |
 | `documents.d.ts` | the operator's answers as types, for `make typecheck`                    |
 
-`quantiles`, `fleet`, `phases`, `detail` and `whatif` are pure. Not here: informers, reviews and records of agents; `halcyon.control.dashboard` brings them.
+`quantiles`, `fleet`, `phases`, `detail` and `whatif` are pure. Not here: informers, reviews and records of agents; `halcyon.control.reporting.dashboard_source` brings them.
 """

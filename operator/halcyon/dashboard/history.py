@@ -12,8 +12,8 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from halcyon.dashboard.quantiles import NOBODY_ANSWERED, Quantiles
-from halcyon.dashboard.source import Name, Reading
+from halcyon.dashboard.client_latency import NOBODY_ANSWERED, Quantiles
+from halcyon.dashboard.ports import Name, Reading
 
 STEP_S = 10
 KEPT = 360

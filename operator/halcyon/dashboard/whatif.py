@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from halcyon.api.types import duration_s
-from halcyon.dashboard.fleet import BadQuestion, whole
-from halcyon.dashboard.source import Past
+from halcyon.dashboard.model_table import BadQuestion, whole
+from halcyon.dashboard.ports import Past
 from halcyon.scaling.planner.whatif import Known, Outcome, outcome
 
 MOST_HOURS = 360

@@ -26,10 +26,10 @@ import obstore
 from obstore import exceptions
 from obstore.store import HTTPStore, S3Store
 
-from halcyon.fetch.door import Address, Door, is_open
+from halcyon.fetch.archive import EXECUTABLE, MOST_FILES, inside, placing, refuse_larger, unpack
+from halcyon.fetch.egress_proxy import Address, Door, is_open
 from halcyon.fetch.errors import SourceError, StoreError
-from halcyon.fetch.markers import Listed, above, contents
-from halcyon.fetch.unpack import EXECUTABLE, MOST_FILES, inside, placing, refuse_larger, unpack
+from halcyon.fetch.folder_markers import Listed, above, contents
 
 _AT_ONCE = 8
 """Parts under way. With their size it bounds the memory: the container has 256 MiB."""

@@ -16,10 +16,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from halcyon.api.overlay import Overlay, OverlayError
-from halcyon.api.repository import COMPLETE
-from halcyon.api.sequences import REPORT, in_config
-from halcyon.fetch import backends, completion, config, merge, repository, schema, source
+from halcyon.api.documents.model_overlay import Overlay, OverlayError
+from halcyon.api.documents.repository_marker import COMPLETE
+from halcyon.api.sequence_batching import REPORT, in_config
+from halcyon.fetch import (
+    auto_complete,
+    backend_policy,
+    config_pbtxt,
+    merge,
+    model_config_proto,
+    mounted_source,
+    repository,
+)
 from halcyon.fetch.errors import DocumentError, FetchError, SourceError, UnknownFieldError
 
 if TYPE_CHECKING:
@@ -84,12 +92,12 @@ def fetch(request: Request) -> Done:
     overlay = _overlay(request.overlay)
     if request.remote is not None:
         _download(request.remote, request.source)
-    folder = source.read(request.source, request.path)
+    folder = mounted_source.read(request.source, request.path)
     _versions_exist(folder, overlay)
     content, done = _configuration(folder, overlay)
     if request.backends is not None:
-        backends.check(content, folder, request.backends)
-    complete = completion.is_complete(content, folder)
+        backend_policy.check(content, folder, request.backends)
+    complete = auto_complete.is_complete(content, folder)
     repository.mark(request.repository, COMPLETE, there=complete)
     made = repository.assemble(request.repository, overlay.model_name, folder, content)
     versions = ", ".join(str(version) for version in folder.versions)
@@ -131,7 +139,7 @@ def _overlay(path: Path) -> Overlay:
         raise DocumentError(str(error)) from error
 
 
-def _versions_exist(folder: source.ModelFolder, overlay: Overlay) -> None:
+def _versions_exist(folder: mounted_source.ModelFolder, overlay: Overlay) -> None:
     asked = overlay.version_policy.specific if overlay.version_policy else ()
     missing = [str(version) for version in asked if version not in folder.versions]
     if missing:
@@ -141,14 +149,14 @@ def _versions_exist(folder: source.ModelFolder, overlay: Overlay) -> None:
         )
 
 
-def _configuration(folder: source.ModelFolder, overlay: Overlay) -> tuple[bytes, str]:
+def _configuration(folder: mounted_source.ModelFolder, overlay: Overlay) -> tuple[bytes, str]:
     """Content of config.pbtxt for Triton, and what was done to it."""
-    own = schema.empty()
+    own = model_config_proto.empty()
     if folder.config is not None:
         try:
-            own = config.parse(folder.config)
+            own = config_pbtxt.parse(folder.config)
         except UnknownFieldError as error:
-            if overlay.says_nothing and config.declared_name(folder.config) in {"", overlay.model_name}:
+            if overlay.says_nothing and config_pbtxt.declared_name(folder.config) in {"", overlay.model_name}:
                 return folder.config, f"config.pbtxt passed through untouched ({error})"
             raise UnknownFieldError(
                 f"{error}. Halcyon can't change a file that it doesn't understand in full: correct or remove the line, or "
@@ -158,10 +166,12 @@ def _configuration(folder: source.ModelFolder, overlay: Overlay) -> tuple[bytes,
     merged = merge.merge(own, overlay)
     changed = merge.changes(own, merged)
     if folder.config is None:
-        return config.render(merged), f"config.pbtxt written ({', '.join(changed)}), the rest is completed by Triton"
+        return config_pbtxt.render(
+            merged
+        ), f"config.pbtxt written ({', '.join(changed)}), the rest is completed by Triton"
     if not changed:
         return folder.config, "config.pbtxt passed through untouched"
-    return config.render(merged), f"config.pbtxt merged ({', '.join(changed)})"
+    return config_pbtxt.render(merged), f"config.pbtxt merged ({', '.join(changed)})"
 
 
 class _Parser(argparse.ArgumentParser):

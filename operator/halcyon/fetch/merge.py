@@ -7,10 +7,10 @@ configuration that Triton refuses while it looks through the repository shows up
 
 from __future__ import annotations
 
-from halcyon.api.overlay import DynamicBatching, Overlay, VersionPolicy
-from halcyon.fetch import schema, warmup
+from halcyon.api.documents.model_overlay import DynamicBatching, Overlay, VersionPolicy
+from halcyon.fetch import model_config_proto, warmup
 from halcyon.fetch.errors import ConflictError
-from halcyon.fetch.schema import ModelConfig
+from halcyon.fetch.model_config_proto import ModelConfig
 
 _PLATFORMS = {
     "onnxruntime_onnx": "onnxruntime",
@@ -28,7 +28,7 @@ def merge(own: ModelConfig, overlay: Overlay) -> ModelConfig:
     Raises:
         ConflictError: where the two exclude each other, or the result could not work; nothing is merged then.
     """
-    config = schema.empty()
+    config = model_config_proto.empty()
     config.CopyFrom(own)
     config.name = overlay.model_name
     if overlay.max_batch_size is not None:
@@ -114,7 +114,7 @@ def _instances(config: ModelConfig, count: int | None) -> None:
     if not groups:
         groups.add(count=count)
         return
-    ruled_by_model = schema.module().ModelInstanceGroup.KIND_MODEL
+    ruled_by_model = model_config_proto.module().ModelInstanceGroup.KIND_MODEL
     counted = [group for group in groups if group.kind != ruled_by_model]
     if not counted:
         raise ConflictError(

@@ -14,9 +14,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from halcyon.fetch.config import FILE
+from halcyon.fetch.config_pbtxt import FILE
 from halcyon.fetch.errors import FetchError, SourceError
-from halcyon.fetch.source import ModelFolder
+from halcyon.fetch.mounted_source import ModelFolder
 
 STUB = "triton_python_backend_stub"
 """The name by which Triton takes a model's own stub, at the top of its folder."""

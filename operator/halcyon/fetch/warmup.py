@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from halcyon.api.overlay import Warmup, WarmupInput
-from halcyon.fetch import schema
+from halcyon.api.documents.model_overlay import Warmup, WarmupInput
+from halcyon.fetch import model_config_proto
 from halcyon.fetch.errors import ConflictError
-from halcyon.fetch.schema import ModelConfig
+from halcyon.fetch.model_config_proto import ModelConfig
 
 _GOOD_LENGTH = 128
 """The length that an example gives a variable dimension."""
@@ -78,7 +78,7 @@ def _is_known(config: ModelConfig, tensor: Any, named: str) -> None:
     """
     if tensor.data_type and tensor.dims and -1 not in tensor.dims:
         return
-    data_type = schema.data_type_name(tensor.data_type) if tensor.data_type else "FP32"
+    data_type = model_config_proto.data_type_name(tensor.data_type) if tensor.data_type else "FP32"
     dims = [_GOOD_LENGTH if length == -1 else length for length in tensor.dims] or [_GOOD_LENGTH]
     raise ConflictError(
         f"spec.model.warmup.inputs names {named} and leaves out {tensor.name}, whose length can't be known: config.pbtxt of model {config.name} "
@@ -88,4 +88,4 @@ def _is_known(config: ModelConfig, tensor: Any, named: str) -> None:
 
 
 def _of(tensor: WarmupInput) -> tuple[int, tuple[int, ...]]:
-    return schema.data_type(tensor.data_type), tensor.dims
+    return model_config_proto.data_type(tensor.data_type), tensor.dims

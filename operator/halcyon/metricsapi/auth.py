@@ -30,7 +30,7 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from halcyon.metricsapi.certificates import signed
-from halcyon.metricsapi.limit import Limiter
+from halcyon.metricsapi.rate_limit import Limiter
 
 CALLER: Final = web.RequestKey("halcyon caller", str)
 """Name of the user that a request was found to be from."""

@@ -29,7 +29,7 @@ from halcyon.metricsapi.auth import caller_of
 from halcyon.metricsapi.connections import DEFAULT_LIMITS, Connection, Connections, Limits, source_of
 from halcyon.metricsapi.peer import REQUEST_S, Peer, PlainProtocol, TlsProtocol
 from halcyon.metricsapi.sockets import listen
-from halcyon.monitoring import instruments, operator
+from halcyon.monitoring import instruments, operator_metrics
 
 KEEP_ALIVE_S = 25.0
 """More than the 15 s after which the HPA asks again."""
@@ -46,7 +46,7 @@ class Ports:
     """Opens ports; has what they share."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
-        self._closed = instruments.counter(operator.CONNECTIONS_CLOSED, registry or CollectorRegistry())
+        self._closed = instruments.counter(operator_metrics.CONNECTIONS_CLOSED, registry or CollectorRegistry())
 
     async def open(
         self,

@@ -23,14 +23,14 @@ from prometheus_client import CollectorRegistry
 
 from halcyon.api.types import GROUP as OUR_GROUP
 from halcyon.api.types import NAME_PATTERN
-from halcyon.metricsapi import wire
+from halcyon.metricsapi import documents
 from halcyon.metricsapi.auth import Forbidden, Gate, TooOften, Unauthenticated
 from halcyon.metricsapi.listener import Listener, Ports
 from halcyon.metricsapi.tls import ServingTLS
-from halcyon.monitoring import instruments, operator
-from halcyon.scaling.direct import milli
+from halcyon.monitoring import instruments, operator_metrics
+from halcyon.scaling.hpa.algorithm import milli
+from halcyon.scaling.hpa.metrics import GPU_UTILIZATION, QUEUE_DEPTH, WINDOW_S, RulesReading
 from halcyon.scaling.observations import Missing, Value
-from halcyon.scaling.rules import GPU_UTILIZATION, QUEUE_DEPTH, WINDOW_S, RulesReading
 
 DESIRED_REPLICAS = "desiredReplicas"
 """Of the policy Planner; the other two are of Rules."""
@@ -71,17 +71,17 @@ class MetricsApi:
     ) -> None:
         self._source, self._gate, self._ready = source, gate, ready
         self._monotonic, self._utcnow = monotonic, utcnow
-        self.requests = instruments.counter(operator.VALUES_ASKED, registry or CollectorRegistry())
+        self.requests = instruments.counter(operator_metrics.VALUES_ASKED, registry or CollectorRegistry())
 
     def routes(self) -> list[web.RouteDef]:
         """What to mount on the operator's TLS site."""
         return [
             web.get("/healthz", self._healthz),
             web.get("/readyz", self._readyz),
-            web.get("/apis", self._guarded(lambda _: wire.groups())),
-            web.get(f"/apis/{wire.GROUP}", self._guarded(lambda _: wire.group())),
-            web.get(wire.ROOT, self._guarded(lambda _: wire.resources(_BY_RESOURCE))),
-            web.get(f"{wire.ROOT}/namespaces/{{namespace}}/{{metric}}", self._value),
+            web.get("/apis", self._guarded(lambda _: documents.groups())),
+            web.get(f"/apis/{documents.GROUP}", self._guarded(lambda _: documents.group())),
+            web.get(documents.ROOT, self._guarded(lambda _: documents.resources(_BY_RESOURCE))),
+            web.get(f"{documents.ROOT}/namespaces/{{namespace}}/{{metric}}", self._value),
             web.get("/apis/{rest:.*}", self._nothing),
         ]
 
@@ -104,7 +104,7 @@ class MetricsApi:
         refused = await self._admitted(request)
         if isinstance(refused, web.Response):
             return refused
-        return _fail(404, f"{request.path} is not served here; {wire.ROOT}/namespaces/NAMESPACE/{QUEUE_DEPTH} is")
+        return _fail(404, f"{request.path} is not served here; {documents.ROOT}/namespaces/NAMESPACE/{QUEUE_DEPTH} is")
 
     async def _value(self, request: web.Request) -> web.Response:
         response = await self._answer(request)
@@ -141,7 +141,7 @@ class MetricsApi:
         taken = self._utcnow() - timedelta(seconds=max(self._monotonic() - value.at, 0.0))
         window_s = 0 if metric == DESIRED_REPLICAS else int(WINDOW_S)
         return _json(
-            200, wire.values(metric=metric, labels={LABEL: name}, milli=thousandths, at=taken, window_s=window_s)
+            200, documents.values(metric=metric, labels={LABEL: name}, milli=thousandths, at=taken, window_s=window_s)
         )
 
     async def _known(self, metric: str, namespace: str, name: str) -> Value | Missing | None:
@@ -209,4 +209,4 @@ def _json(code: int, document: dict[str, Any]) -> web.Response:
 
 
 def _fail(code: int, message: str) -> web.Response:
-    return _json(code, wire.status(code, message))
+    return _json(code, documents.status(code, message))

@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 from halcyon.monitoring import alerts, reference
-from halcyon.monitoring.boards import BOARDS
+from halcyon.monitoring.dashboards import BOARDS
 from halcyon.monitoring.grafana import dashboard
 
 _HEAD = "# Written by scripts/generate from operator/halcyon/monitoring/alerts.py; change that. The chart replaces __WORDS__.\n"

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from halcyon.monitoring import models, operator, triton
-from halcyon.monitoring.agent import named
+from halcyon.monitoring import operator_metrics, per_model_metrics, triton_metrics
+from halcyon.monitoring.agent_metrics import named
 from halcyon.monitoring.metric import Metric
 
 PLACES: Final = ("__OPERATOR__", "__JOB__", "__NAMESPACE__", "__NAME__", "__REPLICAS__", "__RUNBOOKS__")
@@ -43,21 +43,21 @@ class Alert:
 def _models(metric: Metric, matchers: str = "") -> str:
     """The series of a metric of models, one per model, whatever else its labels tell."""
     inner = f"__JOB__,{matchers}" if matchers else "__JOB__"
-    return f"max by ({models.BY}) ({metric.name}{{{inner}}})"
+    return f"max by ({per_model_metrics.BY}) ({metric.name}{{{inner}}})"
 
 
 def _rate(metric: Metric, matchers: str = "") -> str:
-    return f"sum by ({models.BY}) (rate({metric.name}{f'{{{matchers}}}' if matchers else ''}[5m]))"
+    return f"sum by ({per_model_metrics.BY}) (rate({metric.name}{f'{{{matchers}}}' if matchers else ''}[5m]))"
 
 
 def _of_condition(matchers: str) -> str:
-    return f"{_models(models.CONDITION, matchers)} > 0"
+    return f"{_models(per_model_metrics.CONDITION, matchers)} > 0"
 
 
-_AT_MAX: Final = _models(models.LIMITED, 'limit="max"')
-_ON_MODEL: Final = f"on ({models.BY})"
+_AT_MAX: Final = _models(per_model_metrics.LIMITED, 'limit="max"')
+_ON_MODEL: Final = f"on ({per_model_metrics.BY})"
 _REQUESTS: Final = named("requests_total")
-_FAILURES: Final = _rate(triton.FAILURE, 'reason!="CANCELED"')
+_FAILURES: Final = _rate(triton_metrics.FAILURE, 'reason!="CANCELED"')
 _THE_MODEL: Final = "{{ $labels.namespace }}/{{ $labels.model_deployment }}"
 _EXPLAIN: Final = "kubectl halcyon explain {{ $labels.model_deployment }} -n {{ $labels.namespace }}"
 _DIAGNOSE: Final = "kubectl halcyon diagnose {{ $labels.model_deployment }} -n {{ $labels.namespace }}"
@@ -71,7 +71,7 @@ OF_MODELS: Final = (
         "critical",
         f"{_THE_MODEL} has not been ready for 10 minutes: its requests fail or wait.",
         f"What keeps it: {_DIAGNOSE}",
-        _models(models.CONDITION, 'type="Ready"'),
+        _models(per_model_metrics.CONDITION, 'type="Ready"'),
     ),
     Alert(
         "HalcyonModelLoadFailed",
@@ -81,36 +81,36 @@ OF_MODELS: Final = (
         f"Triton can't load {_THE_MODEL}.",
         "Triton's own words: kubectl get mdep {{ $labels.model_deployment }} -n {{ $labels.namespace }} "
         "-o jsonpath='{.status.model.error}'",
-        _models(models.CONDITION, 'type="ModelLoaded"'),
+        _models(per_model_metrics.CONDITION, 'type="ModelLoaded"'),
     ),
     Alert(
         "HalcyonModelAtMax",
         f"({_AT_MAX} == 1)\n"
-        f"and {_ON_MODEL} ({_models(models.QUEUE)}\n"
-        f"  > {_ON_MODEL} {_models(models.QUEUE_TARGET)} * {_ON_MODEL} clamp_min({_models(models.READY)}, 1))",
+        f"and {_ON_MODEL} ({_models(per_model_metrics.QUEUE)}\n"
+        f"  > {_ON_MODEL} {_models(per_model_metrics.QUEUE_TARGET)} * {_ON_MODEL} clamp_min({_models(per_model_metrics.READY)}, 1))",
         "15m",
         "warning",
         f"{_THE_MODEL} has as many replicas as it may have, and requests wait.",
         f"What it would have: {_EXPLAIN}",
-        f"{_models(models.QUEUE)} and {_ON_MODEL} {_models(models.MAX)}",
+        f"{_models(per_model_metrics.QUEUE)} and {_ON_MODEL} {_models(per_model_metrics.MAX)}",
     ),
     Alert(
         "HalcyonMetricMissing",
-        f"max by ({models.BY}, signal) ({models.SIGNAL_MISSING.name}{{__JOB__}}) == 1",
+        f"max by ({per_model_metrics.BY}, signal) ({per_model_metrics.SIGNAL_MISSING.name}{{__JOB__}}) == 1",
         "5m",
         "warning",
         f"{_THE_MODEL}: {{{{ $labels.signal }}}} has been missing for 5 minutes, so its count may hold where it should move.",
         f"Why it is missing: {_EXPLAIN}",
-        _models(models.SIGNAL_MISSING),
+        _models(per_model_metrics.SIGNAL_MISSING),
     ),
     Alert(
         "HalcyonErrorRatioHigh",
-        f"{_FAILURES}\n  / ({_rate(triton.SUCCESS)} + {_FAILURES}) > {ERRORS}",
+        f"{_FAILURES}\n  / ({_rate(triton_metrics.SUCCESS)} + {_FAILURES}) > {ERRORS}",
         "5m",
         "critical",
         f"{{{{ $value | humanizePercentage }}}} of the requests of {_THE_MODEL} fail in Triton.",
         f"By reason: the dashboard Halcyon / Model; then {_DIAGNOSE}",
-        f"{_FAILURES}\n  / ({_rate(triton.SUCCESS)} + {_FAILURES})",
+        f"{_FAILURES}\n  / ({_rate(triton_metrics.SUCCESS)} + {_FAILURES})",
     ),
     Alert(
         "HalcyonRequestsRefused",
@@ -123,13 +123,13 @@ OF_MODELS: Final = (
     ),
     Alert(
         "HalcyonBalancerTrouble",
-        f"max by ({models.BY}) ({named('trouble').name}) == 1",
+        f"max by ({per_model_metrics.BY}) ({named('trouble').name}) == 1",
         "15m",
         "warning",
         f"A balancer of {_THE_MODEL} does not do all that it was asked to, or soon will not: a certificate that expires, a Secret that lacks.",
         "What it is: kubectl get mdep {{ $labels.model_deployment }} -n {{ $labels.namespace }} "
         "-o jsonpath='{.status.conditions[?(@.type==\"BalancerReady\")].message}'",
-        f"max by ({models.BY}) ({named('trouble').name})",
+        f"max by ({per_model_metrics.BY}) ({named('trouble').name})",
     ),
     Alert(
         "HalcyonAutoscalerConflict",
@@ -138,7 +138,7 @@ OF_MODELS: Final = (
         "warning",
         f"Somebody else writes the count of {_THE_MODEL}; Halcyon has stepped back.",
         f"Who it is: {_EXPLAIN}",
-        _models(models.CONDITION, 'type="ScalingActive"'),
+        _models(per_model_metrics.CONDITION, 'type="ScalingActive"'),
     ),
     Alert(
         "HalcyonRolloutBlocked",
@@ -147,30 +147,30 @@ OF_MODELS: Final = (
         "warning",
         f"The new revision of {_THE_MODEL} does not get on; the old one serves.",
         f"What is missing: {_DIAGNOSE}",
-        _models(models.CONDITION),
+        _models(per_model_metrics.CONDITION),
     ),
     Alert(
         "HalcyonColdStartSlow",
-        f"({_models(models.START)} > {SLOW_START_S})\nand {_ON_MODEL} (time() - {_models(models.START_TIME)} < 3600)",
+        f"({_models(per_model_metrics.START)} > {SLOW_START_S})\nand {_ON_MODEL} (time() - {_models(per_model_metrics.START_TIME)} < 3600)",
         "0m",
         "warning",
         f"A server of {_THE_MODEL} took {{{{ $value | humanizeDuration }}}} to become ready; {SLOW_START_S} s is the limit.",
         "Where the time goes: kubectl describe pod, of its events: pull, fetch, load.",
-        f"{_models(models.START)} and {_ON_MODEL} {_models(models.START_TIME)}",
+        f"{_models(per_model_metrics.START)} and {_ON_MODEL} {_models(per_model_metrics.START_TIME)}",
     ),
     Alert(
         "HalcyonGPUIdle",
-        f"({_models(models.GPU_UTILIZATION)} < {IDLE})\nand {_ON_MODEL} ({_models(models.GPUS)} > 0)",
+        f"({_models(per_model_metrics.GPU_UTILIZATION)} < {IDLE})\nand {_ON_MODEL} ({_models(per_model_metrics.GPUS)} > 0)",
         "1h",
         "info",
         f"GPUs of {_THE_MODEL} have been idle for an hour.",
         "Lower spec.scaling.minReplicas, or 0 and idleAfter: the model then starts with its first request.",
-        f"{_models(models.GPU_UTILIZATION)} and {_ON_MODEL} {_models(models.GPUS)}",
+        f"{_models(per_model_metrics.GPU_UTILIZATION)} and {_ON_MODEL} {_models(per_model_metrics.GPUS)}",
     ),
 )
 _UP: Final = "count(up{__OPERATOR__} == 1)"
-_FAILED: Final = f'sum(increase({operator.RECONCILES.name}{{result="error",__OPERATOR__}}[15m]))'
-_UNANSWERED: Final = f'sum(increase({operator.VALUES_ASKED.name}{{code=~"5..",__OPERATOR__}}[10m]))'
+_FAILED: Final = f'sum(increase({operator_metrics.RECONCILES.name}{{result="error",__OPERATOR__}}[15m]))'
+_UNANSWERED: Final = f'sum(increase({operator_metrics.VALUES_ASKED.name}{{code=~"5..",__OPERATOR__}}[10m]))'
 OF_OPERATOR: Final = (
     Alert(
         "HalcyonOperatorDown",
@@ -183,12 +183,12 @@ OF_OPERATOR: Final = (
     ),
     Alert(
         "HalcyonNobodyLeads",
-        f"sum({operator.LEADING.name}{{__OPERATOR__}}) < 1",
+        f"sum({operator_metrics.LEADING.name}{{__OPERATOR__}}) < 1",
         "5m",
         "critical",
         "No replica of Halcyon leads, so nothing is scaled or changed; what runs keeps serving.",
         f"See why: kubectl -n __NAMESPACE__ get pods,lease; {_LOG}",
-        f"sum({operator.LEADING.name}{{__OPERATOR__}})",
+        f"sum({operator_metrics.LEADING.name}{{__OPERATOR__}})",
     ),
     Alert(
         "HalcyonReplicaMissing",
@@ -201,13 +201,13 @@ OF_OPERATOR: Final = (
     ),
     Alert(
         "HalcyonOperatorMemoryHigh",
-        f"max by (instance) ({operator.MEMORY.name}{{__OPERATOR__}}\n"
-        f"  / on (instance) {operator.MEMORY_LIMIT.name}{{__OPERATOR__}}) > {FULL}",
+        f"max by (instance) ({operator_metrics.MEMORY.name}{{__OPERATOR__}}\n"
+        f"  / on (instance) {operator_metrics.MEMORY_LIMIT.name}{{__OPERATOR__}}) > {FULL}",
         "5m",
         "warning",
         "Halcyon at {{ $labels.instance }} uses {{ $value | humanizePercentage }} of its memory limit; at 100 % the kernel ends it.",
         "Give expectedModels of the chart the number of models that there are: kubectl get modeldeployments -A --no-headers | wc -l",
-        f"{operator.MEMORY.name}{{__OPERATOR__}}",
+        f"{operator_metrics.MEMORY.name}{{__OPERATOR__}}",
     ),
     Alert(
         "HalcyonReconcilesFail",
@@ -220,7 +220,7 @@ OF_OPERATOR: Final = (
     ),
     Alert(
         "HalcyonRightsMissing",
-        f"max by (group, resource, verb) ({operator.RIGHTS_MISSING.name}{{__OPERATOR__}}) == 1",
+        f"max by (group, resource, verb) ({operator_metrics.RIGHTS_MISSING.name}{{__OPERATOR__}}) == 1",
         "5m",
         "warning",
         "Halcyon may not {{ $labels.verb }} {{ $labels.resource }}: what needs it isn't done.",
@@ -229,13 +229,13 @@ OF_OPERATOR: Final = (
     ),
     Alert(
         "HalcyonWorkWaits",
-        f"max(min_over_time({operator.QUEUE_READY.name}{{__OPERATOR__}}[10m])\n"
-        f"  * on (instance) {operator.LEADING.name}{{__OPERATOR__}}) > 0",
+        f"max(min_over_time({operator_metrics.QUEUE_READY.name}{{__OPERATOR__}}[10m])\n"
+        f"  * on (instance) {operator_metrics.LEADING.name}{{__OPERATOR__}}) > 0",
         "5m",
         "warning",
         "Halcyon has had work waiting for 10 minutes: changes of ModelDeployments reach their pods late.",
         f"See whether the API server is slow, or the operator short of CPU: {_LOG}",
-        f"max({operator.QUEUE_READY.name}{{__OPERATOR__}} * on (instance) {operator.LEADING.name}{{__OPERATOR__}})",
+        f"max({operator_metrics.QUEUE_READY.name}{{__OPERATOR__}} * on (instance) {operator_metrics.LEADING.name}{{__OPERATOR__}})",
     ),
     Alert(
         "HalcyonMetricsUnanswered",
@@ -244,7 +244,7 @@ OF_OPERATOR: Final = (
         "warning",
         "Questions of HPAs are answered with errors, so they hold their counts.",
         "Ask as they do: kubectl get --raw /apis/external.metrics.k8s.io/v1beta1; then see the operator's log.",
-        f"sum(increase({operator.VALUES_ASKED.name}{{__OPERATOR__}}[10m]))",
+        f"sum(increase({operator_metrics.VALUES_ASKED.name}{{__OPERATOR__}}[10m]))",
     ),
 )
 ALERTS: Final = (*OF_MODELS, *OF_OPERATOR)

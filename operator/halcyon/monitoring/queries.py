@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from halcyon.monitoring.alerts import ALERTS
-from halcyon.monitoring.boards import BOARDS
+from halcyon.monitoring.dashboards import BOARDS
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from halcyon.monitoring import models, operator, triton
+from halcyon.monitoring import operator_metrics, per_model_metrics, triton_metrics
 from halcyon.monitoring.alerts import ALERTS, Alert
-from halcyon.monitoring.boards import BOARDS
+from halcyon.monitoring.dashboards import BOARDS
 from halcyon.monitoring.metric import Metric
 
 _HEAD = """# Metrics
@@ -30,11 +30,11 @@ def page() -> str:
     parts = [
         _HEAD,
         f"## Of models\n\n{_MODELS}",
-        _table(models.METRICS, without=len(models.OF)),
+        _table(per_model_metrics.METRICS, without=len(per_model_metrics.OF)),
         f"## Of the operator\n\n{_OPERATOR}",
-        _table(operator.METRICS),
+        _table(operator_metrics.METRICS),
         f"## Of Triton\n\n{_TRITON}",
-        _table(triton.METRICS),
+        _table(triton_metrics.METRICS),
         "## Dashboards\n\nIn the chart behind `dashboards.enabled`.",
         "\n".join(
             ["| dashboard | what it shows |", "| --- | --- |", *(_row(b.title, b.description) for b in BOARDS.values())]

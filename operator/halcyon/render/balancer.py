@@ -5,8 +5,7 @@ from __future__ import annotations
 import ipaddress
 import math
 
-from halcyon.api import defaults
-from halcyon.api.plan import (
+from halcyon.api.documents.balancer_plan import (
     CERTIFICATE_FOLDER,
     CLIENTS_FOLDER,
     HAPROXY_MEMORY_MIB,
@@ -14,14 +13,14 @@ from halcyon.api.plan import (
     PLAN_KEY,
     BalancerPlan,
 )
-from halcyon.api.plan import Slot as PlannedSlot
-from halcyon.api.record import AUDIENCE
-from halcyon.api.spec import Spec
+from halcyon.api.documents.balancer_plan import Slot as PlannedSlot
+from halcyon.api.documents.observation_report import AUDIENCE
+from halcyon.api.spec import Spec, defaults
 from halcyon.api.types import duration_us, quantity
 from halcyon.render import names
+from halcyon.render.metadata import RESTRICTED, Object, child, placed, pod_security, pull_secrets
+from halcyon.render.model_overlay import model_name
 from halcyon.render.names import Slot
-from halcyon.render.objects import RESTRICTED, Object, child, placed, pod_security, pull_secrets
-from halcyon.render.overlay import model_name
 from halcyon.render.server import drain_s
 from halcyon.render.site import Site, Subject
 

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from halcyon.api.spec import Spec, mode
+from halcyon.api.spec import Spec, routing_mode
 from halcyon.api.types import GROUP, Model
-from halcyon.render import names, overlay, server
-from halcyon.render.objects import Object, child
+from halcyon.render import model_overlay, names, server
+from halcyon.render.metadata import Object, child
 from halcyon.render.site import Site, Subject
 
 KEPT = 10
@@ -78,7 +78,7 @@ def key(subject: Subject, spec: Spec, content: Content | None) -> str:
         "name": subject.name,
         "content": None if content is None else names.digest([dict(content.data), dict(content.binary)]),
     }
-    if mode.is_direct(spec):
+    if routing_mode.is_direct(spec):
         asked["direct"] = True
     if spec.traffic.stickiness is not None:
         asked["stickiness"] = spec.traffic.stickiness.header
@@ -95,8 +95,8 @@ def render(
     """The revision of a spec, rendered now; `as_key` is its key where it isn't the spec's own."""
     base = key(subject, spec, content)
     this = as_key or base
-    text = overlay.build(subject.name, spec).to_json()
-    model = overlay.model_name(subject.name, spec)
+    text = model_overlay.build(subject.name, spec).to_json()
+    model = model_overlay.model_name(subject.name, spec)
     copied = None if content is None else names.snapshot(subject.name, [dict(content.data), dict(content.binary)])
     template = server.pod_template(
         subject,

@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from halcyon.api.repository import COMPLETE
-from halcyon.api.spec import Spec, mode
+from halcyon.api.documents.repository_marker import COMPLETE
+from halcyon.api.spec import Spec, routing_mode
 from halcyon.api.spec.model import Source, UriSource
 from halcyon.api.types import duration_s, quantity
-from halcyon.render import channels, names
+from halcyon.render import grpc_keepalive, names
+from halcyon.render.metadata import RESTRICTED, Object, child, placed, pod_security, pull_secrets
 from halcyon.render.names import Slot
-from halcyon.render.objects import RESTRICTED, Object, child, placed, pod_security, pull_secrets
 from halcyon.render.site import Site, Subject
 
 PRE_STOP_S = 5
@@ -183,7 +183,7 @@ def _triton(subject: Subject, spec: Spec, site: Site, model: str) -> Object:
             f"--exit-timeout-secs={drain_s(spec)}",
             "--metrics-interval-ms=1000",
             *_closed(subject),
-            *(channels.triton_args(drain_s=drain_s(spec)) if mode.is_direct(spec) else ()),
+            *(grpc_keepalive.triton_args(drain_s=drain_s(spec)) if routing_mode.is_direct(spec) else ()),
         ],
         "ports": [
             {"name": "http", "containerPort": names.HTTP_PORT},

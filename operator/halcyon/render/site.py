@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from halcyon.api.plan import Collector
-from halcyon.api.site_network import SiteNetwork
-from halcyon.api.site_policy import ANYTHING, SitePolicy
+from halcyon.api.documents.balancer_plan import Collector
+from halcyon.api.policy.network import SiteNetwork
+from halcyon.api.policy.site_policy import ANYTHING, SitePolicy
 from halcyon.api.spec.runtime import Placement
 
 SERVICE_ANNOTATIONS = (

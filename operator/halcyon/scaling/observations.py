@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from halcyon.api.record import Batches, PodState, SlotLatency
+from halcyon.api.documents.observation_report import Batches, PodState, SlotLatency
 
 FRESH_S = 10.0
 """A value older than this is not known any more. Agents speak at least every 5 s, so one lost record does no harm."""

@@ -30,10 +30,10 @@ from typing import Protocol
 from aiohttp import WSCloseCode, WSMsgType, web
 from prometheus_client import CollectorRegistry
 
-from halcyon.api.record import AUDIENCE, STREAM_PATH, Record
-from halcyon.monitoring import instruments, operator
-from halcyon.signals.hub import Hub
-from halcyon.signals.vetting import Vetted, vet
+from halcyon.api.documents.observation_report import AUDIENCE, STREAM_PATH, Record
+from halcyon.monitoring import instruments, operator_metrics
+from halcyon.signals.observation_store import Hub
+from halcyon.signals.validation import Vetted, vet
 
 MOST_BYTES = 512 * 1024
 """Largest message. A pod takes about 260 bytes of it, so that the 1,000 pods a spec allows fit, with a rollout's surge."""
@@ -99,10 +99,10 @@ class Collector:
         self._telling: set[asyncio.Task[None]] = set()
         self._per_model: Count[tuple[str, str]] = Count()
         registry = registry or CollectorRegistry()
-        self.records = instruments.counter(operator.RECORDS, registry)
-        self.absurd = instruments.counter(operator.ABSURD_VALUES, registry)
-        self.logins = instruments.counter(operator.LOGINS, registry)
-        self.streams = instruments.gauge(operator.STREAMS, registry)
+        self.records = instruments.counter(operator_metrics.RECORDS, registry)
+        self.absurd = instruments.counter(operator_metrics.ABSURD_VALUES, registry)
+        self.logins = instruments.counter(operator_metrics.LOGINS, registry)
+        self.streams = instruments.gauge(operator_metrics.STREAMS, registry)
 
     def routes(self) -> list[web.RouteDef]:
         """What to mount on the operator's TLS site."""

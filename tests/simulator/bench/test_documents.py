@@ -6,7 +6,7 @@ import pytest
 
 from e2e.bench import pods, step
 from e2e.bench.plane import model
-from halcyon.api.parse import parse
+from halcyon.api.spec.parse import parse
 from halcyon.api.types import duration_s
 
 DOCUMENTS = {

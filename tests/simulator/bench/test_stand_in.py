@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from e2e.bench.stand_in import Law, StandIn
-from halcyon.api.record import Record
-from halcyon.scaling.planner.capacity import Capacity
-from halcyon.signals.vetting import vet
+from halcyon.api.documents.observation_report import Record
+from halcyon.scaling.planner.capacity.replica_capacity import Capacity
+from halcyon.signals.validation import vet
 
 EPOCH = 1_763_700_000.0
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from halcyon.simulate.case import Case, Service
-from halcyon.simulate.view import PodView, Policy, Signal
+from halcyon.simulate.engine.case import Case, Service
+from halcyon.simulate.engine.policy_view import PodView, Policy, Signal
 
 Shape = Callable[[float], float | None]
 """A gauge's value, or a counter's increase per second, in the second that ends at this time; None where it is missing."""

@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
-from halcyon.simulate.peers import PEERS, build, sweep
-from halcyon.simulate.peers.autoscaler import average_value, pods_mean
-from halcyon.simulate.view import Signal
+from halcyon.simulate.engine.policy_view import Signal
+from halcyon.simulate.policies.peers import PEERS, build, sweep
+from halcyon.simulate.policies.peers.hpa_controller import average_value, pods_mean
 from tests.simulator.peers.openloop import OpenLoop, Shape, case, constant, replay, steps
 
 LOADED: dict[Signal, Shape] = {

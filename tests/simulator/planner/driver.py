@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from halcyon.scaling.planner.planner import plan
+from halcyon.scaling.planner.outputs import Plan, PlannerMemory
+from halcyon.scaling.planner.plan import plan
 from halcyon.scaling.planner.reading import Objectives, PodReading, Reading
-from halcyon.scaling.planner.result import Plan, PlannerMemory
 
 OBJECTIVES = Objectives(low=1, high=100, max_batch=4, latency_s=2.4, start_s=60.0, batch_prior={1: 0.4, 4: 0.4})
 """Ten requests per second of a replica at most."""

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from halcyon.scaling.planner.planner import replica_of
-from halcyon.scaling.planner.queueing import rate_within
+from halcyon.scaling.planner.capacity.queueing import rate_within
+from halcyon.scaling.planner.outputs import Plan
+from halcyon.scaling.planner.parts import rate_now
+from halcyon.scaling.planner.plan import replica_of
 from halcyon.scaling.planner.reading import Objectives
-from halcyon.scaling.planner.result import Plan
-from halcyon.scaling.planner.terms import rate_now
 from tests.simulator.planner.driver import OBJECTIVES, Driven, turns
 
 OFTEN = max(settings().max_examples // 10, 1)

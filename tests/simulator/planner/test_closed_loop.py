@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from halcyon.scaling.planner.planner import plan
+from halcyon.scaling.planner.capacity.bounded_queue import Refusals
+from halcyon.scaling.planner.clock_shift import shifted
+from halcyon.scaling.planner.forecast.seasonality import BIN_S, History
+from halcyon.scaling.planner.outputs import Plan, PlannerMemory
+from halcyon.scaling.planner.plan import plan
 from halcyon.scaling.planner.reading import Objectives, PodReading, Reading, Window
-from halcyon.scaling.planner.refusals import Refusals
-from halcyon.scaling.planner.result import Plan, PlannerMemory
-from halcyon.scaling.planner.shifted import shifted
-from halcyon.scaling.season import BIN_S, History
 from tests.simulator.planner.driver import EPOCH, OBJECTIVES, Driven, Told, turns
 
 DAY_S = 86_400.0

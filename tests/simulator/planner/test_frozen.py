@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+from halcyon.scaling.planner.plausibility import FRESH_S
 from halcyon.scaling.planner.reading import Reading
-from halcyon.scaling.planner.trust import FRESH_S
 from tests.simulator.planner.driver import EPOCH, Driven
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from halcyon.scaling.planner.planner import plan
+from halcyon.scaling.planner.outputs import Plan
+from halcyon.scaling.planner.plan import plan
 from halcyon.scaling.planner.reading import PodReading
-from halcyon.scaling.planner.result import Plan
 from tests.simulator.planner.driver import OBJECTIVES, Driven
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from halcyon.scaling.planner.queueing import LATE_SHARE, Replica, ServiceLine, rate_within, replicas_within
-from halcyon.simulate.case import Case, Service
-from halcyon.simulate.run import simulate
+from halcyon.scaling.planner.capacity.queueing import LATE_SHARE, Replica, ServiceLine, rate_within, replicas_within
+from halcyon.simulate.engine.case import Case, Service
+from halcyon.simulate.engine.run import simulate
 from tests.simulator.builders import Plan, poisson
 
 DURATION_S = 60.0

@@ -12,8 +12,8 @@ import pytest
 import yaml
 from pydantic import BaseModel, Field
 
-from halcyon.api import crd
-from halcyon.api.crd import SchemaError
+from halcyon.api.schema import crd
+from halcyon.api.schema.crd import SchemaError
 from halcyon.api.spec import Spec
 from halcyon.api.status import Status
 from halcyon.api.types import Model, Rule

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from halcyon.api import defaults
-from halcyon.api.parse import parse
-from halcyon.api.spec import Spec
+from halcyon.api.spec import Spec, defaults
+from halcyon.api.spec.parse import parse
 from tests.strategies import specs
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.api.plan import BalancerPlan, Collector, PlanError, Slot
-from halcyon.api.record import BalancerSample, PodSample, Record, RecordError, SlotLatency
+from halcyon.api.documents.balancer_plan import BalancerPlan, Collector, PlanError, Slot
+from halcyon.api.documents.observation_report import BalancerSample, PodSample, Record, RecordError, SlotLatency
 
 COUNTS = st.integers(0, 2**53)
 PLANS = st.builds(

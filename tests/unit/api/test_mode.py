@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from halcyon.api import defaults
-from halcyon.api.parse import SpecError, parse
+from halcyon.api.spec import defaults
+from halcyon.api.spec.parse import SpecError, parse
 from tests.unit.api.cases import PVC
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.api.notice import Notice, NoticeError
+from halcyon.api.documents.pod_notice import Notice, NoticeError
 
 GOOD = {"pod": "digits-server-a-x", "slot": "a", "address": "10.0.0.7", "news": "leaving"}
 TEXTS = st.text(min_size=1, max_size=40)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from halcyon.api.parse import SpecError, parse
 from halcyon.api.spec import Spec
+from halcyon.api.spec.parse import SpecError, parse
 from tests.strategies import documents
 from tests.unit.api.cases import FIELDS, GOOD, ITEM, RULES, document
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from halcyon.api import crd, reference
 from halcyon.api.conditions import Reason, Type
-from halcyon.api.parse import parse
+from halcyon.api.schema import crd, reference
 from halcyon.api.spec import Spec
+from halcyon.api.spec.parse import parse
 from halcyon.render import revision
 from tests.unit.render.rendered import SUBJECT
 

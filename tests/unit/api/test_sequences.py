@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from halcyon.api.sequences import in_config
+from halcyon.api.sequence_batching import in_config
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,12 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.api import admission
-from halcyon.api.parse import parse
-from halcyon.api.policy_findings import Asked, full_name, triton_version
-from halcyon.api.policy_rules import RULES, at, most_replicas, refusals, warnings
-from halcyon.api.site_policy import ANYTHING, SitePolicy
+from halcyon.api.policy import admission_policies
+from halcyon.api.policy.python_rules import Asked, full_name, triton_version
+from halcyon.api.policy.rules import RULES, at, most_replicas, refusals, warnings
+from halcyon.api.policy.site_policy import ANYTHING, SitePolicy
 from halcyon.api.spec.model import Source
+from halcyon.api.spec.parse import parse
 from halcyon.api.types import Model
 from tests.drawn import draws
 from tests.policies import EVERY, LIMITS, policies, policy
@@ -178,12 +178,12 @@ def test_a_document_that_is_wrong_is_refused_by_name(text: str, words: str) -> N
 
 
 def test_the_chart_has_what_the_admission_policy_is_made_of() -> None:
-    assert yaml.safe_load(Path("charts/halcyon/files/site-policy.yaml").read_text()) == admission.source()
+    assert yaml.safe_load(Path("charts/halcyon/files/site-policy.yaml").read_text()) == admission_policies.source()
 
 
 def test_limits_that_are_not_set_make_no_admission_policy() -> None:
-    assert admission.policies(ANYTHING, "halcyon-site-policy") == []
-    made = admission.policies(policy({"limits.replicas": 8}), "halcyon-site-policy")
+    assert admission_policies.policies(ANYTHING, "halcyon-site-policy") == []
+    made = admission_policies.policies(policy({"limits.replicas": 8}), "halcyon-site-policy")
     assert [(o["kind"], o["metadata"]["name"]) for o in made] == [
         ("ValidatingAdmissionPolicy", "halcyon-site-policy"),
         ("ValidatingAdmissionPolicyBinding", "halcyon-site-policy"),
@@ -193,7 +193,11 @@ def test_limits_that_are_not_set_make_no_admission_policy() -> None:
 
 
 def test_advice_is_a_policy_of_its_own_that_refuses_nothing() -> None:
-    made = {o["metadata"]["name"]: o["spec"] for o in admission.policies(EVERY, "p") if o["kind"].endswith("Binding")}
+    made = {
+        o["metadata"]["name"]: o["spec"]
+        for o in admission_policies.policies(EVERY, "p")
+        if o["kind"].endswith("Binding")
+    }
     assert {name: spec["validationActions"] for name, spec in made.items()} == {"p": ["Deny"], "p-warnings": ["Warn"]}
 
 

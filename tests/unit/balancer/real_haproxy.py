@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from e2e.images.host import prepare
-from halcyon.balancer.haproxy_config import LUA, Listen, Ports
-from halcyon.balancer.runtime_socket import RuntimeSocket
+from halcyon.balancer.config.haproxy_cfg import LUA
+from halcyon.balancer.config.model import Listen, Ports
+from halcyon.balancer.runtime.runtime_api import RuntimeSocket
 from tests.ports import free_ports
 
 if TYPE_CHECKING:

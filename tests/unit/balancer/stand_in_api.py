@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from halcyon.api.record import STREAM_PATH, Record
+from halcyon.api.documents.observation_report import STREAM_PATH, Record
 from tests.unit.balancer.stand_ins import close
 
 if TYPE_CHECKING:

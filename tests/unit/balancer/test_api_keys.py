@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.balancer.api_keys import digests
+from halcyon.balancer.config.api_keys import digests
 
 KEY = b"0123456789abcdef"
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.api.record import MOST_SIZES, BatchStats, PodSample, Record, RecordError
-from halcyon.balancer.sensor import MOST_WITH_BATCHES, Sighting, record, without_times
-from halcyon.balancer.slots import Endpoint
-from halcyon.balancer.triton import TritonError, parse_batches
+from halcyon.api.documents.observation_report import MOST_SIZES, BatchStats, PodSample, Record, RecordError
+from halcyon.balancer.runtime.server_assignment import Endpoint
+from halcyon.balancer.telemetry.sampler import MOST_WITH_BATCHES, Sighting, record, without_times
+from halcyon.balancer.telemetry.triton_client import TritonError, parse_batches
 
 
 def size(rows: int, count: int, infer_ns: int, input_ns: int = 0, output_ns: int = 0) -> dict[str, Any]:

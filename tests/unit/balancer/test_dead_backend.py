@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from halcyon.balancer.dead_backend import Outcomes, judge
+from halcyon.balancer.telemetry.dead_backend import Outcomes, judge
 
 QUIET = Outcomes(10, 0)
 

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from halcyon.balancer import latency
-from halcyon.balancer.exposition import View, page
-from halcyon.balancer.haproxy_config import LineKey
-from halcyon.balancer.latency import BOUNDS_MS, SHOWN_MS, Latency
-from halcyon.balancer.runtime_socket import Reading
-from halcyon.balancer.slots import Endpoint, Observed
-from halcyon.monitoring.agent import METRICS
+from halcyon.balancer.config import latency_buckets
+from halcyon.balancer.config.latency_buckets import BOUNDS_MS, SHOWN_MS, Latency
+from halcyon.balancer.config.model import LineKey
+from halcyon.balancer.runtime.runtime_api import Reading
+from halcyon.balancer.runtime.server_assignment import Endpoint, Observed
+from halcyon.balancer.telemetry.metrics_page import View, page
+from halcyon.monitoring.agent_metrics import METRICS
 
 PAGE = Path(__file__).parents[3] / "docs/reference/agent-metrics.md"
 SLOT_A, SLOT_B = 22, 61
@@ -42,8 +42,8 @@ READING = Reading(
     },
     queued=3,
     requests=100,
-    latency=latency.read(COUNTERS),
-    clients=latency.read_clients(COUNTERS),
+    latency=latency_buckets.read(COUNTERS),
+    clients=latency_buckets.read_clients(COUNTERS),
 )
 ENDPOINTS = (
     Endpoint("a", "pod-1", "10.0.0.1", serving=True, terminating=False),
@@ -136,7 +136,7 @@ def test_a_label_can_hold_any_text(text: str) -> None:
 def test_bounds_rise_and_the_counters_fit_haproxys_row() -> None:
     assert all(low < high for low, high in pairwise(BOUNDS_MS))
     assert set(SHOWN_MS) <= set(BOUNDS_MS)
-    assert latency.COUNTERS <= 100
+    assert latency_buckets.COUNTERS <= 100
 
 
 def test_what_clients_met_has_the_wait_in_it() -> None:

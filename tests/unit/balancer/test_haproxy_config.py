@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.api.plan import BalancerPlan, Slot
-from halcyon.balancer import haproxy_config
-from halcyon.balancer.haproxy_config import ConfigError, LineKey, Listen, Ports, digest, render
-from halcyon.balancer.secret_files import Tls
+from halcyon.api.documents.balancer_plan import BalancerPlan, Slot
+from halcyon.balancer.config import haproxy_cfg
+from halcyon.balancer.config.haproxy_cfg import digest, render
+from halcyon.balancer.config.model import LineKey, Listen, Ports, Tls
+from halcyon.balancer.config.writer import ConfigError
 from tests.ports import free_ports
 from tests.unit.balancer import real_haproxy
 
@@ -160,7 +161,7 @@ def test_the_weights_of_two_slots_are_shares_of_the_requests() -> None:
 
 def test_what_haproxy_loads_beside_its_configuration_counts_in_the_digest(monkeypatch: pytest.MonkeyPatch) -> None:
     known = digest(PLAN, listen=Listen())
-    monkeypatch.setattr(haproxy_config, "LUA", {**haproxy_config.LUA, "hold.lua": "-- newer"})
+    monkeypatch.setattr(haproxy_cfg, "LUA", {**haproxy_cfg.LUA, "hold.lua": "-- newer"})
     assert digest(PLAN, listen=Listen()) != known
 
 

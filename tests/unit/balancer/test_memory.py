@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from halcyon.api.plan import HAPROXY_MEMORY_MIB, BalancerPlan, Slot
-from halcyon.balancer import memory
-from halcyon.balancer.haproxy_config import Listen, render
-from halcyon.balancer.memory import MOST_REQUESTS, STREAMS_PER_CHANNEL, room
-from halcyon.balancer.secret_files import Tls
+from halcyon.api.documents.balancer_plan import HAPROXY_MEMORY_MIB, BalancerPlan, Slot
+from halcyon.balancer.config import memory_budget
+from halcyon.balancer.config.haproxy_cfg import render
+from halcyon.balancer.config.memory_budget import MOST_REQUESTS, STREAMS_PER_CHANNEL, room
+from halcyon.balancer.config.model import Listen, Tls
 
 PLAN = BalancerPlan(
     namespace="default",
@@ -54,10 +54,10 @@ def test_a_smaller_container_has_fewer_buffers_by_as_much() -> None:
 def test_each_front_end_has_room_that_no_other_can_take(tls: Tls | None) -> None:
     text = render(PLAN, listen=Listen(tls=tls))
     most = room(PLAN, tls=tls is not None)
-    together = most.http + most.grpc + memory.METRICS_CONNECTIONS + 2 * memory.MOST_STREAMS
+    together = most.http + most.grpc + memory_budget.METRICS_CONNECTIONS + 2 * memory_budget.MOST_STREAMS
     assert most.connections > together
     assert f"  maxconn {most.connections}\n" in text
-    for name, own in (("http", most.http), ("grpc", most.grpc), ("metrics", memory.METRICS_CONNECTIONS)):
+    for name, own in (("http", most.http), ("grpc", most.grpc), ("metrics", memory_budget.METRICS_CONNECTIONS)):
         section = text.split(f"\nfrontend {name}\n")[1].split("\n\n")[0]
         assert f"\n  maxconn {own}\n" in section
         rejects = [line for line in section.splitlines() if "connection reject" in line]

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.api.notice import Notice, PodNews
-from halcyon.balancer.noticed import HELD_S, Noticed
-from halcyon.balancer.slots import Endpoint
+from halcyon.api.documents.pod_notice import Notice, PodNews
+from halcyon.balancer.discovery.pod_notices import HELD_S, Noticed
+from halcyon.balancer.runtime.server_assignment import Endpoint
 
 READY = Endpoint("a", "p", "10.0.0.1", serving=True, terminating=False)
 OTHER = Endpoint("a", "q", "10.0.0.2", serving=True, terminating=False)

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.balancer.pace import KNOWN_FOR_S, LONGEST_S, Meter, Pace
-from halcyon.balancer.runtime_socket import Reading
+from halcyon.balancer.runtime.runtime_api import Reading
+from halcyon.balancer.runtime.service_rate import KNOWN_FOR_S, LONGEST_S, Meter, Pace
 
 
 def reading(answered: int, *, queued: int = 9, process: int = 1, service_ms: int | None = None) -> Reading:

@@ -5,10 +5,11 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.api.plan import BalancerPlan, Slot
-from halcyon.balancer.haproxy_config import Listen, render
-from halcyon.balancer.repeats import FEWEST, MOST_SHARE, WINDOW_S, Budget
-from halcyon.balancer.runtime_socket import Reading
+from halcyon.api.documents.balancer_plan import BalancerPlan, Slot
+from halcyon.balancer.config.haproxy_cfg import render
+from halcyon.balancer.config.model import Listen
+from halcyon.balancer.runtime.retry_budget import FEWEST, MOST_SHARE, WINDOW_S, RetryBudget
+from halcyon.balancer.runtime.runtime_api import Reading
 
 PLAN = BalancerPlan("default", "m", "m", (Slot("a", "m-a", 100, 4),), 48, 200, 60000, 30000)
 
@@ -18,20 +19,20 @@ def reading(requests: int, repeated: int, errors: int = 0, *, process: int = 1) 
 
 
 def test_a_killed_pod_among_many_requests_is_within_the_budget() -> None:
-    budget = Budget()
+    budget = RetryBudget()
     assert budget.allows(reading(0, 0), now=0.0)
     assert budget.allows(reading(800, 48), now=1.0)
 
 
 def test_a_few_are_always_allowed() -> None:
-    budget = Budget()
+    budget = RetryBudget()
     budget.allows(reading(0, 0), now=0.0)
     assert budget.allows(reading(FEWEST, FEWEST), now=1.0)
     assert not budget.allows(reading(FEWEST + 1, FEWEST + 1), now=2.0)
 
 
 def test_it_stays_shut_while_servers_fail_and_opens_when_that_is_over() -> None:
-    budget = Budget()
+    budget = RetryBudget()
     budget.allows(reading(0, 0), now=0.0)
     assert not budget.allows(reading(100, 50), now=1.0)
     # Nothing is repeated any more, so what fails is lost.
@@ -42,7 +43,7 @@ def test_it_stays_shut_while_servers_fail_and_opens_when_that_is_over() -> None:
 
 
 def test_another_process_and_counters_that_begin_again_are_no_failures() -> None:
-    budget = Budget()
+    budget = RetryBudget()
     budget.allows(reading(0, 0), now=0.0)
     assert not budget.allows(reading(100, 50), now=1.0)
     assert budget.allows(reading(100, 50, process=2), now=2.0)
@@ -51,7 +52,7 @@ def test_another_process_and_counters_that_begin_again_are_no_failures() -> None
 
 @given(st.lists(st.tuples(st.floats(0.1, 3), st.integers(0, 500), st.integers(0, 100)), min_size=1, max_size=30))
 def test_what_is_allowed_is_never_more_than_its_share_of_the_window(steps: list[tuple[float, int, int]]) -> None:
-    budget = Budget()
+    budget = RetryBudget()
     now, requests, repeated = 0.0, 0, 0
     looks = [(now, requests, repeated)]
     budget.allows(reading(0, 0), now=now)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from halcyon.balancer.runtime_socket import HaproxyError, RuntimeSocket
+from halcyon.balancer.runtime.runtime_api import HaproxyError, RuntimeSocket
 
 
 async def test_a_master_that_executes_itself_anew_is_waited_for(tmp_path: Path) -> None:

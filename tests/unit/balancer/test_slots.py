@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from halcyon.balancer.haproxy_config import LineKey
-from halcyon.balancer.slots import Command, Endpoint, Line, Observed, adopt, place, resize
+from halcyon.balancer.config.model import LineKey
+from halcyon.balancer.runtime.server_assignment import Command, Endpoint, Line, Observed, adopt, place, resize
 from tests.drawn import draws
 
 DRAIN_S = 5.0

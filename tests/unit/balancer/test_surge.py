@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from halcyon.balancer.surge import Surge
+from halcyon.balancer.telemetry.arrival_surge import Surge
 
 
 def looks(rates: list[float], *, seed: int | None = None) -> list[int]:

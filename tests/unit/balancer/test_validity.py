@@ -14,7 +14,7 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.balancer.validity import SOON_S, Validity, of_pem, say
+from halcyon.balancer.secrets.certificate_expiry import SOON_S, Validity, of_pem, say
 
 KEY = ec.generate_private_key(ec.SECP256R1())
 NOW = dt.datetime(2026, 11, 22, 10, tzinfo=dt.UTC)

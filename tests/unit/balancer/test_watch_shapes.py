@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from halcyon.balancer import endpoints
-from halcyon.balancer.kube import Access, Watch
-from halcyon.balancer.slots import Endpoint
+from halcyon.balancer.discovery import endpoint_slices
+from halcyon.balancer.discovery.kube_watch import Access, Watch
+from halcyon.balancer.runtime.server_assignment import Endpoint
 
 Kept = Mapping[str, tuple[Endpoint, ...]]
 
 
 def slice_of(name: str, endpoint: Any) -> dict[str, Any]:
-    labels = {endpoints.SERVICE_LABEL: "digits-a"}
+    labels = {endpoint_slices.SERVICE_LABEL: "digits-a"}
     meta = {"name": name, "resourceVersion": "7", "labels": labels}
     return {"metadata": meta, "addressType": "IPv4", "endpoints": [endpoint]}
 
@@ -33,7 +33,7 @@ def test_a_slice_that_can_not_be_read_hides_no_other_and_is_logged_once(capsys: 
         Access("https://api"),
         "/slices",
         params={},
-        project=lambda item: endpoints.of_slice(item, slots={"digits-a": "a"}),
+        project=lambda item: endpoint_slices.of_slice(item, slots={"digits-a": "a"}),
         on_change=seen.append,
     )
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from halcyon.cli.seen import Seen
-from halcyon.control import kinds, status
-from halcyon.control.client import Object
-from halcyon.control.kinds import CHILDREN
-from halcyon.control.plan import make
-from halcyon.control.trail import stamp
+from halcyon.api.timestamps import rfc3339
+from halcyon.cli.kube.inventory import Seen
+from halcyon.control.desired.plan import make
+from halcyon.control.status import status
+from halcyon.kube import kinds
+from halcyon.kube.client import Object
+from halcyon.kube.kinds import CHILDREN
 from halcyon.render import names, revision
 from tests.unit.cli.situations import OURS, SCALED
 from tests.unit.control.objects import resource
@@ -22,7 +23,7 @@ from tests.unit.render.rendered import SUBJECT
 
 NOW = START + 400_000
 NO_GPU = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu. preemption: none."
-RUNNING: Object = {"running": {"startedAt": stamp(START + 5)}}
+RUNNING: Object = {"running": {"startedAt": rfc3339(START + 5)}}
 FETCHED: Object = {"name": "fetch", "state": {"terminated": {"exitCode": 0}}, "restartCount": 0}
 WAITS: Object = {"waiting": {"reason": "PodInitializing"}}
 
@@ -43,10 +44,10 @@ def pod(
     if component == names.SERVER:
         labels |= {names.SLOT_LABEL: slot, names.REVISION_LABEL: key}
     meta = {"namespace": "team", "name": name, "uid": name, "resourceVersion": "1", "labels": labels}
-    meta["creationTimestamp"] = stamp(START)
+    meta["creationTimestamp"] = rfc3339(START)
     conditions = [
-        {"type": "PodScheduled", "status": "True", "lastTransitionTime": stamp(START + 1)},
-        {"type": "Ready", "status": str(ready), "lastTransitionTime": stamp(START + 60 if ready else START + 1)},
+        {"type": "PodScheduled", "status": "True", "lastTransitionTime": rfc3339(START + 1)},
+        {"type": "Ready", "status": str(ready), "lastTransitionTime": rfc3339(START + 60 if ready else START + 1)},
     ]
     usual = [{"name": "triton", "state": RUNNING, "started": True, "restartCount": 0}]
     told = {
@@ -73,7 +74,7 @@ def unschedulable(name: str, key: str, message: str = NO_GPU, **more: Any) -> Ob
 
 def dressed(server: Server) -> Object:
     """A pod of the small cluster."""
-    more: dict[str, Any] = {"slot": server.slot, "metadata": {"creationTimestamp": stamp(server.created)}}
+    more: dict[str, Any] = {"slot": server.slot, "metadata": {"creationTimestamp": rfc3339(server.created)}}
     if not server.scheduled:
         return unschedulable(server.name, server.revision, **more)
     containers = None if server.ready else [{"name": "triton", "state": RUNNING, "started": False, "restartCount": 0}]
@@ -93,13 +94,13 @@ def seen(cluster: Cluster, *more: Object, model: Callable[[Object], None] = lamb
     balancer["status"] = {"availableReplicas": 2, "readyReplicas": 2}
     now = replace(now, children={**now.children, (kinds.DEPLOYMENT, "digits-balancer"): balancer})
     spec = cluster.spec
-    found = resource(spec, status=status.make(now, make(now), now=stamp(cluster.now)))
-    found["metadata"] |= {"annotations": cluster.annotations, "creationTimestamp": stamp(START)}
+    found = resource(spec, status=status.make(now, make(now), now=rfc3339(cluster.now)))
+    found["metadata"] |= {"annotations": cluster.annotations, "creationTimestamp": rfc3339(START)}
     for obj in children:
-        obj["metadata"].setdefault("creationTimestamp", stamp(START))
+        obj["metadata"].setdefault("creationTimestamp", rfc3339(START))
     records = [revision.record(SUBJECT, r) for r in cluster.records.values()]
     for record in records:
-        record["metadata"]["creationTimestamp"] = stamp(START)
+        record["metadata"]["creationTimestamp"] = rfc3339(START)
     beside = [pod(f"digits-balancer-{n}", component=names.BALANCER, ready=True, init=[]) for n in range(2)]
     model(found)
     return Seen(
@@ -166,7 +167,7 @@ def stages() -> Seen:
     pull: dict[str, Any] = {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "triton:nope"'}
     verdict = '{"reason": "ModelSourceNotFound", "message": "claim models holds no folder resnet"}'
     many: list[Object] = [
-        pod("p-draining", key=key, ready=True, metadata={"deletionTimestamp": stamp(START + 90)}),
+        pod("p-draining", key=key, ready=True, metadata={"deletionTimestamp": rfc3339(START + 90)}),
         pod("p-evicted", key=key, status={"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}),
         unschedulable("p-no-room", key),
         pod("p-new", key=key, node=False, status={"conditions": []}, init=[], containers=[]),
@@ -175,7 +176,7 @@ def stages() -> Seen:
         pod("p-pulling-too", key=key, containers=[{**start, "state": WAITS}]),
         pod("p-loading", key=key, containers=[{**start, "state": RUNNING, "started": False}]),
         pod("p-warming", key=key, containers=[{**start, "state": RUNNING, "started": True}]),
-        pod("p-unready", key=key, status={"conditions": [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "False", "lastTransitionTime": stamp(START + 900), "message": "containers with unready status: [triton]"}]}),
+        pod("p-unready", key=key, status={"conditions": [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "False", "lastTransitionTime": rfc3339(START + 900), "message": "containers with unready status: [triton]"}]}),
         pod("p-no-image", key=key, containers=[{**start, "image": "triton:nope", "state": {"waiting": pull}}]),
         pod("p-no-model", key=key, init=[{"name": "fetch", "state": {"terminated": {"exitCode": 1, "message": verdict}}, "restartCount": 3}], containers=[]),
         pod("p-fallen", key=key, containers=[{**start, "restartCount": 4, "state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated": fell}}]),
@@ -186,7 +187,7 @@ def stages() -> Seen:
 def unheard() -> Seen:
     """No operator has seen it."""
     fresh = resource({"replicas": 2})
-    fresh["metadata"]["creationTimestamp"] = stamp(START)
+    fresh["metadata"]["creationTimestamp"] = rfc3339(START)
     return Seen(fresh, hidden=('pods can\'t be shown: no access: User "bob" cannot list resource "pods"',))
 
 

@@ -7,20 +7,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from halcyon.control import kinds, status
-from halcyon.control.client import Object
-from halcyon.control.plan import make
-from halcyon.control.view import MetricsApi, Scaling
-from halcyon.scaling.decision import Term
-from halcyon.scaling.planner.result import PlanTerm
-from halcyon.scaling.verdict import Change, PolicyName, Signal, Verdict, of_hpa
+from halcyon.control.desired.plan import make
+from halcyon.control.state.scope import Scaling
+from halcyon.control.status import status
+from halcyon.kube import kinds
+from halcyon.kube.client import Object
+from halcyon.metricsapi.api_service import ExternalMetricsApi
+from halcyon.scaling.hpa.recommendation import Term
+from halcyon.scaling.planner.outputs import PlanTerm
+from halcyon.scaling.policy.decision import Change, PolicyName, Signal, Verdict, of_hpa
 from tests.unit.control.objects import pod, resource, view, world
 
 AT = 1_795_082_400.0
 """2026-11-19T10:00:00Z, a Thursday: the time of every decision."""
 STAMP = "2026-11-19T10:00:00Z"
-OURS = MetricsApi(ours=True, why="Halcyon serves external.metrics.k8s.io", tolerance=True)
-THEIRS = MetricsApi(ours=False, why="external.metrics.k8s.io is served by keda/keda-operator-metrics-apiserver")
+OURS = ExternalMetricsApi(ours=True, why="Halcyon serves external.metrics.k8s.io", tolerance=True)
+THEIRS = ExternalMetricsApi(ours=False, why="external.metrics.k8s.io is served by keda/keda-operator-metrics-apiserver")
 NO_NODE = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu. preemption: 0/3 nodes are available"
 SCALED = {"minReplicas": 1, "maxReplicas": 8}
 SIGNALS = (
@@ -47,7 +49,7 @@ class Situation:
     foreign_autoscaler: str = ""
     foreign_below: str = ""
     """On the servers' Deployment; `replicas` is its count, and spec.replicas 1."""
-    metrics_api: MetricsApi = OURS
+    metrics_api: ExternalMetricsApi = OURS
     hpa: Object | None = None
     refused: str = ""
 

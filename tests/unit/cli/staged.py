@@ -14,17 +14,22 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from halcyon.api.notes import REASON
-from halcyon.api.parse import parse
-from halcyon.api.record import BatchStats
-from halcyon.control import kinds, plan, quotas, status
-from halcyon.control.client import Object
-from halcyon.control.kinds import Key
-from halcyon.control.plan import Actuator, make
-from halcyon.control.pods import project
-from halcyon.control.site_budget import SiteBudget
-from halcyon.control.trail import stamp
-from halcyon.control.view import MetricsApi, Signals
+from halcyon.api.documents.observation_report import BatchStats
+from halcyon.api.spec.parse import parse
+from halcyon.api.timestamps import rfc3339
+from halcyon.api.user_annotations import REASON
+from halcyon.control.autoscaling.gpu_budget import SiteBudget
+from halcyon.control.desired import plan
+from halcyon.control.desired.plan import make
+from halcyon.control.objects import resource_quotas
+from halcyon.control.objects.actuator import Actuator
+from halcyon.control.objects.pods import project
+from halcyon.control.state.scope import Signals
+from halcyon.control.status import status
+from halcyon.kube import kinds
+from halcyon.kube.client import Object
+from halcyon.kube.kinds import Key
+from halcyon.metricsapi.api_service import ExternalMetricsApi
 from halcyon.render import names
 from tests.unit.control.objects import PVC, resource, view
 from tests.unit.control.objects import world as children
@@ -33,7 +38,7 @@ from tests.unit.control.scaling_world import DIGITS, Running, World, live
 from tests.unit.control.scaling_world import pod as ready_pod
 from tests.unit.signals.records import EPOCH, haproxy, record, triton
 
-THEIRS = MetricsApi(ours=False, why="external.metrics.k8s.io is served by keda/keda-operator-metrics-apiserver")
+THEIRS = ExternalMetricsApi(ours=False, why="external.metrics.k8s.io is served by keda/keda-operator-metrics-apiserver")
 NO_NODE = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu. preemption: 0/3 nodes are available"
 BROKEN = "failed to load 'digits' version 1: Internal: onnx runtime error 7: invalid protobuf"
 GPU = "requests.nvidia.com/gpu"
@@ -112,7 +117,7 @@ class Stage:
             now=now,
             **self.seen,
         )
-        told = status.make(seen, make(seen), now=stamp(now))
+        told = status.make(seen, make(seen), now=rfc3339(now))
         return Told(copy.deepcopy(asked | {"status": told}), datetime.fromtimestamp(now, UTC))
 
 
@@ -156,7 +161,7 @@ class Theatre:
         for name in [name for name in wanted if name not in self._pods]:
             late = bool(self.stage.start_s and now)
             self._pods[name] = now + self.stage.start_s if now else 0.0
-            made, up = (stamp(EPOCH + at) for at in ((now, now) if now else (-600, self.stage.start_s - 600)))
+            made, up = (rfc3339(EPOCH + at) for at in ((now, now) if now else (-600, self.stage.start_s - 600)))
             there = ready_pod(name, key.name, names.SERVER, created_at=made, ready_at=None if late else up)
             self.world.caches.pods._store(Key("team", name), there)
             if late:
@@ -164,7 +169,7 @@ class Theatre:
 
     def _ready(self, name: str, made: str) -> None:
         if name in self._pods:
-            at = stamp(EPOCH + self.world.time())
+            at = rfc3339(EPOCH + self.world.time())
             there = ready_pod(name, "digits", names.SERVER, created_at=made, ready_at=at)
             self.world.caches.pods._store(Key("team", name), there)
 
@@ -187,7 +192,7 @@ class Theatre:
                 },
                 "status": {"hard": {GPU: str(hard)}, "used": {GPU: str(others + len(self._pods))}},
             }
-            self.world.caches.quotas._store(Key("team", "gpus"), quotas.project(made))
+            self.world.caches.quotas._store(Key("team", "gpus"), resource_quotas.project(made))
 
         return count
 
@@ -207,13 +212,13 @@ def server(
     created = now - age_s
     bound, fetching, fetched, up = created + 1, created + 10, created + 14, created + 41
     waits = {"waiting": {"reason": "PodInitializing"}}
-    done = {"terminated": {"exitCode": 0, "startedAt": stamp(fetching), "finishedAt": stamp(fetched)}}
-    runs = {"running": {"startedAt": stamp(fetched)}}
+    done = {"terminated": {"exitCode": 0, "startedAt": rfc3339(fetching), "finishedAt": rfc3339(fetched)}}
+    runs = {"running": {"startedAt": rfc3339(fetched)}}
     said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": unschedulable}
     scheduled = said if unschedulable else {"type": "PodScheduled", "status": "True"}
     conditions = [
-        {"type": "Ready", "status": str(ready), "lastTransitionTime": stamp(up if ready else created)},
-        scheduled | {"lastTransitionTime": stamp(bound)},
+        {"type": "Ready", "status": str(ready), "lastTransitionTime": rfc3339(up if ready else created)},
+        scheduled | {"lastTransitionTime": rfc3339(bound)},
     ]
     containers = {
         "initContainerStatuses": [{"name": "fetch", "restartCount": 0, "state": init or done}],
@@ -223,7 +228,7 @@ def server(
     meta = {"namespace": "team", "name": name, "uid": name, "resourceVersion": "1", "labels": labels}
     return project(
         {
-            "metadata": meta | {"creationTimestamp": stamp(created)},
+            "metadata": meta | {"creationTimestamp": rfc3339(created)},
             "status": {"phase": "Running", "conditions": conditions} | ({} if unschedulable else containers),
         }
     )
@@ -310,7 +315,7 @@ def _blocked() -> Told:
     cluster.now += 90
     cluster.operate()
     seen = cluster.look()
-    told = status.make(seen, plan.make(seen), now=stamp(cluster.now))
+    told = status.make(seen, plan.make(seen), now=rfc3339(cluster.now))
     return Told(dict(seen.resource) | {"status": told}, datetime.fromtimestamp(cluster.now, UTC))
 
 

@@ -11,9 +11,9 @@ import click
 import pytest
 import yaml
 
-from halcyon.cli.app import COMMANDS, group
-from halcyon.cli.main import main
-from halcyon.cli.pages import page
+from halcyon.cli.commands.app import COMMANDS, group
+from halcyon.cli.commands.main import main
+from halcyon.cli.commands.reference_page import page
 from tests.unit.cli.test_report import compared
 
 ROOT = Path(__file__).parents[3]
@@ -95,7 +95,7 @@ def test_completion_is_printed_for_a_shell(shell: str, capsys: pytest.CaptureFix
 def test_a_package_of_the_extra_that_lacks_is_named_with_what_brings_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(sys.modules, "halcyon.cli.get", None)
+    monkeypatch.setitem(sys.modules, "halcyon.cli.commands.get", None)
     with pytest.raises(ModuleNotFoundError):
         main(["get"])
 
@@ -114,4 +114,4 @@ def test_the_manifest_for_krew_names_the_program_of_the_wheel() -> None:
     scripts = (ROOT / "pyproject.toml").read_text()
 
     assert {platform["bin"] for platform in plugin["spec"]["platforms"]} == {"kubectl-halcyon"}
-    assert '\nkubectl-halcyon = "halcyon.cli.main:main"\n' in scripts
+    assert '\nkubectl-halcyon = "halcyon.cli.commands.main:main"\n' in scripts

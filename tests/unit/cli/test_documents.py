@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
-from halcyon.api import defaults
-from halcyon.api.parse import parse
-from halcyon.cli.main import main
-from halcyon.cli.reporting import LIMITS
+from halcyon.api.spec import defaults
+from halcyon.api.spec.parse import parse
+from halcyon.cli.commands.main import main
+from halcyon.cli.explain.build import LIMITS
 from halcyon.scaling.planner.objectives import schedules
-from halcyon.scaling.schedule import problems
+from halcyon.scaling.schedules import problems
 
 ROOT = Path(__file__).parents[3]
 SCALING = (ROOT / "docs/concepts/scaling.md").read_text()

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from halcyon.cli.diagnose import page
-from halcyon.cli.evidence import Cause, Facts
-from halcyon.cli.findings import RULES, causes
-from halcyon.cli.room import Holder, Room
-from halcyon.cli.seen import Seen
-from halcyon.control.trail import stamp
+from halcyon.api.timestamps import rfc3339
+from halcyon.cli.commands.diagnose import page
+from halcyon.cli.diagnose.facts import Cause, Facts
+from halcyon.cli.diagnose.registry import RULES, causes
+from halcyon.cli.kube.free_capacity import Holder, Room
+from halcyon.cli.kube.inventory import Seen
 from tests.unit.cli import scenes
 from tests.unit.cli.scenes import NOW, pod, unschedulable
 from tests.unit.cli.situations import SITUATIONS
@@ -28,7 +28,7 @@ EVENT: dict[str, Any] = {
     "reason": "FailedMount",
     "note": "MountVolume.SetUp failed",
     "regarding": {"kind": "Pod", "name": "digits-a-1"},
-    "eventTime": stamp(NOW - 60),
+    "eventTime": rfc3339(NOW - 60),
 }
 
 
@@ -82,7 +82,7 @@ CASES: dict[str, tuple[Callable[[], Seen], str, str]] = {
     "refused": (lambda: refusing("admission webhook denied the request"), "the API server takes no pods", "admission rule"),
     "no balancer": (lambda: served(model=condition("BalancerReady", "False", "BalancerNotReady")), "no balancer is ready, so nobody answers requests", "kubectl describe pods"),
     "rolled back": (scenes.failed, "the revision that the spec asks for failed, and is not served", "isn't tried again"),
-    "unready": (lambda: served(pod("p", status={"conditions": [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "False", "lastTransitionTime": stamp(NOW)}]})), "pods that have served are not ready now", "read the log"),
+    "unready": (lambda: served(pod("p", status={"conditions": [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "False", "lastTransitionTime": rfc3339(NOW)}]})), "pods that have served are not ready now", "read the log"),
     "other autoscaler": (lambda: seen_of("other-autoscaler"), "somebody else scales this model", "remove the other writer"),
     "blind": (lambda: seen_of("blind", condition("Accepted", "True", "Accepted")), "a signal that scaling follows is missing, so the count stays", "balancer's pods"),
     "slow to load": (lambda: served(pod("p", containers=[SLOW])), "Triton takes long to load the model", "startupTimeout"),
@@ -112,7 +112,7 @@ def test_the_cause_is_named_first_with_its_evidence_and_a_next_step(name: str) -
 
 def test_every_rule_has_a_situation() -> None:
     seen: set[int] = set()
-    from halcyon.cli.evidence import Told  # noqa: PLC0415
+    from halcyon.cli.diagnose.facts import Told  # noqa: PLC0415
 
     situations = [make() for make, _, _ in CASES.values()] + [limited("max")]
     for n, rule in enumerate(RULES):
@@ -151,11 +151,11 @@ def test_a_limit_that_holds_the_count_down_is_told_with_the_queue(by: str) -> No
 
 
 def test_warnings_of_late_are_told_once_each_but_not_those_of_pods_that_are_ready() -> None:
-    kubelet = {**EVENT, "reason": "BackOff", "eventTime": None, "deprecatedLastTimestamp": stamp(NOW - 5)}
-    old = {**EVENT, "reason": "Old", "eventTime": stamp(NOW - 7200)}
+    kubelet = {**EVENT, "reason": "BackOff", "eventTime": None, "deprecatedLastTimestamp": rfc3339(NOW - 5)}
+    old = {**EVENT, "reason": "Old", "eventTime": rfc3339(NOW - 7200)}
     normal = {**EVENT, "reason": "Fine", "type": "Normal"}
     ready = {**EVENT, "reason": "Unhealthy", "regarding": {"kind": "Pod", "name": "p1"}}
-    seen = served(pod("digits-a-1", containers=[{**SLOW}], metadata={"creationTimestamp": stamp(NOW - 5)}))
+    seen = served(pod("digits-a-1", containers=[{**SLOW}], metadata={"creationTimestamp": rfc3339(NOW - 5)}))
     (cause,) = found_in(seen, events=[EVENT, EVENT, kubelet, old, normal, ready])
 
     assert cause.evidence == (

@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from halcyon.cli.errors import InputError
-from halcyon.cli.tensors import Array, File, Wanted, tensors
-from halcyon.cli.wire import Wire
+from halcyon.cli.infer.connection import Wire
+from halcyon.cli.infer.tensors import Array, File, Wanted, tensors
 
 PIXELS = Wanted("pixels", "FP32", (-1, 64))
 PICTURE = Wanted("image", "FP32", (-1, 3, 2, 4))

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from halcyon.cli import outlook
-from halcyon.cli.children import Child, children, overlaid, restarts
-from halcyon.cli.main import main
-from halcyon.cli.options import Output
-from halcyon.cli.prospect import Prospect
-from halcyon.control import kinds
-from halcyon.control.plan import make
-from halcyon.control.view import View
+from halcyon.cli.arguments.options import Output
+from halcyon.cli.commands.main import main
+from halcyon.cli.plan import preview
+from halcyon.cli.plan.child_diff import Child, children, overlaid, restarts
+from halcyon.cli.plan.cluster_scope import Prospect
+from halcyon.control.desired.plan import make
+from halcyon.control.state.scope import View
+from halcyon.kube import kinds
 from tests.unit.cli.test_plan import MODEL
 from tests.unit.cli.test_report import compared
 from tests.unit.control.objects import pod, view, world
@@ -44,7 +44,7 @@ def found(now: View) -> dict[tuple[str, str], Child]:
 def page(now: View, *notes: str, color: bool = False) -> str:
     planned = make(now)
     listed = children(now, planned, nobody)
-    return "\n".join(outlook._page(Prospect(now, notes), planned, listed, Output("table", color=color))) + "\n"
+    return "\n".join(preview._page(Prospect(now, notes), planned, listed, Output("table", color=color))) + "\n"
 
 
 def test_what_was_applied_stays_as_it_is() -> None:

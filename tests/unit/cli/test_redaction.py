@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.cli import redaction
-from halcyon.cli.redaction import GONE
+from halcyon.cli.diagnose import redaction
+from halcyon.cli.diagnose.redaction import GONE
 
 SECRET = "k3Vq8zPw0L"
 
@@ -114,7 +114,7 @@ UNITS = [
 def test_no_line_takes_a_time_that_grows_with_its_square() -> None:
     code = """if True:
         import json, sys
-        from halcyon.cli import redaction
+        from halcyon.cli.diagnose import redaction
         for unit in json.load(sys.stdin):
             print("a line of", repr(unit), flush=True)
             line = (unit * 2**17)[: 2**17]

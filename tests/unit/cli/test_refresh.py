@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from halcyon.cli.main import main
-from halcyon.cli.refresh import State, state_of, wait
+from halcyon.cli.commands.main import main
+from halcyon.cli.commands.refresh import State, state_of, wait
 
 
 def model(

@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.cli.reporting import LIMITS, lacks, report
-from halcyon.cli.room import Holder, Room
-from halcyon.cli.text import ago, text
-from halcyon.scaling.decision import LimitKind
-from halcyon.scaling.planner.result import LimitName
-from halcyon.scaling.verdict import CeilingName
+from halcyon.cli.explain.build import LIMITS, lacks, report
+from halcyon.cli.kube.free_capacity import Holder, Room
+from halcyon.cli.output.report_text import ago, text
+from halcyon.scaling.hpa.recommendation import LimitKind
+from halcyon.scaling.planner.outputs import LimitName
+from halcyon.scaling.policy.decision import CeilingName
 from tests.unit.cli.situations import AT, SITUATIONS
 
 GOLDEN = Path(__file__).parent / "golden"

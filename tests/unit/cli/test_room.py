@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from halcyon.cli.room import Holder, Room, lacking, room
+from halcyon.cli.kube.free_capacity import Holder, Room, lacking, room
 from halcyon.render import names
 
 GPU = "nvidia.com/gpu"

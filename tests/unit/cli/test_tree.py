@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.cli import drawing, fleet
-from halcyon.cli.evidence import Facts
-from halcyon.cli.findings import causes
-from halcyon.cli.seen import Seen
-from halcyon.cli.stages import stage
-from halcyon.cli.tree import Node, tree
+from halcyon.cli.diagnose.facts import Facts
+from halcyon.cli.diagnose.registry import causes
+from halcyon.cli.kube.inventory import Seen
+from halcyon.cli.kube.pod_stage import stage
+from halcyon.cli.output import model_rows, tables
+from halcyon.cli.output.tree import Node, tree
 from tests.unit.cli.scenes import NOW, SCENES
 from tests.unit.cli.situations import SITUATIONS
 from tests.unit.cli.test_report import GOLDEN, JSON, compared
@@ -26,7 +26,7 @@ AT = datetime.fromtimestamp(NOW, UTC)
 
 
 def page(seen: Seen, *, width: int = 160, color: bool = False) -> str:
-    return drawing.lines(drawing.tree_page(tree(seen), AT), width=width, color=color)
+    return tables.lines(tables.tree_page(tree(seen), AT), width=width, color=color)
 
 
 def nodes(root: Node) -> list[Node]:
@@ -97,10 +97,10 @@ def test_the_list_has_the_columns_of_kubectl() -> None:
     models = [SITUATIONS[name]().resource() for name in ("rising", "fixed", "paused", "undecided")]
     for model in models:
         model["status"]["summary"]["state"] = "Ready"
-    rows = [fleet.row(model) for model in models]
-    head, cells = fleet.listed(rows, AT, wide=True, everywhere=True)
+    rows = [model_rows.row(model) for model in models]
+    head, cells = model_rows.listed(rows, AT, wide=True, everywhere=True)
 
-    compared(GOLDEN / "list-wide.txt", drawing.lines(drawing.table_page(head, cells), width=300) + "\n")
+    compared(GOLDEN / "list-wide.txt", tables.lines(tables.table_page(head, cells), width=300) + "\n")
 
 
 def test_models_are_in_the_order_asked_for_and_the_unknown_comes_last() -> None:
@@ -110,8 +110,8 @@ def test_models_are_in_the_order_asked_for_and_the_unknown_comes_last() -> None:
         resource["metadata"]["name"] = f"m{n}"
         resource["status"]["scaling"].pop("signals")
         resource["status"]["summary"] |= {"queue": waiting, "gpu": gpu}
-        rows.append(fleet.row(resource))
+        rows.append(model_rows.row(resource))
 
-    assert [one.name for one in fleet.ordered(rows, "queue")] == ["m2", "m0", "m1"]
-    assert [one.name for one in fleet.ordered(rows, "gpu")] == ["m0", "m2", "m1"]
-    assert [one.name for one in fleet.ordered(rows, "name")] == ["m0", "m1", "m2"]
+    assert [one.name for one in model_rows.ordered(rows, "queue")] == ["m2", "m0", "m1"]
+    assert [one.name for one in model_rows.ordered(rows, "gpu")] == ["m0", "m2", "m1"]
+    assert [one.name for one in model_rows.ordered(rows, "name")] == ["m0", "m1", "m2"]

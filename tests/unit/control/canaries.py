@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from halcyon.api.spec.rollout import CanaryStep
-from halcyon.control import plan, status
-from halcyon.control.rollout import Rollout
-from halcyon.control.trail import stamp
+from halcyon.api.timestamps import rfc3339
+from halcyon.control.desired import plan
+from halcyon.control.rollout.rollout import Rollout
+from halcyon.control.status import status
 from tests.unit.control.rolling import Cluster, served
 
 OTHER = {"batching": {"maxBatchSize": 2}}
@@ -50,4 +51,4 @@ def split(cluster: Cluster) -> tuple[int, int]:
 
 def told(cluster: Cluster) -> dict[str, Any]:
     seen = cluster.look()
-    return dict(status.make(seen, plan.make(seen), now=stamp(cluster.now)))
+    return dict(status.make(seen, plan.make(seen), now=rfc3339(cluster.now)))

@@ -12,9 +12,9 @@ from typing import Any
 
 from typing_extensions import override
 
-from halcyon.control import errors
-from halcyon.control.client import FIELD_MANAGER, Kube, Object
-from halcyon.control.kinds import Kind
+from halcyon.kube import errors
+from halcyon.kube.client import FIELD_MANAGER, Kube, Object
+from halcyon.kube.kinds import Kind
 from tests.unit.control.documents import copied
 
 Fault = Callable[[str], str]

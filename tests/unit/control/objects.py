@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from halcyon.api.parse import SpecError, parse
-from halcyon.control import pods
-from halcyon.control.client import Object
-from halcyon.control.kinds import Kind, kind_of
-from halcyon.control.plan import Plan, make
-from halcyon.control.view import Source, View
+from halcyon.api.spec.parse import SpecError, parse
+from halcyon.control.desired.plan import Plan, make
+from halcyon.control.objects import pods
+from halcyon.control.state.scope import Source, View
+from halcyon.kube.client import Object
+from halcyon.kube.kinds import Kind, kind_of
 from halcyon.render import names
 from tests.unit.control.documents import copied
 from tests.unit.render.rendered import SITE

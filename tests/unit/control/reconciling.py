@@ -9,13 +9,13 @@ from typing import Any
 from typing_extensions import override
 
 from halcyon.api.conditions import Reason
-from halcyon.control.accepted import Accepted
-from halcyon.control.caches import Caches
-from halcyon.control.client import FIELD_MANAGER, Object
-from halcyon.control.events import Recorder
-from halcyon.control.kinds import CONFIG_MAP, Key, Kind
-from halcyon.control.namespace_gpus import NamespaceGpus
-from halcyon.control.reconcile import Reconciler
+from halcyon.control.acceptance.accepted_specs import Accepted
+from halcyon.control.reconcile.gpu_reservations import NamespaceGpus
+from halcyon.control.reconcile.reconciler import Reconciler
+from halcyon.control.state.cluster_state import Caches
+from halcyon.kube.client import FIELD_MANAGER, Object
+from halcyon.kube.event_recorder import Recorder
+from halcyon.kube.kinds import CONFIG_MAP, Key, Kind
 from halcyon.render import names, server
 from halcyon.render.site import Site
 from tests.unit.control.memory_kube import MemoryKube

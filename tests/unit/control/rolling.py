@@ -8,14 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from halcyon.control import kinds
-from halcyon.control.canary import CanaryVerdict
-from halcyon.control.client import Object
-from halcyon.control.kinds import Kind
-from halcyon.control.plan import Plan, make
-from halcyon.control.pods import project
-from halcyon.control.trail import stamp
-from halcyon.control.view import Signals, View
+from halcyon.api.timestamps import rfc3339
+from halcyon.control.desired.plan import Plan, make
+from halcyon.control.objects.pods import project
+from halcyon.control.state.scope import CanaryVerdict, Signals, View
+from halcyon.kube import kinds
+from halcyon.kube.client import Object
+from halcyon.kube.kinds import Kind
 from halcyon.render import names, revision
 from halcyon.render.revision import Revision
 from tests.unit.control.documents import copied
@@ -198,15 +197,15 @@ class Cluster:
         if not server.scheduled:
             text = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu. preemption: none."
             said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": text}
-            conditions.append(said | {"lastTransitionTime": stamp(server.created)})
+            conditions.append(said | {"lastTransitionTime": rfc3339(server.created)})
         elif server.placed is not None:
-            at = stamp(server.placed)
+            at = rfc3339(server.placed)
             conditions.append({"type": "PodScheduled", "status": "True", "lastTransitionTime": at})
         meta = {"namespace": "team", "name": server.name, "uid": server.name, "resourceVersion": "1"}
         labels = {names.REVISION_LABEL: server.revision, names.SLOT_LABEL: server.slot}
         return project(
             {
-                "metadata": {**meta, "labels": labels, "creationTimestamp": stamp(server.created)},
+                "metadata": {**meta, "labels": labels, "creationTimestamp": rfc3339(server.created)},
                 "status": {"phase": "Running" if server.scheduled else "Pending", "conditions": conditions},
             }
         )

@@ -13,25 +13,27 @@ from typing import Any
 
 from typing_extensions import override
 
-from halcyon.api import defaults
 from halcyon.api.conditions import Reason
-from halcyon.api.parse import parse
-from halcyon.api.record import BatchStats
-from halcyon.api.spec import Spec
-from halcyon.control import errors, kinds, pods, scaling_status
-from halcyon.control.caches import Caches
-from halcyon.control.client import Object
-from halcyon.control.deciding import Deciding
-from halcyon.control.kinds import Key, Kind
-from halcyon.control.plan import Acceptance, Actuator, Plan
-from halcyon.control.queue import Priority
-from halcyon.control.scaler import Scaler
-from halcyon.control.sensing import Sensing
-from halcyon.control.view import View
+from halcyon.api.documents.observation_report import BatchStats
+from halcyon.api.spec import Spec, defaults
+from halcyon.api.spec.parse import parse
+from halcyon.control.autoscaling.decider import Deciding
+from halcyon.control.autoscaling.loop import Scaler
+from halcyon.control.autoscaling.model_signals import Sensing
+from halcyon.control.desired.plan import Acceptance, Plan
+from halcyon.control.objects import pods
+from halcyon.control.objects.actuator import Actuator
+from halcyon.control.state.cluster_state import Caches
+from halcyon.control.state.scope import View
+from halcyon.control.status import scaling as status_scaling
+from halcyon.kube import errors, kinds
+from halcyon.kube.client import Object
+from halcyon.kube.kinds import Key, Kind
+from halcyon.kube.work_queue import Priority
 from halcyon.render import names
 from halcyon.scaling.observations import Value
-from halcyon.scaling.verdict import Signal, Verdict
-from halcyon.signals.hub import Hub
+from halcyon.scaling.policy.decision import Signal, Verdict
+from halcyon.signals.observation_store import Hub
 from tests.unit.control.memory_kube import MemoryKube
 from tests.unit.control.objects import PVC
 from tests.unit.control.virtual_time import VirtualTime, run
@@ -269,7 +271,7 @@ class World:
         if there is None:
             return
         view = View(resource=there, site=SITE, children={}, scaling=self.scaler.shown(key))
-        said = scaling_status.make(view, plan_of(self.specs[key]))
+        said = status_scaling.make(view, plan_of(self.specs[key]))
         asyncio.get_running_loop().call_later(self.publishes_in_s, self.publish, key, said)
 
     def publish(self, key: Key, said: Mapping[str, Any]) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from halcyon.api.conditions import Reason
-from halcyon.api.site_policy import SitePolicy
-from halcyon.control.accepted import Accepted, _InForce
-from halcyon.control.ceilings import Ceilings
-from halcyon.control.kinds import CONFIG_MAP, CONTROLLER_REVISION, DEPLOYMENT, Key
-from halcyon.control.site_budget import SiteBudget
+from halcyon.api.policy.site_policy import SitePolicy
+from halcyon.control.acceptance.accepted_specs import Accepted, _InForce
+from halcyon.control.autoscaling.gpu_budget import SiteBudget
+from halcyon.control.autoscaling.replica_limits import Ceilings
+from halcyon.kube.kinds import CONFIG_MAP, CONTROLLER_REVISION, DEPLOYMENT, Key
 from halcyon.render import names
 from tests.unit.control.reconciling import Team
 from tests.unit.render.rendered import SITE

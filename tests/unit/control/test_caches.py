@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from halcyon.control import kinds, pods
-from halcyon.control.caches import Caches
-from halcyon.control.client import Object
-from halcyon.control.found import ready_balancers
-from halcyon.control.informer import Informer
-from halcyon.control.kinds import Key, Kind
+from halcyon.control.objects import pods
+from halcyon.control.state.cluster_state import Caches
+from halcyon.control.state.lookups import ready_balancers
+from halcyon.kube import kinds
+from halcyon.kube.client import Object
+from halcyon.kube.informer import Informer
+from halcyon.kube.kinds import Key, Kind
 from halcyon.render import names
 from tests.unit.control.memory_kube import MemoryKube
 from tests.unit.control.objects import PVC, UID, resource

@@ -11,17 +11,19 @@ from hypothesis import strategies as st
 
 from halcyon.api.conditions import Reason
 from halcyon.api.spec.rollout import Canary
-from halcyon.control import kinds
-from halcyon.control.canary import ABORT, PROMOTE, CanaryVerdict, advance, share, wish
-from halcyon.control.rollout import Phase, Rollout
-from halcyon.control.trail import Result, Trail, stamp
+from halcyon.api.timestamps import rfc3339
+from halcyon.control.rollout.canary_steps import ABORT, PROMOTE, advance, share, wish
+from halcyon.control.rollout.rollout import Phase, Rollout
+from halcyon.control.rollout.rollout_record import Result, Trail
+from halcyon.control.state.scope import CanaryVerdict
+from halcyon.kube import kinds
 from tests.unit.control.canaries import SPECS, STEPS, ask, begun, decided, split, told, weights
 from tests.unit.control.rolling import START, Cluster
 
 FINE = CanaryVerdict("k", "promote", "errors 0 % against 0 %")
 OPEN = CanaryVerdict("k", "wait", "31 requests of 100")
 WORSE = CanaryVerdict("k", "rollback", "errors 4 % against 0 %")
-READY = Trail(began=stamp(START), step_at=stamp(START))
+READY = Trail(began=rfc3339(START), step_at=rfc3339(START))
 OVER = START + 60
 
 
@@ -54,7 +56,7 @@ def test_a_canary_goes_on_by_its_table(case: tuple[Any, ...], outcome: str, step
 
 
 def test_after_the_last_step_it_is_for_everybody() -> None:
-    last = Trail(began=stamp(START), step=1, step_at=stamp(START))
+    last = Trail(began=rfc3339(START), step=1, step_at=rfc3339(START))
 
     assert advance(last, rules(), now=OVER, count=10, ready=5, verdict=FINE, wished="").outcome == "promoted"
 

@@ -8,14 +8,14 @@ from bisect import bisect_right
 from dataclasses import replace
 from typing import Any
 
-from halcyon.api.record import SlotLatency
-from halcyon.balancer.latency import BOUNDS_MS
-from halcyon.control.canary_watch import LOOK_S, CanaryWatch
-from halcyon.control.client import Object
-from halcyon.control.kinds import Key
-from halcyon.control.rollout import Rollout
+from halcyon.api.documents.observation_report import SlotLatency
+from halcyon.balancer.config.latency_buckets import BOUNDS_MS
+from halcyon.control.rollout.canary_analysis import LOOK_S, CanaryWatch
+from halcyon.control.rollout.rollout import Rollout
+from halcyon.kube.client import Object
+from halcyon.kube.kinds import Key
 from halcyon.render import names
-from halcyon.signals.hub import Hub
+from halcyon.signals.observation_store import Hub
 from tests.unit.control.objects import pod
 from tests.unit.control.rolling import Cluster
 from tests.unit.control.test_canary import begun

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from halcyon.api.parse import parse
-from halcyon.control import kinds, quotas
-from halcyon.control.ceilings import PROMISE_S
-from halcyon.control.kinds import Key
-from halcyon.control.plan import Actuator
-from halcyon.control.site_budget import SiteBudget
+from halcyon.api.spec.parse import parse
+from halcyon.control.autoscaling.gpu_budget import SiteBudget
+from halcyon.control.autoscaling.replica_limits import PROMISE_S
+from halcyon.control.objects import resource_quotas
+from halcyon.control.objects.actuator import Actuator
+from halcyon.kube import kinds
+from halcyon.kube.kinds import Key
 from halcyon.render import names
 from tests.unit.control.objects import PVC
 from tests.unit.control.scaling_world import DIGITS, Running, World, live, plan_of
@@ -37,7 +38,7 @@ def have_quota(world: World, *, hard: int, used: int, version: int = 1) -> None:
         "metadata": {"namespace": "team", "name": "gpus", "uid": "q", "resourceVersion": str(version)},
         "status": {"hard": {GPU: str(hard)}, "used": {GPU: str(used)}},
     }
-    world.caches.quotas._store(Key("team", "gpus"), quotas.project(made))
+    world.caches.quotas._store(Key("team", "gpus"), resource_quotas.project(made))
 
 
 def test_no_more_is_asked_for_than_the_quota_leaves_room_for_and_it_is_said() -> None:

@@ -12,10 +12,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.control import errors, kinds
-from halcyon.control.client import LEASE_LATE_S, MOST_AT_ONCE, KubeClient
-from halcyon.control.errors import Busy, Conflicted, Gone, NotFound, Refused, of_status
-from halcyon.control.wire import as_yaml
+from halcyon.kube import errors, kinds
+from halcyon.kube.client import LEASE_LATE_S, MOST_AT_ONCE, KubeClient
+from halcyon.kube.encoding import as_yaml
+from halcyon.kube.errors import Busy, Conflicted, Gone, NotFound, Refused, of_status
 from tests.unit.control.virtual_time import VirtualTime, run
 
 

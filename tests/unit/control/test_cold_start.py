@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from halcyon.control import cold_start, status
-from halcyon.control.cold_start import Start, start
-from halcyon.control.plan import make
-from halcyon.control.trail import seconds
-from halcyon.control.view import View
+from halcyon.api.timestamps import epoch_seconds
+from halcyon.control.desired.plan import make
+from halcyon.control.state.scope import View
+from halcyon.control.status import cold_start, status
+from halcyon.control.status.cold_start import Start, start
 from tests.unit.cli.staged import server
 from tests.unit.control.objects import view
 
@@ -30,7 +30,7 @@ def test_a_start_is_told_by_its_parts() -> None:
     assert made == Start("a", NOW - 59, 41, (("scheduling", 1), ("pulling", 9), ("fetching", 4), ("loading", 27)))
     found = told(server("r", "a", NOW, age_s=100))
     assert found is not None
-    assert seconds(found.pop("readyAt")) == NOW - 59
+    assert epoch_seconds(found.pop("readyAt")) == NOW - 59
     assert found == {
         "pod": "a",
         "seconds": 41,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.control.compare import DIGEST, holds, with_digest
+from halcyon.kube.apply_diff import DIGEST, holds, with_digest
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(max_size=5),

@@ -6,15 +6,15 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-from halcyon.api.parse import parse
-from halcyon.control import cost_status
-from halcyon.control.costs import Costs
-from halcyon.control.kinds import Key
-from halcyon.control.memories import saved
-from halcyon.control.model_metrics import Facts, samples
-from halcyon.control.view import Costs as Shown
-from halcyon.scaling.cost import Cost, Prices, Spent
-from halcyon.scaling.planner.result import PlannerMemory
+from halcyon.api.spec.parse import parse
+from halcyon.control.autoscaling.planner_memory_store import saved
+from halcyon.control.reporting.gpu_costs import Costs
+from halcyon.control.reporting.model_metrics import Facts, samples
+from halcyon.control.state.scope import Costs as Shown
+from halcyon.control.status import cost as status_cost
+from halcyon.kube.kinds import Key
+from halcyon.scaling.gpu_cost import Cost, Prices, Spent
+from halcyon.scaling.planner.outputs import PlannerMemory
 from tests.unit.control.objects import PVC, view
 from tests.unit.control.scaling_world import DIGITS, World, live
 from tests.unit.signals.records import haproxy, record, triton
@@ -60,7 +60,7 @@ class Books:
 
 
 def status(books: Books) -> Any:
-    return cost_status.make(view(costs=books.costs.shown(DIGITS)))
+    return status_cost.make(view(costs=books.costs.shown(DIGITS)))
 
 
 def test_gpu_time_is_counted_by_what_the_pods_do_and_told() -> None:
@@ -208,7 +208,7 @@ def test_a_model_on_cpu_has_no_cost() -> None:
         books = Books(world, gpus=0)
         await books.run(700)
         assert (books.costs.spent(DIGITS), books.costs.per_hour(DIGITS), books.told) == (None, None, 0)
-        assert cost_status.make(view(costs=Shown(None))) is None
+        assert status_cost.make(view(costs=Shown(None))) is None
 
     live(scenario)
 
@@ -293,13 +293,13 @@ def test_a_process_that_has_not_looked_tells_what_was_told_before() -> None:
     told = view(costs=Shown(settling=True))
     told = replace(told, resource={**told.resource, "status": {"cost": before}})
 
-    assert cost_status.make(told) == before
+    assert status_cost.make(told) == before
 
 
 def test_shares_are_rounded_and_what_is_not_known_is_left_out() -> None:
     found = Cost(3, None, None, 0.333, None, None, None)
 
-    assert cost_status.make(view(costs=Shown(found, "EUR"))) == {"gpus": 3, "savingPercent": 33}
+    assert status_cost.make(view(costs=Shown(found, "EUR"))) == {"gpus": 3, "savingPercent": 33}
 
 
 def test_prometheus_is_told_gpu_time_by_state_and_a_cost_only_where_the_price_is_known() -> None:

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.control import settings
-from halcyon.control.dashboard import due, measured, sliced
-from halcyon.control.errors import SettingsError
-from halcyon.dashboard.source import Name, Reading
-from halcyon.signals.remembered import Picture, PodView
-from halcyon.signals.series import Ring
+from halcyon.control.reporting.dashboard_source import due, measured, sliced
+from halcyon.control.runtime import settings
+from halcyon.dashboard.ports import Name, Reading
+from halcyon.kube.errors import SettingsError
+from halcyon.signals.store_state import Picture, PodView
+from halcyon.signals.time_series import Ring
 
 NAMES = [Name("team", f"m-{number}") for number in range(40)]
 

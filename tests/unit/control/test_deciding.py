@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from halcyon.api.parse import parse
-from halcyon.control import deciding
-from halcyon.control.deciding import Deciding
-from halcyon.control.memories import saved
-from halcyon.control.plan import Actuator
-from halcyon.scaling.direct import SYNC_S
-from halcyon.scaling.planner.result import PlannerMemory
-from halcyon.scaling.schedule import in_force
-from halcyon.scaling.verdict import RULES_SAY_UNTIL, Verdict
+from halcyon.api.spec.parse import parse
+from halcyon.control.autoscaling import decider
+from halcyon.control.autoscaling.decider import Deciding
+from halcyon.control.autoscaling.planner_memory_store import saved
+from halcyon.control.objects.actuator import Actuator
+from halcyon.scaling.hpa.algorithm import SYNC_S
+from halcyon.scaling.planner.outputs import PlannerMemory
+from halcyon.scaling.policy.decision import RULES_SAY_UNTIL, Verdict
+from halcyon.scaling.schedules import in_force
 from tests.unit.control.objects import PVC
 from tests.unit.control.scaling_world import DIGITS, World, spec
 from tests.unit.signals.records import EPOCH
@@ -224,7 +224,7 @@ def test_schedules_are_looked_up_once_per_window_and_per_spec(monkeypatch: pytes
         looked.append(at - EPOCH)
         return in_force(schedules, at)
 
-    monkeypatch.setattr(deciding, "in_force", counted)
+    monkeypatch.setattr(decider, "in_force", counted)
     model = Model(schedules=[OFFICE])
     for at in range(1000, 9000, 100):
         model.clock.now = float(at)
@@ -238,7 +238,7 @@ def test_schedules_are_looked_up_once_per_window_and_per_spec(monkeypatch: pytes
 
 
 def test_a_model_without_schedules_looks_none_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(deciding, "in_force")
+    monkeypatch.delattr(decider, "in_force")
 
     assert Model().hear(3, arrived=8).desired == 2
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from e2e.bench.cost import histogram_quantile
-from halcyon.control.decision_times import DecisionTimes
+from halcyon.control.autoscaling.decision_metrics import DecisionTimes
 
 
 def samples(registry: CollectorRegistry) -> dict[str, float]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.api.record import PodSample, PodState
-from halcyon.control.demand import Demand
+from halcyon.api.documents.observation_report import PodSample, PodState
+from halcyon.control.autoscaling.scraped_demand import Demand
 
 
 def pod(

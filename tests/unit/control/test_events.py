@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from halcyon.control import errors
-from halcyon.control.events import PENDING, QUIET_S, Happening, Recorder, happenings
-from halcyon.control.kinds import EVENT
+from halcyon.control.status.events import happenings
+from halcyon.kube import errors
+from halcyon.kube.event_recorder import PENDING, QUIET_S, Happening, Recorder
+from halcyon.kube.kinds import EVENT
 from tests.unit.control.memory_kube import MemoryKube
 from tests.unit.control.objects import UID, resource
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from halcyon.control import front
+from halcyon.control.runtime import kopf_watch
 
 
 async def endless() -> AsyncIterator[int]:
@@ -22,7 +22,7 @@ async def closed_twice(*, handler: bool) -> None:
     """A loop closes a generator that a task is in."""
     loop = asyncio.get_running_loop()
     if handler:
-        loop.set_exception_handler(front._ended_anyway)
+        loop.set_exception_handler(kopf_watch._ended_anyway)
     inside = asyncio.ensure_future(anext(endless()))
     await asyncio.sleep(0)
     await loop.shutdown_asyncgens()
@@ -48,7 +48,7 @@ def test_a_watch_that_is_closing_already_is_no_error(
 )
 def test_any_other_trouble_of_the_loop_is_told(caplog: pytest.LogCaptureFixture, context: dict[str, Any]) -> None:
     loop = asyncio.new_event_loop()
-    loop.set_exception_handler(front._ended_anyway)
+    loop.set_exception_handler(kopf_watch._ended_anyway)
     loop.call_exception_handler(context)
     loop.close()
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from halcyon.api.site_policy import SitePolicy
-from halcyon.control import errors
-from halcyon.control.kinds import Key
+from halcyon.api.policy.site_policy import SitePolicy
+from halcyon.kube import errors
+from halcyon.kube.kinds import Key
 from halcyon.render import names
 from tests.unit.control.reconciling import Team
 from tests.unit.render.rendered import SITE

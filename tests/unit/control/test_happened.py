@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from halcyon.control.events import QUIET_S
-from halcyon.control.happened import KEPT, MODELS, Happened
-from halcyon.control.kinds import Key
+from halcyon.control.reporting.recent_events import KEPT, MODELS, Happened
+from halcyon.kube.event_recorder import QUIET_S
+from halcyon.kube.kinds import Key
 
 KEY = Key("team", "digits")
 

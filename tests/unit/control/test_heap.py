@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from halcyon.control.heap import LEAST, OFTEN_S, SHARE, THAWED_EVERY, Heap
+from halcyon.control.runtime.gc_freeze import LEAST, OFTEN_S, SHARE, THAWED_EVERY, Heap
 
 
 @dataclass

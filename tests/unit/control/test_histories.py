@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.control.deciding import Deciding
-from halcyon.control.histories import REFUSED_S, RETRY_S, Histories, merged
-from halcyon.control.kinds import Key
-from halcyon.control.memories import saved
-from halcyon.scaling.planner.result import PlannerMemory
-from halcyon.scaling.season import BIN_S, DAY, KEEP, History
-from halcyon.signals.prometheus_site import PrometheusError, Unanswered
+from halcyon.control.autoscaling.decider import Deciding
+from halcyon.control.autoscaling.history_backfill import REFUSED_S, RETRY_S, Histories, merged
+from halcyon.control.autoscaling.planner_memory_store import saved
+from halcyon.kube.kinds import Key
+from halcyon.scaling.planner.forecast.seasonality import BIN_S, DAY, KEEP, History
+from halcyon.scaling.planner.outputs import PlannerMemory
+from halcyon.signals.prometheus.client import PrometheusError, Unanswered
 from tests.unit.control.scaling_world import DIGITS, World
 from tests.unit.control.virtual_time import VirtualTime, run
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from halcyon.api.conditions import MESSAGE_LIMIT, Reason
-from halcyon.api.site_policy import SitePolicy
-from halcyon.control.plan import make
+from halcyon.api.policy.site_policy import SitePolicy
+from halcyon.control.desired.plan import make
 from tests.hostile import POLICY, ROWS, Row
 from tests.unit.control.objects import resource, view
 from tests.unit.render.rendered import SITE

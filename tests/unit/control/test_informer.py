@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from halcyon.control import errors
-from halcyon.control.client import Object
-from halcyon.control.informer import Informer, drop_managed_fields
-from halcyon.control.kinds import POD, Key, Kind
+from halcyon.kube import errors
+from halcyon.kube.client import Object
+from halcyon.kube.informer import Informer, drop_managed_fields
+from halcyon.kube.kinds import POD, Key, Kind
 from tests.unit.control.memory_kube import MemoryKube
 from tests.unit.control.virtual_time import VirtualTime, run
 

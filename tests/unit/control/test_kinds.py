@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from halcyon.control import errors, kinds
-from halcyon.control.kinds import CHILDREN, Key, kind_of
+from halcyon.kube import errors, kinds
+from halcyon.kube.kinds import CHILDREN, Key, kind_of
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typing_extensions import override
 
-from halcyon.control import errors
-from halcyon.control.kinds import LEASE
-from halcyon.control.lease import DURATION_S, RENEW_DEADLINE_S, RENEW_EVERY_S, Elector, Step, decide
+from halcyon.kube import errors
+from halcyon.kube.kinds import LEASE
+from halcyon.kube.leader_election import DURATION_S, RENEW_DEADLINE_S, RENEW_EVERY_S, Elector, Step, decide
 from tests.drawn import draws
 from tests.unit.control.memory_kube import Fault, Faulty, MemoryKube, no_fault
 from tests.unit.control.virtual_time import VirtualTime, run

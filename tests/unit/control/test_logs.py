@@ -6,7 +6,7 @@ import json
 import logging
 from typing import TYPE_CHECKING
 
-from halcyon.control import logs
+from halcyon.control.runtime import json_logging
 
 if TYPE_CHECKING:
     import pytest
@@ -16,7 +16,7 @@ def test_an_attempt_that_is_repeated_is_no_error_and_the_last_one_is(capsys: pyt
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     try:
-        logs.configure("info")
+        json_logging.configure("info")
         client = logging.getLogger("kopf._cogs.clients.watching")
         client.error("Request attempt #1/9 failed; will retry: GET /x")
         client.error("Request attempt #9/9 failed; escalating: GET /x")

@@ -14,32 +14,34 @@ from prometheus_client.exposition import generate_latest
 from typing_extensions import override
 
 from halcyon.api.conditions import Reason
-from halcyon.api.crd import JsonSchema, schema
-from halcyon.api.shape import fitted
+from halcyon.api.schema.crd import JsonSchema, schema
+from halcyon.api.schema.shape import fitted
 from halcyon.api.spec import Spec
 from halcyon.api.status import Status
-from halcyon.cli import fleet as cli_fleet
-from halcyon.control import kinds, malformed, plan, pods
-from halcyon.control.accepted import Accepted
-from halcyon.control.caches import Caches, _project_resource
-from halcyon.control.client import Object
-from halcyon.control.costs import Costs
-from halcyon.control.happened import Happened
-from halcyon.control.informer import Informer
-from halcyon.control.kinds import Key, Kind
-from halcyon.control.malformed import Malformed
-from halcyon.control.model_metrics import ModelMetrics
-from halcyon.control.namespace_gpus import NamespaceGpus
-from halcyon.control.scaler import Scaler
-from halcyon.control.scraping import Scraping
-from halcyon.control.sensing import Sensing
-from halcyon.control.site_budget import SiteBudget
-from halcyon.control.starts import Starts
-from halcyon.dashboard.fleet import Fleet, Question, Row, row
+from halcyon.cli.output import model_rows as cli_fleet
+from halcyon.control.acceptance.accepted_specs import Accepted
+from halcyon.control.autoscaling.gpu_budget import SiteBudget
+from halcyon.control.autoscaling.loop import Scaler
+from halcyon.control.autoscaling.model_signals import Sensing
+from halcyon.control.autoscaling.pod_scraper import Scraping
+from halcyon.control.desired import plan
+from halcyon.control.objects import pods
+from halcyon.control.reconcile.gpu_reservations import NamespaceGpus
+from halcyon.control.reporting.gpu_costs import Costs
+from halcyon.control.reporting.model_metrics import ModelMetrics
+from halcyon.control.reporting.recent_events import Happened
+from halcyon.control.reporting.start_times import Starts
+from halcyon.control.state.cluster_state import Caches, _project_resource
 from halcyon.dashboard.history import History
-from halcyon.dashboard.source import UNKNOWN, Name
+from halcyon.dashboard.model_table import Fleet, Question, Row, row
+from halcyon.dashboard.ports import UNKNOWN, Name
+from halcyon.kube import kinds, malformed_objects
+from halcyon.kube.client import Object
+from halcyon.kube.informer import Informer
+from halcyon.kube.kinds import Key, Kind
+from halcyon.kube.malformed_objects import Malformed
 from halcyon.render import names
-from halcyon.signals.hub import Hub
+from halcyon.signals.observation_store import Hub
 from tests.unit.control.memory_kube import MemoryKube
 from tests.unit.control.objects import PVC, resource, view, world
 
@@ -286,7 +288,7 @@ def test_what_was_accepted_keeps_serving_beside_a_field_of_another_type() -> Non
 def test_it_is_said_once_and_counted_until_it_is_put_right(caplog: pytest.LogCaptureFixture) -> None:
     replica = Replica()
     registry = CollectorRegistry()
-    registry.register(malformed.Page(replica.caches.malformed))
+    registry.register(malformed_objects.Page(replica.caches.malformed))
 
     def counted() -> list[str]:
         return [line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")]

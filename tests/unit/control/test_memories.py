@@ -18,10 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typing_extensions import override
 
-from halcyon.control import errors, memories
-from halcyon.control.client import FIELD_MANAGER, Object
-from halcyon.control.kinds import CONFIG_MAP, Key, Kind
-from halcyon.control.memories import (
+from halcyon.control.autoscaling import planner_memory_store
+from halcyon.control.autoscaling.planner_memory_store import (
     LABEL,
     MEAN_SHARD_BYTES,
     MOST_SHARD_BYTES,
@@ -38,9 +36,12 @@ from halcyon.control.memories import (
     sign_of,
     steps,
 )
-from halcyon.scaling.planner.planner import plan
-from halcyon.scaling.planner.result import PlannerMemory
-from halcyon.scaling.planner.stored import packed, resumed
+from halcyon.kube import errors
+from halcyon.kube.client import FIELD_MANAGER, Object
+from halcyon.kube.kinds import CONFIG_MAP, Key, Kind
+from halcyon.scaling.planner.outputs import PlannerMemory
+from halcyon.scaling.planner.plan import plan
+from halcyon.scaling.planner.serialization import packed, resumed
 from tests.drawn import draws
 from tests.unit.control import virtual_time
 from tests.unit.control.memory_kube import MemoryKube
@@ -184,7 +185,7 @@ def test_the_sign_changes_with_a_request_a_start_a_line_and_a_bet() -> None:
     ],
 )
 def test_what_is_no_memory_is_refused_and_a_bomb_is_not_unpacked(content: bytes) -> None:
-    with pytest.raises(memories.BROKEN):
+    with pytest.raises(planner_memory_store.BROKEN):
         read(content)
 
 
@@ -262,7 +263,7 @@ def filler(key: Key, at: float) -> Saved:
 def small_shards() -> Iterator[None]:
     """Four shards for sixty models."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(memories, "MEAN_SHARD_BYTES", 6_000)
+        patch.setattr(planner_memory_store, "MEAN_SHARD_BYTES", 6_000)
         yield
 
 
@@ -539,7 +540,7 @@ def test_one_that_cannot_be_packed_costs_the_others_nothing(
             raise OverflowError("what nobody foresaw")
         return packed(memory)
 
-    monkeypatch.setattr(memories, "packed", packs)
+    monkeypatch.setattr(planner_memory_store, "packed", packs)
 
     async def scenario(clock: virtual_time.VirtualTime) -> None:
         kube = ShardKube()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from halcyon.control import memory_limit
+from halcyon.control.runtime import memory_limit
 
 V2, V1 = "memory.max", "memory/memory.limit_in_bytes"
 

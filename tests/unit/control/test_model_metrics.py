@@ -12,17 +12,17 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from halcyon.api.parse import parse
 from halcyon.api.spec import Spec
-from halcyon.control.costs import Costs
-from halcyon.control.kinds import Key
-from halcyon.control.model_metrics import Facts, ModelMetrics, samples
-from halcyon.control.scaled import Scaled
-from halcyon.control.starts import Start, Starts
-from halcyon.monitoring import models
+from halcyon.api.spec.parse import parse
+from halcyon.control.autoscaling.model_state import Scaled
+from halcyon.control.reporting.gpu_costs import Costs
+from halcyon.control.reporting.model_metrics import Facts, ModelMetrics, samples
+from halcyon.control.reporting.start_times import Start, Starts
+from halcyon.kube.kinds import Key
+from halcyon.monitoring import per_model_metrics
 from halcyon.render import names
-from halcyon.scaling.planner.result import PlanTerm
-from halcyon.scaling.verdict import Signal, Verdict
+from halcyon.scaling.planner.outputs import PlanTerm
+from halcyon.scaling.policy.decision import Signal, Verdict
 from tests.unit.control.objects import PVC, resource
 from tests.unit.control.scaling_world import DIGITS, Running, World, live, pod
 
@@ -136,7 +136,7 @@ def test_series_of_a_model_go_with_it_and_a_standby_tells_none() -> None:
     world = live(scenario)
     both = page(world)
     families = {family.name: family for family in text_string_to_metric_families(both)}
-    assert families.keys() <= {metric.name.removesuffix("_total") for metric in models.METRICS}
+    assert families.keys() <= {metric.name.removesuffix("_total") for metric in per_model_metrics.METRICS}
     desired = families["halcyon_model_replicas_desired"].samples
     assert {(s.labels["namespace"], s.labels["model_deployment"], s.value) for s in desired} == {
         ("team", "digits", 3),

@@ -6,14 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 from halcyon.api.conditions import Reason
-from halcyon.api.parse import parse
-from halcyon.control import kinds
-from halcyon.control.accepted import Accepted
-from halcyon.control.caches import Caches
-from halcyon.control.kinds import Key
-from halcyon.control.namespace_gpus import NamespaceGpus
-from halcyon.control.plan import Acceptance, Plan, Stranger, make
-from halcyon.control.view import Gpus
+from halcyon.api.spec.parse import parse
+from halcyon.control.acceptance.accepted_specs import Accepted
+from halcyon.control.desired.plan import Acceptance, Plan, Stranger, make
+from halcyon.control.reconcile.gpu_reservations import NamespaceGpus
+from halcyon.control.state.cluster_state import Caches
+from halcyon.control.state.scope import Gpus
+from halcyon.kube import kinds
+from halcyon.kube.kinds import Key
 from halcyon.render import names
 from tests.unit.control.memory_kube import MemoryKube
 from tests.unit.control.objects import PVC, resource, view, world

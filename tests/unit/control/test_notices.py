@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from halcyon.api.notice import Notice
-from halcyon.control.client import Object
-from halcyon.control.notices import of_change
+from halcyon.api.documents.pod_notice import Notice
+from halcyon.control.reconcile.pod_notices import of_change
+from halcyon.kube.client import Object
 from halcyon.render import names
 from tests.unit.control.objects import pod
 

@@ -11,9 +11,12 @@ import pytest
 from hypothesis import given
 
 from halcyon.api.conditions import Reason
-from halcyon.control import kinds
-from halcyon.control.plan import Actuator, Plan, Stranger, make, names_needed
-from halcyon.control.view import MetricsApi, Source, View
+from halcyon.control.desired.plan import Plan, Stranger, make
+from halcyon.control.objects.actuator import Actuator
+from halcyon.control.objects.child_names import every_child
+from halcyon.control.state.scope import Source, View
+from halcyon.kube import kinds
+from halcyon.metricsapi.api_service import ExternalMetricsApi
 from halcyon.render import names, revision
 from halcyon.render.revision import KEPT, Content, Revision
 from tests.drawn import draws
@@ -24,7 +27,7 @@ from tests.unit.render.rendered import SITE
 MISSING = Source(missing="PersistentVolumeClaim team/models doesn't exist")
 INVALID = {"batching": {"maxBatchSize": 0}}
 SCALING = {"scaling": {"maxReplicas": 4}}
-OURS = MetricsApi(ours=True, why="Halcyon serves external.metrics.k8s.io", tolerance=True)
+OURS = ExternalMetricsApi(ours=True, why="Halcyon serves external.metrics.k8s.io", tolerance=True)
 OLD = replace(OURS, tolerance=False)
 """Of a cluster whose HPAs have no tolerance of their own."""
 
@@ -69,7 +72,7 @@ def test_a_valid_spec_is_accepted_with_every_child() -> None:
 @given(documents())
 @draws(1.5)
 def test_every_child_of_a_fixed_name_is_one_that_is_looked_for(document: dict[str, Any]) -> None:
-    needed = {(kind.kind, name) for kind, name in names_needed("digits")}
+    needed = {(kind.kind, name) for kind, name in every_child("digits")}
     hashed = {"ControllerRevision", "ConfigMap"}
     planned = make(view(document, metrics_api=OURS))
 
@@ -203,14 +206,14 @@ def test_a_changed_count_changes_the_count_and_nothing_else() -> None:
         ({}, OLD, "", Actuator.DIRECT, "Auto: this cluster's HPAs know no tolerance"),
         ({"policy": "Rules"}, OLD, "", Actuator.HPA, "Auto: Halcyon serves"),
         ({"actuator": "HPA"}, OLD, "", Actuator.HPA, "spec.scaling.actuator is HPA, but this cluster's HPAs"),
-        ({}, MetricsApi(ours=False, why="KEDA serves it"), "", Actuator.DIRECT, "Auto: KEDA serves it"),
-        ({"actuator": "HPA"}, MetricsApi(ours=False, why=""), "", Actuator.HPA, "spec.scaling.actuator is HPA"),
+        ({}, ExternalMetricsApi(ours=False, why="KEDA serves it"), "", Actuator.DIRECT, "Auto: KEDA serves it"),
+        ({"actuator": "HPA"}, ExternalMetricsApi(ours=False, why=""), "", Actuator.HPA, "spec.scaling.actuator is HPA"),
         ({"actuator": "Direct"}, OURS, "", Actuator.DIRECT, "spec.scaling.actuator is Direct"),
         ({"actuator": "HPA"}, OURS, "HorizontalPodAutoscaler x", Actuator.NONE, "HorizontalPodAutoscaler x scales"),
     ],
 )
 def test_the_actuator_is_chosen_and_says_why(
-    scaling: dict[str, Any] | None, api: MetricsApi, foreign: str, actuator: Actuator, why: str
+    scaling: dict[str, Any] | None, api: ExternalMetricsApi, foreign: str, actuator: Actuator, why: str
 ) -> None:
     spec = {} if scaling is None else {"scaling": {"maxReplicas": 4} | scaling}
     planned = make(view(spec, metrics_api=api, foreign_autoscaler=foreign))
@@ -331,7 +334,7 @@ def test_the_count_stays_inside_the_limits_of_scaling() -> None:
     ("kind", "name"),
     [
         (k, n)
-        for k, n in names_needed("digits")
+        for k, n in every_child("digits")
         if k is not kinds.HPA
         and k not in (*kinds.ROUTES, *kinds.WALLS)
         and not n.endswith(("-b", "-headless", "-route-a"))

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from halcyon.api.conditions import Reason
-from halcyon.control import pods
-from halcyon.control.client import Object
-from halcyon.control.pods import Trouble
+from halcyon.control.objects import pods
+from halcyon.control.objects.pods import Trouble
+from halcyon.kube.client import Object
 from halcyon.render import names
 from halcyon.scaling.planner.reading import PodReading
 from tests.unit.control.objects import pod

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from halcyon.api.conditions import Reason, Type, find
-from halcyon.api.site_policy import SitePolicy
-from halcyon.control import kinds, status
-from halcyon.control.client import Object
-from halcyon.control.kinds import Kind
-from halcyon.control.plan import Plan, make
-from halcyon.control.view import Gpus, View
+from halcyon.api.policy.site_policy import SitePolicy
+from halcyon.control.desired.plan import Plan, make
+from halcyon.control.state.scope import Gpus, View
+from halcyon.control.status import status
+from halcyon.kube import kinds
+from halcyon.kube.client import Object
+from halcyon.kube.kinds import Kind
 from halcyon.render import names, revision
 from halcyon.render.revision import Revision
 from tests.policies import LIMITS, policy

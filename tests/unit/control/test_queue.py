@@ -8,8 +8,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from halcyon.control.kinds import Key
-from halcyon.control.queue import BACKOFF_MOST_S, BREATH_S, Priority, WorkQueue
+from halcyon.kube.kinds import Key
+from halcyon.kube.work_queue import BACKOFF_MOST_S, BREATH_S, Priority, WorkQueue
 from tests.drawn import draws
 from tests.unit.control.virtual_time import VirtualTime, run
 

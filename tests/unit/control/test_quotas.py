@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.control import quotas
-from halcyon.control.client import Object
-from halcyon.control.quotas import Promised
+from halcyon.control.objects import resource_quotas
+from halcyon.control.objects.resource_quotas import Promised
+from halcyon.kube.client import Object
 
 GPU = "requests.nvidia.com/gpu"
 
@@ -26,11 +26,11 @@ def quota(name: str = "team", *, hard: dict[str, str], used: dict[str, str], **s
         "spec": {"hard": hard, **spec},
         "status": {"hard": hard, "used": used},
     }
-    return quotas.project(whole)
+    return resource_quotas.project(whole)
 
 
 def allowed(*there: Object, template: Object = ONE_GPU, present: int = 2) -> int | None:
-    found = quotas.room(there, template, present=present)
+    found = resource_quotas.room(there, template, present=present)
     return None if found is None else found.pods
 
 
@@ -40,7 +40,7 @@ def test_pods_that_others_were_granted_are_no_room_in_a_quota_that_counts_them()
         quota("cpu", hard={"requests.cpu": "9"}, used={"requests.cpu": "2"}),
     )
     two_gpus = pod(limits={"nvidia.com/gpu": "2"})
-    found = quotas.room(there, ONE_GPU, present=2, promised=[Promised(two_gpus, 2)])
+    found = resource_quotas.room(there, ONE_GPU, present=2, promised=[Promised(two_gpus, 2)])
     assert found is not None
     assert found.pods == 4
     assert found.say() == (
@@ -48,7 +48,9 @@ def test_pods_that_others_were_granted_are_no_room_in_a_quota_that_counts_them()
     )
     of_high = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}]}
     scoped = quota(hard={GPU: "8"}, used={GPU: "2"}, scopeSelector=of_high)
-    found = quotas.room([scoped], ONE_GPU | {"priorityClassName": "high"}, present=2, promised=[Promised(two_gpus, 2)])
+    found = resource_quotas.room(
+        [scoped], ONE_GPU | {"priorityClassName": "high"}, present=2, promised=[Promised(two_gpus, 2)]
+    )
     assert found is not None
     assert found.pods == 8
 
@@ -84,7 +86,7 @@ def test_the_tightest_quota_is_named_with_its_figures() -> None:
         quota("wide", hard={"pods": "50"}, used={"pods": "9"}),
         quota("team", hard={GPU: "4"}, used={GPU: "4"}),
     )
-    found = quotas.room([wide, tight], ONE_GPU, present=4)
+    found = resource_quotas.room([wide, tight], ONE_GPU, present=4)
     assert found is not None
     assert found.say() == "ResourceQuota team allows 4: requests.nvidia.com/gpu is 4 of 4 used"
 
@@ -113,15 +115,15 @@ def test_a_quota_with_scopes_counts_where_all_of_them_match(spec: Object, templa
 
 def test_a_request_left_out_is_the_limit_and_a_large_init_container_counts() -> None:
     only_limits = pod(limits={"memory": "128Mi", "cpu": "1"})
-    assert quotas.charges(only_limits)["requests.cpu"] == 1
+    assert resource_quotas.charges(only_limits)["requests.cpu"] == 1
     # The fetcher's limit is larger than the server's.
-    assert quotas.charges(only_limits)["limits.memory"] == 256 * 2**20
-    assert quotas.charges(ONE_GPU)[GPU] == quotas.charges(ONE_GPU)["limits.nvidia.com/gpu"] == 1
+    assert resource_quotas.charges(only_limits)["limits.memory"] == 256 * 2**20
+    assert resource_quotas.charges(ONE_GPU)[GPU] == resource_quotas.charges(ONE_GPU)["limits.nvidia.com/gpu"] == 1
 
 
 def test_a_pod_without_init_containers_counts_for_its_containers() -> None:
     alone = {"containers": ONE_GPU["containers"]}
-    assert quotas.charges(alone)["requests.cpu"] == 2
+    assert resource_quotas.charges(alone)["requests.cpu"] == 2
 
 
 def test_what_cannot_be_read_is_no_limit() -> None:

@@ -9,13 +9,13 @@ from collections.abc import Callable
 import pytest
 from typing_extensions import override
 
-from halcyon.control import errors
-from halcyon.control.caches import Caches
-from halcyon.control.client import FIELD_MANAGER, Object
-from halcyon.control.events import Recorder
-from halcyon.control.kinds import Key, Kind
-from halcyon.control.namespace_gpus import NamespaceGpus
-from halcyon.control.reconcile import COUNTS_EVERY_S, STATES_EVERY_S, STATUS_EVERY_S, Reconciler
+from halcyon.control.reconcile.gpu_reservations import NamespaceGpus
+from halcyon.control.reconcile.reconciler import COUNTS_EVERY_S, STATES_EVERY_S, STATUS_EVERY_S, Reconciler
+from halcyon.control.state.cluster_state import Caches
+from halcyon.kube import errors
+from halcyon.kube.client import FIELD_MANAGER, Object
+from halcyon.kube.event_recorder import Recorder
+from halcyon.kube.kinds import Key, Kind
 from halcyon.render import names
 from tests.unit.control.memory_kube import MemoryKube
 from tests.unit.control.objects import pod, resource
@@ -109,7 +109,7 @@ async def test_pods_that_come_one_by_one_are_told_of_once_a_second_and_what_is_n
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Revisions are refused too, so the rollout's beginning is kept nowhere, and each look finds it a second later.
-    monkeypatch.setattr("halcyon.control.caches.time.time", itertools.count(1_800_000_000.0).__next__)
+    monkeypatch.setattr("halcyon.control.state.cluster_state.time.time", itertools.count(1_800_000_000.0).__next__)
 
     def refuse() -> None:
         raise errors.Refused(403, "denied")

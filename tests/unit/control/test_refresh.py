@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from halcyon.control import status
-from halcyon.control.plan import Plan, make
-from halcyon.control.refresh import REFRESH
-from halcyon.control.view import View
+from halcyon.control.desired.plan import Plan, make
+from halcyon.control.rollout.refresh import REFRESH
+from halcyon.control.state.scope import View
+from halcyon.control.status import status
 from halcyon.render import names, revision
 from halcyon.render.revision import Revision
 from tests.unit.control.objects import PVC, resource, view, world

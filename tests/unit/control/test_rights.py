@@ -7,7 +7,7 @@ import logging
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from halcyon.control.rights import KEPT_S, Page, Right, Rights, asked, named
+from halcyon.kube.rbac_denials import KEPT_S, Page, Right, Rights, asked, named
 
 USER = 'User "system:serviceaccount:halcyon-system:halcyon"'
 PODS = f'pods is forbidden: {USER} cannot list resource "pods" in API group "" at the cluster scope'
@@ -77,7 +77,7 @@ def page(rights: Rights) -> list[str]:
 def test_a_right_is_missing_from_its_refusal_until_an_answer_and_each_is_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.INFO, logger="halcyon.control.rights")
+    caplog.set_level(logging.INFO, logger="halcyon.kube.rbac_denials")
     rights = Rights(lambda: 0.0)
     for _ in range(3):
         rights.refused("GET", "/api/v1/pods", PODS)

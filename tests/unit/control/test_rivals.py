@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from halcyon.control.kinds import Key
-from halcyon.control.rivals import CALM_S, LATELY_S, TIMES, WITHIN_S, Rivals
+from halcyon.control.autoscaling.external_writers import CALM_S, LATELY_S, TIMES, WITHIN_S, Rivals
+from halcyon.kube.kinds import Key
 
 DIGITS, OTHER = Key("team", "digits"), Key("team", "other")
 Look = tuple[float, int, int]

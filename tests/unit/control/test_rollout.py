@@ -10,11 +10,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from halcyon.api.conditions import Reason
-from halcyon.control import plan, status
-from halcyon.control.rollout import Phase, Rollout
-from halcyon.control.sight import HEARD_S
-from halcyon.control.trail import Result, Trail
-from halcyon.control.view import Scaling, Signals
+from halcyon.control.desired import plan
+from halcyon.control.rollout.observed import HEARD_S
+from halcyon.control.rollout.rollout import Phase, Rollout
+from halcyon.control.rollout.rollout_record import Result, Trail
+from halcyon.control.state.scope import Scaling, Signals
+from halcyon.control.status import status
 from halcyon.render import names
 from halcyon.render.revision import Revision
 from tests.drawn import draws

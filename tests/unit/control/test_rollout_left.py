@@ -7,10 +7,11 @@ import functools
 
 import pytest
 
-from halcyon.control import kinds
-from halcyon.control.canary import ABORT, CanaryVerdict
-from halcyon.control.rollout import Phase
-from halcyon.control.trail import Result, Trail
+from halcyon.control.rollout.canary_steps import ABORT
+from halcyon.control.rollout.rollout import Phase
+from halcyon.control.rollout.rollout_record import Result, Trail
+from halcyon.control.state.scope import CanaryVerdict
+from halcyon.kube import kinds
 from tests.unit.control.canaries import ask, begun, decided, split, told, weights
 from tests.unit.control.rolling import Cluster
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from halcyon.control.rota import Rota
+from halcyon.control.autoscaling.poll_schedule import Rota
 
 KEYS = [f"team-{n % 7}/model-{n}" for n in range(1000)]
 TICK_S = 0.05

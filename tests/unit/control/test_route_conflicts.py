@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
-from halcyon.api.parse import parse
-from halcyon.control import kinds, route_conflicts, status
-from halcyon.control.client import Object
-from halcyon.control.kinds import Key
-from halcyon.control.plan import make
-from halcyon.control.view import View
-from halcyon.render import names, routes
+from halcyon.api.spec.parse import parse
+from halcyon.control.desired.plan import make
+from halcyon.control.state import route_conflicts
+from halcyon.control.state.scope import View
+from halcyon.control.status import status
+from halcyon.kube import kinds
+from halcyon.kube.client import Object
+from halcyon.kube.kinds import Key
+from halcyon.render import gateway_routes, names
 from halcyon.render.site import Subject
 from tests.unit.control.objects import pod, view, world
 
@@ -47,9 +49,9 @@ def route(
     shares = [(names.SLOT_A, 1)]
     if grpc:
         assert where.grpc is not None
-        made_route = routes.grpc_route(subject, spec, where, where.grpc, shares)
+        made_route = gateway_routes.grpc_route(subject, spec, where, where.grpc, shares)
     else:
-        made_route = routes.http_route(subject, spec, where, shares, model=model)
+        made_route = gateway_routes.http_route(subject, spec, where, shares, model=model)
     made_route["metadata"]["creationTimestamp"] = made
     return made_route
 

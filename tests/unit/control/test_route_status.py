@@ -1,4 +1,4 @@
-"""RoutesAccepted: each row of the table in `halcyon.control.route_status`, and what it means for Ready."""
+"""RoutesAccepted: each row of the table in `halcyon.control.status.routes`, and what it means for Ready."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from halcyon.control import kinds, status
-from halcyon.control.client import Object
-from halcyon.control.plan import make
-from halcyon.control.view import View
+from halcyon.control.desired.plan import make
+from halcyon.control.state.scope import View
+from halcyon.control.status import status
+from halcyon.kube import kinds
+from halcyon.kube.client import Object
 from tests.unit.control.objects import pod, view, world
 
 EDGE = {"name": "edge", "grpc": {"hostnames": ["grpc.example.com"]}}

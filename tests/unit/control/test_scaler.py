@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
-from halcyon.control import errors
-from halcyon.control.kinds import Key
-from halcyon.control.plan import Actuator
-from halcyon.control.scale_writer import LATE_FOR_S, PUBLISHED_WITHIN_S
-from halcyon.control.scaler import TICK_S
+from halcyon.control.autoscaling.loop import TICK_S
+from halcyon.control.autoscaling.scale_writer import LATE_FOR_S, PUBLISHED_WITHIN_S
+from halcyon.control.objects.actuator import Actuator
+from halcyon.kube import errors
+from halcyon.kube.kinds import Key
 from halcyon.scaling.observations import Missing
-from halcyon.scaling.verdict import REST_S, SPACING_S
+from halcyon.scaling.policy.decision import REST_S, SPACING_S
 from tests.unit.control.scaling_world import CONFLICT, DIGITS, Running, World, live, served, spec
 
 HPA, DIRECT = Actuator.HPA, Actuator.DIRECT

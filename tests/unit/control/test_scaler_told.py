@@ -10,12 +10,12 @@ from itertools import pairwise
 
 import pytest
 
-from halcyon.control.events import happenings
-from halcyon.control.plan import Actuator
-from halcyon.control.scaled import MOVED_FOR_S
-from halcyon.control.scaler import TICK_S
-from halcyon.control.telling import SHOWN_EVERY_LATE_S, SHOWN_EVERY_S
-from halcyon.scaling.verdict import KEPT, REST_S, Signal
+from halcyon.control.autoscaling.loop import TICK_S
+from halcyon.control.autoscaling.model_state import MOVED_FOR_S
+from halcyon.control.autoscaling.status_updates import SHOWN_EVERY_LATE_S, SHOWN_EVERY_S
+from halcyon.control.objects.actuator import Actuator
+from halcyon.control.status.events import happenings
+from halcyon.scaling.policy.decision import KEPT, REST_S, Signal
 from tests.unit.control.scaling_world import DIGITS, Dictated, Running, World, live, plan_of
 
 

@@ -7,13 +7,13 @@ from itertools import pairwise
 
 import pytest
 
-from halcyon.control.kinds import Key
-from halcyon.control.plan import Actuator
-from halcyon.control.scale_writer import PUBLISHED_WITHIN_S
-from halcyon.control.scaler import SLICE_S, TICK_S
+from halcyon.control.autoscaling.loop import SLICE_S, TICK_S
+from halcyon.control.autoscaling.scale_writer import PUBLISHED_WITHIN_S
+from halcyon.control.objects.actuator import Actuator
+from halcyon.kube.kinds import Key
 from halcyon.scaling.observations import FRESH_S
-from halcyon.scaling.verdict import REST_S, SPACING_S
-from halcyon.signals.remembered import CONFIRMS_EVERY_S
+from halcyon.scaling.policy.decision import REST_S, SPACING_S
+from halcyon.signals.store_state import CONFIRMS_EVERY_S
 from tests.unit.control.scaling_world import DIGITS, Running, World, holds, live, plan_of, served
 from tests.unit.control.virtual_time import VirtualTime, run
 

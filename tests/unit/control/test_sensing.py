@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from halcyon.api.defaults import policy
-from halcyon.api.parse import parse
-from halcyon.api.record import BatchStats
+from halcyon.api.documents.observation_report import BatchStats
 from halcyon.api.spec import Spec
-from halcyon.control import kinds
-from halcyon.control.client import Object
-from halcyon.control.kinds import Key
+from halcyon.api.spec.defaults import policy
+from halcyon.api.spec.parse import parse
+from halcyon.kube import kinds
+from halcyon.kube.client import Object
+from halcyon.kube.kinds import Key
 from halcyon.render import names
 from halcyon.scaling.observations import Missing, Value
 from halcyon.scaling.planner.reading import PodReading, Reading
-from halcyon.scaling.verdict import Signal
-from halcyon.signals.prometheus import Sampled
-from halcyon.signals.reading import Gathered
+from halcyon.scaling.policy.decision import Signal
+from halcyon.signals.planner_reading import Gathered
+from halcyon.signals.prometheus.source import Sampled
 from tests.unit.control.objects import PVC
 from tests.unit.control.scaling_world import DIGITS, World, pod, spec
 from tests.unit.signals.records import EPOCH, haproxy, record, triton

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from halcyon.api.conditions import Reason
-from halcyon.api.sequences import REPORT
-from halcyon.control import kinds
-from halcyon.control.plan import Plan, make
-from halcyon.control.trail import Trail
-from halcyon.control.view import Source, View
+from halcyon.api.sequence_batching import REPORT
+from halcyon.control.desired.plan import Plan, make
+from halcyon.control.rollout.rollout_record import Trail
+from halcyon.control.state.scope import Source, View
+from halcyon.kube import kinds
 from halcyon.render.revision import Content
 from tests.unit.control.objects import pod, view, world
 

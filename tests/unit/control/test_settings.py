@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from halcyon.api.spec.runtime import Placement
-from halcyon.control import app, settings
-from halcyon.control.errors import SettingsError
-from halcyon.control.settings import Settings
+from halcyon.control.runtime import app, settings
+from halcyon.control.runtime.settings import Settings
+from halcyon.kube.errors import SettingsError
 from halcyon.render.site import SERVICE_ANNOTATIONS
-from halcyon.signals.prometheus_site import PrometheusSite
-from halcyon.signals.recorded import ARRIVALS
+from halcyon.signals.prometheus.arrival_history import ARRIVALS
+from halcyon.signals.prometheus.client import PrometheusSite
 
 NEEDED = ("--namespace=halcyon-system", "--operator-image=o", "--balancer-image=b", "--server-image=s")
 URL = "http://prometheus:9090"

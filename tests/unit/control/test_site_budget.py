@@ -1,8 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.control.kinds import Key
-from halcyon.control.site_budget import SiteBudget
+from halcyon.control.autoscaling.gpu_budget import SiteBudget
+from halcyon.kube.kinds import Key
 
 A, B = Key("ml", "a"), Key("ml", "b")
 

@@ -1,4 +1,4 @@
-"""The status: each row of each truth table in `halcyon.control.status`, and what tools make of it."""
+"""The status: each row of each truth table in `halcyon.control.status.status`, and what tools make of it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from hypothesis import strategies as st
 
 from halcyon.api.conditions import Reason
 from halcyon.api.status import Status
-from halcyon.control import kinds, status
-from halcyon.control.client import Object
-from halcyon.control.plan import make
-from halcyon.control.view import MetricsApi, Scaling, Signals, Source, View
-from halcyon.scaling.planner.result import PlanTerm
-from halcyon.scaling.verdict import Change, Signal, Verdict
+from halcyon.control.desired.plan import make
+from halcyon.control.state.scope import Scaling, Signals, Source, View
+from halcyon.control.status import status
+from halcyon.kube import kinds
+from halcyon.kube.client import Object
+from halcyon.metricsapi.api_service import ExternalMetricsApi
+from halcyon.scaling.planner.outputs import PlanTerm
+from halcyon.scaling.policy.decision import Change, Signal, Verdict
 from tests.drawn import draws
 from tests.strategies import documents
 from tests.unit.control import kstatus
@@ -29,7 +31,7 @@ from tests.unit.control.objects import pod, resource, stranger, view, world
 NOW = "2026-01-02T03:04:05Z"
 SCALING = {"scaling": {"minReplicas": 1, "maxReplicas": 4}}
 RULES = {"scaling": {"minReplicas": 1, "maxReplicas": 4, "policy": "Rules"}}
-OURS = MetricsApi(ours=True, why="Halcyon serves external.metrics.k8s.io", tolerance=True)
+OURS = ExternalMetricsApi(ours=True, why="Halcyon serves external.metrics.k8s.io", tolerance=True)
 AT = 1767323045.0
 """NOW, in seconds since the epoch."""
 SIGNALS = (Signal("queueDepth", 12.0, 8, at=AT), Signal("gpuUtilization", 150.0, 80))
@@ -576,7 +578,7 @@ def test_any_status_is_one_that_the_schema_takes(
         starting=starting,
         old=old,
         signals=signals if heard else None,
-        metrics_api=MetricsApi(ours=False, why="z" * 5000),
+        metrics_api=ExternalMetricsApi(ours=False, why="z" * 5000),
         scaling=Scaling(made_of, changes, "r" * 5000) if heard else Scaling(),
         refused="v" * 5000 if old else "",
     )

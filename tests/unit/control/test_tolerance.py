@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from halcyon.control import errors
-from halcyon.control.client import Object
-from halcyon.control.kinds import Kind
-from halcyon.control.metrics_api import keeps_tolerance
+from halcyon.kube import errors
+from halcyon.kube.client import Object
+from halcyon.kube.kinds import Kind
+from halcyon.metricsapi.api_service import keeps_tolerance
 from tests.unit.control.documents import copied
 from tests.unit.control.memory_kube import MemoryKube
 

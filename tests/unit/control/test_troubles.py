@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from halcyon.api.record import BalancerSample, Record
-from halcyon.control.kinds import Key
-from halcyon.control.troubles import MOST_CHARACTERS, HearingHub
+from halcyon.api.documents.observation_report import BalancerSample, Record
+from halcyon.control.autoscaling.balancer_errors import MOST_CHARACTERS, HearingHub
+from halcyon.kube.kinds import Key
 from halcyon.scaling.observations import FRESH_S
 
 KEY = Key("team", "digits")

@@ -6,16 +6,16 @@ from dataclasses import dataclass
 
 import pytest
 
-from halcyon.control.dashboard import measured
-from halcyon.dashboard.source import Reading as Shown
+from halcyon.control.reporting.dashboard_source import measured
+from halcyon.dashboard.ports import Reading as Shown
+from halcyon.scaling.hpa.metrics import queue_depth
 from halcyon.scaling.observations import Value
+from halcyon.scaling.planner.capacity.bounded_queue import Refusals
 from halcyon.scaling.planner.reading import PodReading, Reading
-from halcyon.scaling.planner.refusals import Refusals
-from halcyon.scaling.rules import queue_depth
-from halcyon.signals.epoch import Epoch
-from halcyon.signals.hub import Hub
-from halcyon.signals.reading import SignalMemory, reading
-from halcyon.signals.work import told
+from halcyon.signals.clock import Epoch
+from halcyon.signals.gpu_work import told
+from halcyon.signals.observation_store import Hub
+from halcyon.signals.planner_reading import SignalMemory, reading
 from tests.unit.signals.records import haproxy, record, triton
 
 SECONDS = 40

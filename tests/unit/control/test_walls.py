@@ -1,4 +1,4 @@
-"""Which NetworkPolicies a model has: each row of the table in `halcyon.control.walls`."""
+"""Which NetworkPolicies a model has: each row of the table in `halcyon.control.desired.network_policies`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from halcyon.control import kinds
-from halcyon.control.plan import make
-from halcyon.control.view import View
+from halcyon.control.desired.plan import make
+from halcyon.control.state.scope import View
+from halcyon.kube import kinds
 from tests.unit.control.objects import stranger, view, world
 from tests.unit.render.rendered import WALLED
 

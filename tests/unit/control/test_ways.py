@@ -1,4 +1,4 @@
-"""Which way requests take, and how one becomes the other: each row of the table in `halcyon.control.ways`."""
+"""Which way requests take, and how one becomes the other: each row of the table in `halcyon.control.desired.routing`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from halcyon.control import kinds
-from halcyon.control.kinds import Kind
-from halcyon.control.plan import Plan, make
-from halcyon.control.view import View
+from halcyon.control.desired.plan import Plan, make
+from halcyon.control.state.scope import View
+from halcyon.kube import kinds
+from halcyon.kube.kinds import Kind
 from tests.unit.control.objects import view, world
 
 SERVICE = {"traffic": {"balancer": "Service"}}

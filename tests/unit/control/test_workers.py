@@ -8,10 +8,10 @@ from typing import cast
 
 from prometheus_client import CollectorRegistry
 
-from halcyon.control.kinds import Key
-from halcyon.control.queue import Priority, WorkQueue
-from halcyon.control.reconcile import Outcome, Reconciler
-from halcyon.control.workers import Workers
+from halcyon.control.reconcile.reconciler import Outcome, Reconciler
+from halcyon.control.reconcile.workers import Workers
+from halcyon.kube.kinds import Key
+from halcyon.kube.work_queue import Priority, WorkQueue
 
 IDLE_S = 3600.0
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from halcyon.dashboard.source import Name
+from halcyon.dashboard.ports import Name
 
 Object = dict[str, Any]
 READY = {"type": "Ready", "status": "True", "reason": "Ready", "message": "1 of 1 servers are ready"}

@@ -5,8 +5,8 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
-from halcyon.dashboard.access import KEEP_NO_S, KEEP_S, Access, Proxy
-from halcyon.dashboard.source import Name
+from halcyon.dashboard.authorization import KEEP_NO_S, KEEP_S, Access, Proxy
+from halcyon.dashboard.ports import Name
 from halcyon.metricsapi.auth import Forbidden, Unauthenticated, User
 
 PROXY = Proxy((ip_network("10.0.0.0/24"), ip_network("fd00::/8")), "X-User", "X-Groups")

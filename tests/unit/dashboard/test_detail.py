@@ -2,9 +2,9 @@ import json
 
 import yaml
 
-from halcyon.dashboard import detail
+from halcyon.dashboard import model_page
 from halcyon.dashboard.history import Counts, History, Series
-from halcyon.dashboard.source import UNKNOWN, Past, Reading
+from halcyon.dashboard.ports import UNKNOWN, Past, Reading
 from tests.unit.dashboard.objects import READY, condition, model, name
 
 NOTHING = Series(0.0, ())
@@ -16,7 +16,7 @@ def test_conditions_that_need_a_person_come_first() -> None:
         condition("ModelLoaded", "Unknown"),
         condition("Accepted", "False"),
     )
-    page = detail.page(
+    page = model_page.page(
         model(conditions=(READY, good, unknown, bad)), servers=(), balancers=(), reading=UNKNOWN, newest=NOTHING
     )
     assert [c["type"] for c in page["conditions"]] == ["Accepted", "ModelLoaded", "Ready", "BalancerReady"]
@@ -24,7 +24,7 @@ def test_conditions_that_need_a_person_come_first() -> None:
 
 def test_decisions_are_told_by_themselves() -> None:
     decision = {"time": "2026-01-01T12:00:00Z", "before": 1, "after": 3, "why": "queue 96"}
-    page = detail.page(
+    page = model_page.page(
         model(status={"scaling": {"mode": "Active", "decisions": [decision]}}),
         servers=(),
         balancers=(),
@@ -39,21 +39,21 @@ def test_decisions_are_told_by_themselves() -> None:
 def test_values_of_the_environment_are_not_shown_and_the_object_stays_as_it_is() -> None:
     env = [{"name": "KEY", "value": "s3cret"}, {"name": "FROM", "secretKey": {"name": "s", "key": "k"}}]
     asked = model(spec={"runtime": {"env": env}})
-    made = detail.spec(asked, '{"max_batch_size":8}')
-    assert yaml.safe_load(made["spec"])["runtime"]["env"] == [{"name": "KEY", "value": detail.HIDDEN}, env[1]]
+    made = model_page.spec(asked, '{"max_batch_size":8}')
+    assert yaml.safe_load(made["spec"])["runtime"]["env"] == [{"name": "KEY", "value": model_page.HIDDEN}, env[1]]
     assert asked["spec"]["runtime"]["env"][0]["value"] == "s3cret"
     assert json.loads(made["overlay"]) == {"max_batch_size": 8}
-    assert detail.spec(asked, "")["overlay"] == ""
+    assert model_page.spec(asked, "")["overlay"] == ""
 
 
 def test_a_series_is_told_by_field() -> None:
     history = History()
     for step in range(2):
         history.add(name(), step * 10.0, Counts(replicas=step, ready=None, desired=None), UNKNOWN)
-    told = detail.series(history.series(name()))
+    told = model_page.series(history.series(name()))
     assert (told["end"], told["step"], told["replicas"], told["ready"]) == (10.0, 10, [0, 1], [None, None])
 
 
 def test_what_the_planner_remembers_is_told_where_there_is_a_planner() -> None:
-    assert detail.past(None) is None
-    assert detail.past(Past(300.0, 900.0, (1.0, None))) == {"end": 900.0, "step": 300.0, "rate": [1.0, None]}
+    assert model_page.past(None) is None
+    assert model_page.past(Past(300.0, 900.0, (1.0, None))) == {"end": 900.0, "step": 300.0, "rate": [1.0, None]}

@@ -2,9 +2,9 @@ from typing import Any
 
 import pytest
 
-from halcyon.dashboard.fleet import BadQuestion, Fleet, Question, row
 from halcyon.dashboard.history import Counts, History
-from halcyon.dashboard.source import UNKNOWN, Name, Object, Reading
+from halcyon.dashboard.model_table import BadQuestion, Fleet, Question, row
+from halcyon.dashboard.ports import UNKNOWN, Name, Object, Reading
 from tests.unit.dashboard.objects import READY, condition, model, name
 
 

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from halcyon.dashboard.client_latency import Quantiles
 from halcyon.dashboard.history import FIELDS, KEPT, STEP_S, Counts, History
-from halcyon.dashboard.quantiles import Quantiles
-from halcyon.dashboard.source import UNKNOWN, Name, Reading
+from halcyon.dashboard.ports import UNKNOWN, Name, Reading
 
 ONE, OTHER = Name("a", "one"), Name("a", "other")
 COUNTS = Counts(replicas=3, ready=2, desired=4)

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.api.record import Histogram
-from halcyon.dashboard.quantiles import NOBODY_ANSWERED, Answered, Quantiles, quantile
-from halcyon.dashboard.source import Name
+from halcyon.api.documents.observation_report import Histogram
+from halcyon.dashboard.client_latency import NOBODY_ANSWERED, Answered, Quantiles, quantile
+from halcyon.dashboard.ports import Name
 
 ONE, OTHER = Name("a", "one"), Name("a", "other")
 BOUNDS = (10, 100, 1000)

@@ -3,8 +3,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from halcyon.dashboard import streams
-from halcyon.dashboard.streams import Full, Seats
+from halcyon.dashboard import server_sent_events
+from halcyon.dashboard.server_sent_events import Full, Seats
 
 
 async def frames(documents: list[bytes], *, looks: int, every_s: float = 1.0) -> list[bytes]:
@@ -19,7 +19,7 @@ async def frames(documents: list[bytes], *, looks: int, every_s: float = 1.0) ->
         left -= 1
         return left == 0
 
-    found: AsyncIterator[bytes] = streams.events("model", render, ended, every_s=every_s)
+    found: AsyncIterator[bytes] = server_sent_events.events("model", render, ended, every_s=every_s)
     return [frame async for frame in found]
 
 
@@ -38,7 +38,7 @@ async def test_what_the_look_raises_ends_the_stream() -> None:
     async def render() -> bytes:
         raise PermissionError("no more")
 
-    found = streams.events("model", render, Seats().ended)
+    found = server_sent_events.events("model", render, Seats().ended)
     assert await anext(found) == b"retry: 5000\n\n"
     with pytest.raises(PermissionError):
         await anext(found)

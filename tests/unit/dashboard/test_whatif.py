@@ -7,10 +7,10 @@ import json
 import pytest
 
 from halcyon.dashboard import whatif
-from halcyon.dashboard.fleet import BadQuestion
-from halcyon.dashboard.source import Past
+from halcyon.dashboard.model_table import BadQuestion
+from halcyon.dashboard.ports import Past
 from halcyon.dashboard.whatif import Wish
-from halcyon.scaling.planner.queueing import Replica, ServiceLine
+from halcyon.scaling.planner.capacity.queueing import Replica, ServiceLine
 from halcyon.scaling.planner.reading import Objectives
 from halcyon.scaling.planner.whatif import Known
 

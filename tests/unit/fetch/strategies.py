@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from halcyon.api.overlay import DATA_TYPES, DynamicBatching, Overlay, VersionPolicy, Warmup, WarmupInput
+from halcyon.api.documents.model_overlay import DATA_TYPES, DynamicBatching, Overlay, VersionPolicy, Warmup, WarmupInput
 
 SIZES = st.lists(st.integers(1, 4096), max_size=4).map(tuple)
 POLICIES = st.one_of(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from halcyon.api.overlay import Overlay
-from halcyon.api.parse import parse
+from halcyon.api.documents.model_overlay import Overlay
+from halcyon.api.spec.parse import parse
 from halcyon.render.site import Site
 from tests.policies import policy
 from tests.unit.fetch.test_main import Pod

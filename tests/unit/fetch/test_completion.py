@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from halcyon.api.overlay import Overlay
-from halcyon.api.repository import COMPLETE
-from halcyon.fetch import completion, source
+from halcyon.api.documents.model_overlay import Overlay
+from halcyon.api.documents.repository_marker import COMPLETE
+from halcyon.fetch import auto_complete, mounted_source
 from halcyon.fetch.main import main
 
 CONFIG = """\
@@ -36,7 +36,7 @@ def is_complete(tmp_path: Path, config: str, *programs: str | bytes) -> bool:
         file = tmp_path / "source" / str(version) / "model.py"
         file.parent.mkdir(parents=True)
         file.write_bytes(program.encode() if isinstance(program, str) else program)
-    return completion.is_complete(config.encode(), source.read(tmp_path / "source"))
+    return auto_complete.is_complete(config.encode(), mounted_source.read(tmp_path / "source"))
 
 
 @pytest.mark.parametrize(
@@ -104,9 +104,9 @@ def test_each_version_counts(tmp_path: Path) -> None:
 def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
     folder = tmp_path / "source" / "1"
     folder.mkdir(parents=True)
-    assert not completion.is_complete(CONFIG.encode(), source.read(tmp_path / "source"))
+    assert not auto_complete.is_complete(CONFIG.encode(), mounted_source.read(tmp_path / "source"))
     os.mkfifo(folder / "model.py")
-    assert not completion.is_complete(CONFIG.encode(), source.read(tmp_path / "source"))
+    assert not auto_complete.is_complete(CONFIG.encode(), mounted_source.read(tmp_path / "source"))
 
 
 def test_the_server_is_told_and_a_later_attempt_takes_it_back(

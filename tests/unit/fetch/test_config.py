@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.fetch import config
+from halcyon.fetch import config_pbtxt
 from halcyon.fetch.errors import LIMIT_BYTES, ConfigError, FetchError, UnknownFieldError
 
 GOLDEN = [
@@ -82,7 +82,7 @@ GOLDEN = [
 @pytest.mark.parametrize(("text", "message"), GOLDEN)
 def test_a_broken_file_is_told_by_line_column_text_and_what_was_expected(text: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        config.parse(text.encode())
+        config_pbtxt.parse(text.encode())
     assert not isinstance(caught.value, UnknownFieldError)
     assert str(caught.value) == message
 
@@ -100,7 +100,7 @@ UNKNOWN = [
 @pytest.mark.parametrize(("text", "part"), UNKNOWN)
 def test_what_may_belong_to_a_newer_triton_is_told_apart(text: str, part: str) -> None:
     with pytest.raises(UnknownFieldError) as caught:
-        config.parse(text.encode())
+        config_pbtxt.parse(text.encode())
     assert part in str(caught.value)
 
 
@@ -110,20 +110,20 @@ def test_what_may_belong_to_a_newer_triton_is_told_apart(text: str, part: str) -
         (b'name: "m"\nback\0end: 1', "line 2: a NUL byte"),
         (b'name: "m"\n\nbackend: "\xff"', "line 3: byte 0xff is not UTF-8"),
         (b'name: "\\xff"', 'line 1, column 13: `name: "\\xff"`: Couldn\'t parse string'),
-        (b"x" * (config.LIMIT_BYTES + 1), "1048577 bytes or more; the limit is 1048576"),
+        (b"x" * (config_pbtxt.LIMIT_BYTES + 1), "1048577 bytes or more; the limit is 1048576"),
         (b"\xef\xbb\xbfname: 1", "line 1, column 1"),
         (b"{" * 100_000, "line 1, column 1"),
     ],
 )
 def test_hostile_content_is_refused(content: bytes, part: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        config.parse(content)
+        config_pbtxt.parse(content)
     assert part in str(caught.value)
 
 
 def test_a_long_line_is_quoted_around_the_place() -> None:
     with pytest.raises(ConfigError) as caught:
-        config.parse(
+        config_pbtxt.parse(
             ("# " + "x" * 5000 + "\nparameters { } " + 'metric_tags { key: "' + "k" * 500 + '" value: 7 }').encode()
         )
     assert "value: 7 }`" in str(caught.value)
@@ -170,7 +170,7 @@ PIECES = st.sampled_from(
 
 @given(st.lists(PIECES, max_size=30).map("".join).map(str.encode) | st.binary(max_size=60))
 def test_any_bytes_are_read_or_refused_and_nothing_else(content: bytes) -> None:
-    for read in (config.parse, config.declared_name):
+    for read in (config_pbtxt.parse, config_pbtxt.declared_name):
         try:
             read(content)
         except ConfigError as error:
@@ -188,12 +188,12 @@ def test_any_bytes_are_read_or_refused_and_nothing_else(content: bytes) -> None:
     ],
 )
 def test_the_name_is_found_in_a_file_that_is_not_understood(text: str, name: str) -> None:
-    assert config.declared_name(text.encode()) == name
+    assert config_pbtxt.declared_name(text.encode()) == name
 
 
 def test_a_name_is_not_guessed_from_what_is_no_text_format() -> None:
     with pytest.raises(ConfigError, match="line 2, column 7: `name: 'm`"):
-        config.declared_name(b"brand_new: 1\nname: 'm\n")
+        config_pbtxt.declared_name(b"brand_new: 1\nname: 'm\n")
 
 
 @given(st.text(max_size=9000))

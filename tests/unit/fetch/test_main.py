@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from halcyon.api.overlay import DynamicBatching, Overlay, VersionPolicy
-from halcyon.api.sequences import REPORT
-from halcyon.fetch import config
+from halcyon.api.documents.model_overlay import DynamicBatching, Overlay, VersionPolicy
+from halcyon.api.sequence_batching import REPORT
+from halcyon.fetch import config_pbtxt
 from halcyon.fetch.errors import LIMIT_BYTES, SourceError
 from halcyon.fetch.main import main
+from halcyon.fetch.mounted_source import ModelFolder
 from halcyon.fetch.repository import STUB, assemble
-from halcyon.fetch.source import ModelFolder
 
 OWN = 'name: "m"\nbackend: "python" # a comment\nmax_batch_size: 8\n'
 
@@ -109,7 +109,7 @@ def test_a_projected_config_map_becomes_links_and_a_merged_configuration(
     assert (made / "1").readlink() == pod.source / "1"
     assert (made / "2" / "model.py").read_text() == "newer"
     assert not (made / "config.pbtxt").is_symlink()
-    merged = config.parse(pod.written().encode())
+    merged = config_pbtxt.parse(pod.written().encode())
     assert (merged.max_batch_size, merged.dynamic_batching.max_queue_delay_microseconds) == (8, 2000)
     assert not pod.termination_log.exists()
     assert capsys.readouterr().out == (

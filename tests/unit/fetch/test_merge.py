@@ -7,11 +7,11 @@ from google.protobuf import text_format
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from halcyon.api.overlay import DynamicBatching, Overlay, VersionPolicy, Warmup, WarmupInput
-from halcyon.fetch import config, schema
+from halcyon.api.documents.model_overlay import DynamicBatching, Overlay, VersionPolicy, Warmup, WarmupInput
+from halcyon.fetch import config_pbtxt, model_config_proto
 from halcyon.fetch.errors import ConflictError
 from halcyon.fetch.merge import changes, merge
-from halcyon.fetch.schema import ModelConfig
+from halcyon.fetch.model_config_proto import ModelConfig
 from tests.unit.fetch.strategies import OVERLAYS
 
 IO = 'input { name: "X" data_type: TYPE_FP32 dims: [ -1, 4 ] } output { name: "Y" data_type: TYPE_FP32 dims: 4 }'
@@ -23,7 +23,7 @@ OWN = f'name: "m" backend: "python" max_batch_size: 8 {IO}'
 
 
 def read(text: str) -> ModelConfig:
-    return config.parse(text.encode())
+    return config_pbtxt.parse(text.encode())
 
 
 def shown(message: ModelConfig) -> str:
@@ -213,7 +213,7 @@ FLOAT32 = st.floats(width=32, allow_nan=False)
 @st.composite
 def configs(draw: st.DrawFn) -> ModelConfig:
     """Configurations with something in most kinds of field: scalars, floats, lists, maps, a scheduler."""
-    made = schema.empty()
+    made = model_config_proto.empty()
     made.name, made.backend = draw(TEXT), draw(st.sampled_from(["", "python"]))
     made.max_batch_size = draw(st.integers(0, 64))
     for name in draw(st.lists(st.sampled_from("XYZ"), unique=True)):
@@ -240,7 +240,7 @@ def configs(draw: st.DrawFn) -> ModelConfig:
 
 @given(configs())
 def test_a_configuration_survives_its_text(own: ModelConfig) -> None:
-    assert config.parse(config.render(own)) == own
+    assert config_pbtxt.parse(config_pbtxt.render(own)) == own
 
 
 def merged_or_skip(own: ModelConfig, overlay: Overlay) -> ModelConfig:
@@ -255,7 +255,7 @@ def merged_or_skip(own: ModelConfig, overlay: Overlay) -> ModelConfig:
 def test_merging_again_changes_nothing(own: ModelConfig, overlay: Overlay) -> None:
     once = merged_or_skip(own, overlay)
     assert merge(once, overlay) == once
-    assert merge(config.parse(config.render(once)), overlay) == once
+    assert merge(config_pbtxt.parse(config_pbtxt.render(once)), overlay) == once
 
 
 @given(configs(), OVERLAYS)
@@ -268,7 +268,7 @@ def test_fields_that_the_overlay_does_not_say_stay_equal_byte_for_byte(own: Mode
     }
     said |= {"instance_group": overlay.instances, "version_policy": overlay.version_policy, "backend": overlay.backend}
     said |= {"parameters": overlay.parameters, "model_warmup": overlay.warmup}
-    before, after = schema.empty(), schema.empty()
+    before, after = model_config_proto.empty(), model_config_proto.empty()
     before.CopyFrom(own)
     after.CopyFrom(merged)
     for message in (before, after):

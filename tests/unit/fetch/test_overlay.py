@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.api.overlay import Overlay, OverlayError
+from halcyon.api.documents.model_overlay import Overlay, OverlayError
 from tests.unit.fetch.strategies import OVERLAYS
 
 
@@ -97,7 +97,7 @@ def test_any_json_is_read_or_refused_and_nothing_else(raw: object) -> None:
 
 
 def test_the_module_loads_without_pydantic() -> None:
-    code = "import sys, halcyon.api.overlay; print([m for m in ('pydantic', 'yaml', 'google') if m in sys.modules])"
+    code = "import sys, halcyon.api.documents.model_overlay; print([m for m in ('pydantic', 'yaml', 'google') if m in sys.modules])"
     shown = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONPATH": "operator"}
     )

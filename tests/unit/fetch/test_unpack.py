@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.fetch import unpack as module
+from halcyon.fetch import archive as module
+from halcyon.fetch.archive import inside, unpack
 from halcyon.fetch.errors import SourceError
-from halcyon.fetch.unpack import inside, unpack
 
 MIB = 2**20
 

@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.metricsapi import tokens
-from halcyon.metricsapi.tokens import Account, Issuer
+from halcyon.metricsapi import service_account_tokens
+from halcyon.metricsapi.service_account_tokens import Account, Issuer
 
 NAME, AUDIENCE, NOW = "https://kubernetes.default.svc", "halcyon", 1_800_000_000.0
 AGENT = "system:serviceaccount:team:m-balancer"
@@ -58,7 +58,7 @@ def signed(claims: Any, *, kid: str = "rsa", alg: str = "RS256") -> str:
 
 
 def whose(token: str) -> Account | None:
-    return tokens.account(token, issuer(), audience=AUDIENCE, now_s=NOW)
+    return service_account_tokens.account(token, issuer(), audience=AUDIENCE, now_s=NOW)
 
 
 def test_keys_of_unknown_kinds_are_left_out() -> None:
@@ -68,7 +68,7 @@ def test_keys_of_unknown_kinds_are_left_out() -> None:
 @pytest.mark.parametrize(("kid", "alg"), [("rsa", "RS256"), ("ec", "ES256")])
 def test_a_good_token_is_its_accounts(kid: str, alg: str) -> None:
     token = signed(GOOD, kid=kid, alg=alg)
-    assert tokens.key_id(token) == kid
+    assert service_account_tokens.key_id(token) == kid
     assert whose(token) == Account(AGENT, "team")
 
 
@@ -113,7 +113,7 @@ def test_what_a_good_signature_says_may_be_no_answer(claims: dict[str, Any]) -> 
         signed(GOOD, kid="unknown"),
         signed(GOOD, kid="ec", alg="ES384"),
         signed(GOOD).rpartition(".")[0] + ".",
-        signed(GOOD) + "." * tokens.MOST_CHARACTERS,
+        signed(GOOD) + "." * service_account_tokens.MOST_CHARACTERS,
         text(b"[" * 5000) + ".e30.e30",
     ],
     ids=range(12),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from halcyon.monitoring.boards import BOARDS
+from halcyon.monitoring.dashboards import BOARDS
 from halcyon.monitoring.grafana import COLUMNS, SOURCE, Board, Panel, Query, Row, dashboard
 
 MADE = {name: dashboard(board) for name, board in BOARDS.items()}

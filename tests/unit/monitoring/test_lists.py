@@ -8,13 +8,21 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from halcyon.control.decision_times import DecisionTimes
-from halcyon.monitoring import agent, instruments, metric, models, operator, queries, triton
+from halcyon.control.autoscaling.decision_metrics import DecisionTimes
+from halcyon.monitoring import (
+    agent_metrics,
+    instruments,
+    metric,
+    operator_metrics,
+    per_model_metrics,
+    queries,
+    triton_metrics,
+)
 from halcyon.monitoring.metric import Metric
 from tests.integration.alert_cases import PLACES
 
-OURS = (*models.METRICS, *operator.METRICS, *agent.METRICS)
-NAMES = {m.name for m in (*OURS, *triton.METRICS)}
+OURS = (*per_model_metrics.METRICS, *operator_metrics.METRICS, *agent_metrics.METRICS)
+NAMES = {m.name for m in (*OURS, *triton_metrics.METRICS)}
 TARGETS = {"job", "instance", "__name__", "le", "quantile"}
 """Labels that Prometheus gives, or that a kind has."""
 CHOSEN = {"namespace": "ns", "model": "m", "job": "j", "__rate_interval": "1m"}
@@ -39,7 +47,11 @@ def test_names_follow_prometheus_conventions(listed: Metric) -> None:
 
 
 def test_no_family_is_listed_twice_but_those_of_every_process() -> None:
-    names = [m.name for m in (*models.METRICS, *operator.METRICS, *agent.METRICS) if not m.name.startswith("process_")]
+    names = [
+        m.name
+        for m in (*per_model_metrics.METRICS, *operator_metrics.METRICS, *agent_metrics.METRICS)
+        if not m.name.startswith("process_")
+    ]
     assert len(names) == len(set(names))
 
 
@@ -53,12 +65,18 @@ def test_every_series_of_a_query_is_in_a_list_and_its_labels_are_known() -> None
 
 def test_instruments_tell_what_the_list_says_and_a_rate_has_a_beginning() -> None:
     registry = CollectorRegistry()
-    instruments.counter(operator.RECONCILES, registry)
-    instruments.gauge(operator.STREAMS, registry).set(3)
-    instruments.Read({operator.API_WRITES: lambda: 5.0, operator.LEADING: lambda: 1.0}, registry)
+    instruments.counter(operator_metrics.RECONCILES, registry)
+    instruments.gauge(operator_metrics.STREAMS, registry).set(3)
+    instruments.Read({operator_metrics.API_WRITES: lambda: 5.0, operator_metrics.LEADING: lambda: 1.0}, registry)
     DecisionTimes(list, registry)
     told = {f.name: f for f in text_string_to_metric_families(generate_latest(registry).decode())}
-    expected = (operator.RECONCILES, operator.STREAMS, operator.API_WRITES, operator.LEADING, operator.DECISION)
+    expected = (
+        operator_metrics.RECONCILES,
+        operator_metrics.STREAMS,
+        operator_metrics.API_WRITES,
+        operator_metrics.LEADING,
+        operator_metrics.DECISION,
+    )
     for listed in expected:
         family = told[listed.name.removesuffix("_total")]
         assert (family.type, family.documentation) == (listed.kind, listed.meaning)
@@ -72,9 +90,9 @@ def test_instruments_tell_what_the_list_says_and_a_rate_has_a_beginning() -> Non
 
 def test_a_value_that_is_not_known_has_no_family() -> None:
     registry = CollectorRegistry()
-    instruments.Read({operator.MEMORY_LIMIT: lambda: None, operator.LEADING: lambda: 1.0}, registry)
+    instruments.Read({operator_metrics.MEMORY_LIMIT: lambda: None, operator_metrics.LEADING: lambda: 1.0}, registry)
     [told] = text_string_to_metric_families(generate_latest(registry).decode())
-    assert told.name == operator.LEADING.name
+    assert told.name == operator_metrics.LEADING.name
 
 
 def test_a_label_with_quotes_backslashes_and_lines_is_read_as_it_was_written() -> None:

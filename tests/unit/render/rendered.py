@@ -6,11 +6,21 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from halcyon.api.plan import Collector
-from halcyon.api.site_network import SiteNetwork
-from halcyon.api.spec import Spec, mode
-from halcyon.render import balancer, direct, names, network, overlay, revision, routes, scaler, server
-from halcyon.render.objects import Object
+from halcyon.api.documents.balancer_plan import Collector
+from halcyon.api.policy.network import SiteNetwork
+from halcyon.api.spec import Spec, routing_mode
+from halcyon.render import (
+    balancer,
+    gateway_routes,
+    hpa,
+    model_overlay,
+    names,
+    network_policies,
+    revision,
+    server,
+    services,
+)
+from halcyon.render.metadata import Object
 from halcyon.render.revision import Content
 from halcyon.render.site import Site, Subject
 
@@ -54,14 +64,14 @@ def children(spec: Spec, subject: Subject = SUBJECT, site: Site = SITE, *, toler
     ]
     objects += _way(spec, subject, site)
     if spec.scaling is not None:
-        objects.append(scaler.hpa(subject, spec, tolerance=tolerance))
+        objects.append(hpa.hpa(subject, spec, tolerance=tolerance))
     if site.network is not None:
-        balanced = not mode.is_direct(spec)
-        ports = [network.download_port(*where) for where in server.downloads(made.template)]
+        balanced = not routing_mode.is_direct(spec)
+        ports = [network_policies.download_port(*where) for where in server.downloads(made.template)]
         objects.append(
-            network.servers(subject, site.network, balancers=balanced, clients=not balanced, downloads=ports)
+            network_policies.servers(subject, site.network, balancers=balanced, clients=not balanced, downloads=ports)
         )
-        objects += [network.balancers(subject, site.network, operator_port=site.port)] if balanced else []
+        objects += [network_policies.balancers(subject, site.network, operator_port=site.port)] if balanced else []
     return objects
 
 
@@ -70,13 +80,17 @@ def _way(spec: Spec, subject: Subject, site: Site) -> list[Object]:
     gateway, made = spec.traffic.gateway, []
     if gateway is not None:
         shares = [(names.SLOT_A, 100)]
-        made.append(routes.http_route(subject, spec, gateway, shares, model=overlay.model_name(subject.name, spec)))
+        made.append(
+            gateway_routes.http_route(
+                subject, spec, gateway, shares, model=model_overlay.model_name(subject.name, spec)
+            )
+        )
         if gateway.grpc is not None:
-            made.append(routes.grpc_route(subject, spec, gateway, gateway.grpc, shares))
-        if mode.is_direct(spec):
-            made.append(routes.slot_service(subject, spec, names.SLOT_A))
-    if mode.is_direct(spec):
-        return [*made, direct.service(subject, spec), direct.headless(subject, spec)]
+            made.append(gateway_routes.grpc_route(subject, spec, gateway, gateway.grpc, shares))
+        if routing_mode.is_direct(spec):
+            made.append(gateway_routes.slot_service(subject, spec, names.SLOT_A))
+    if routing_mode.is_direct(spec):
+        return [*made, services.service(subject, spec), services.headless(subject, spec)]
     return [
         *made,
         balancer.service_account(subject),

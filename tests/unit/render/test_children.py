@@ -18,14 +18,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import StringConstraints
 
-from halcyon.api.overlay import Overlay
-from halcyon.api.parse import SpecError, parse
-from halcyon.api.plan import PLAN_KEY, BalancerPlan
-from halcyon.api.spec import Spec, mode
+from halcyon.api.documents.balancer_plan import PLAN_KEY, BalancerPlan
+from halcyon.api.documents.model_overlay import Overlay
+from halcyon.api.spec import Spec, routing_mode
+from halcyon.api.spec.parse import SpecError, parse
 from halcyon.api.spec.runtime import Placement
 from halcyon.api.types import Cidr, quantity
-from halcyon.render import balancer, channels, names, revision, scaler, server
-from halcyon.render.objects import Object
+from halcyon.render import balancer, grpc_keepalive, names, revision, server
+from halcyon.render import hpa as render_hpa
+from halcyon.render.metadata import Object
 from halcyon.render.site import Subject
 from tests.drawn import draws
 from tests.strategies import NAMES, documents, specs
@@ -123,7 +124,7 @@ def selectors_pick_the_pods_they_are_meant_for_and_no_others(
     }
     for_servers = {f"{name}-{end}" for end in ("a", "server-a", "headless", "route-a")}
     for (kind, child), selector in picked.items():
-        servers = child in for_servers or ((kind, child) == ("Service", name) and mode.is_direct(spec))
+        servers = child in for_servers or ((kind, child) == ("Service", name) and routing_mode.is_direct(spec))
         assert (selector.items() <= of_servers.items()) is servers, (kind, child)
         assert (selector.items() <= of_balancers.items()) is not servers, (kind, child)
 
@@ -424,7 +425,7 @@ def test_a_volume_is_mounted_read_only() -> None:
 
 def test_the_autoscaler_has_both_targets_as_average_values() -> None:
     given = {"maxReplicas": 8, "policy": "Rules"}
-    hpa = scaler.hpa(SUBJECT, spec_of(scaling=given, batching={"maxBatchSize": 16}), tolerance=True)["spec"]
+    hpa = render_hpa.hpa(SUBJECT, spec_of(scaling=given, batching={"maxBatchSize": 16}), tolerance=True)["spec"]
 
     assert hpa["scaleTargetRef"] == {
         "apiVersion": "serving.halcyon.dev/v1alpha1",
@@ -440,7 +441,7 @@ def test_the_autoscaler_has_both_targets_as_average_values() -> None:
 
 
 def test_without_a_gpu_there_is_no_target_for_one() -> None:
-    hpa = scaler.hpa(
+    hpa = render_hpa.hpa(
         SUBJECT, spec_of(scaling={"maxReplicas": 8, "policy": "Rules"}, runtime={"gpu": {"count": 0}}), tolerance=True
     )["spec"]
 
@@ -449,14 +450,14 @@ def test_without_a_gpu_there_is_no_target_for_one() -> None:
 
 def test_a_tolerance_is_asked_for_only_where_the_api_server_knows_one() -> None:
     planned = spec_of(scaling={"maxReplicas": 8})
-    exact, coarse = (scaler.hpa(SUBJECT, planned, tolerance=known)["spec"]["behavior"] for known in (True, False))
+    exact, coarse = (render_hpa.hpa(SUBJECT, planned, tolerance=known)["spec"]["behavior"] for known in (True, False))
 
     for way in ("scaleUp", "scaleDown"):
         assert exact[way] == coarse[way] | {"tolerance": "0"}
 
 
 def test_the_planner_s_autoscaler_follows_its_count_and_has_no_pace_of_its_own() -> None:
-    hpa = scaler.hpa(
+    hpa = render_hpa.hpa(
         SUBJECT, spec_of(scaling={"minReplicas": 0, "maxReplicas": 8, "targets": {"queueDepth": 3}}), tolerance=True
     )["spec"]
 
@@ -472,7 +473,7 @@ def test_the_planner_s_autoscaler_follows_its_count_and_has_no_pace_of_its_own()
 
 @pytest.mark.parametrize("mode", ["Recommend", "Paused"])
 def test_an_autoscaler_by_rules_stands_still_where_the_mode_says_so(mode: str) -> None:
-    hpa = scaler.hpa(SUBJECT, spec_of(scaling={"maxReplicas": 8, "policy": "Rules", "mode": mode}), tolerance=True)[
+    hpa = render_hpa.hpa(SUBJECT, spec_of(scaling={"maxReplicas": 8, "policy": "Rules", "mode": mode}), tolerance=True)[
         "spec"
     ]
 
@@ -483,7 +484,7 @@ def test_an_autoscaler_by_rules_stands_still_where_the_mode_says_so(mode: str) -
 
 def test_without_scaling_there_is_no_autoscaler_to_render() -> None:
     with pytest.raises(ValueError, match="without scaling"):
-        scaler.hpa(SUBJECT, MINIMAL, tolerance=True)
+        render_hpa.hpa(SUBJECT, MINIMAL, tolerance=True)
 
 
 @given(st.integers(0, 1000))
@@ -505,7 +506,7 @@ def test_a_request_may_take_at_least_a_millisecond_and_drain_is_in_whole_seconds
 
 @given(st.integers(1, 3600))
 def test_a_channel_is_asked_to_go_before_a_stopping_server_ends(drain_s: int) -> None:
-    age_s = channels.connection_age_ms(drain_s) / 1000
+    age_s = grpc_keepalive.connection_age_ms(drain_s) / 1000
 
     # One that is made when the pod's end begins, and lasts for the tenth more that gRPC may add.
     assert 1.1 * age_s < drain_s

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from halcyon.api import crd
-from halcyon.api.parse import SpecError, parse
+from halcyon.api.schema import crd
 from halcyon.api.spec import Spec
-from halcyon.control.plan import make
-from halcyon.control.view import Source
-from halcyon.render.objects import Object
+from halcyon.api.spec.parse import SpecError, parse
+from halcyon.control.desired.plan import make
+from halcyon.control.state.scope import Source
+from halcyon.render.metadata import Object
 from halcyon.render.site import Subject
 from tests import security
 from tests.forbidden import found

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
-from halcyon.api import crd, reference
-from halcyon.api.parse import parse
+from halcyon.api.schema import crd, reference
 from halcyon.api.spec import Spec
+from halcyon.api.spec.parse import parse
 from tests.unit.render.rendered import children
 
 GOLDEN = Path(__file__).parents[2] / "golden"

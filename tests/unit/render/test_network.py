@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from halcyon.api.site_network import SiteNetwork
-from halcyon.render import names, network
-from halcyon.render.objects import Object
+from halcyon.api.policy.network import SiteNetwork
+from halcyon.render import names, network_policies
+from halcyon.render.metadata import Object
 from halcyon.render.site import Subject
 
 SUBJECT = Subject("team", "digits", "0c8a9a4e-0000-4000-8000-000000000001")
@@ -96,8 +96,8 @@ def may(policies: list[Object], source: Pod, target: Pod, port: int, protocol: s
 
 
 def made(site: SiteNetwork, *, balancers: bool = True, clients: bool = False) -> list[Object]:
-    around = [network.servers(SUBJECT, site, balancers=balancers, clients=clients)]
-    return around + ([network.balancers(SUBJECT, site, operator_port=OPERATOR_PORT)] if balancers else [])
+    around = [network_policies.servers(SUBJECT, site, balancers=balancers, clients=clients)]
+    return around + ([network_policies.balancers(SUBJECT, site, operator_port=OPERATOR_PORT)] if balancers else [])
 
 
 def reached(policies: list[Object], source: Pod, target: Pod) -> set[int]:

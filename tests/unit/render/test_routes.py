@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from halcyon.api.parse import parse
-from halcyon.api.plan import BalancerPlan, Slot
-from halcyon.balancer import haproxy_config
-from halcyon.balancer.haproxy_config import Listen
-from halcyon.render import names, routes
-from halcyon.render.objects import Object
+from halcyon.api.documents.balancer_plan import BalancerPlan, Slot
+from halcyon.api.spec.parse import parse
+from halcyon.balancer.config import haproxy_cfg
+from halcyon.balancer.config.model import Listen
+from halcyon.render import gateway_routes, names
+from halcyon.render.metadata import Object
 from halcyon.render.site import Subject
 
 SUBJECT, SHARES = Subject("team", "digits", "uid"), [(names.SLOT_A, 95), (names.SLOT_B, 5)]
@@ -38,8 +38,8 @@ def made() -> tuple[Object, Object]:
     assert gateway is not None
     assert gateway.grpc is not None
     return (
-        routes.http_route(SUBJECT, SPEC, gateway, SHARES, model="digits"),
-        routes.grpc_route(SUBJECT, SPEC, gateway, gateway.grpc, SHARES),
+        gateway_routes.http_route(SUBJECT, SPEC, gateway, SHARES, model="digits"),
+        gateway_routes.grpc_route(SUBJECT, SPEC, gateway, gateway.grpc, SHARES),
     )
 
 
@@ -48,7 +48,7 @@ def matches(route: Object) -> list[dict[str, Any]]:
 
 
 def test_routes_let_through_what_balancers_do() -> None:
-    config = haproxy_config.render(PLAN, listen=Listen())
+    config = haproxy_cfg.render(PLAN, listen=Listen())
     http, grpc = made()
 
     paths = {match["path"]["value"] for match in matches(http) if match["path"]["type"] == "Exact"}

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from halcyon.scaling.bounded import bounded
+from halcyon.scaling.planner.outputs import LimitName, Plan, PlanLimit, PlannerMemory, PlanTerm
 from halcyon.scaling.planner.reading import Objectives, Window
-from halcyon.scaling.planner.result import LimitName, Plan, PlanLimit, PlannerMemory, PlanTerm
+from halcyon.scaling.policy.limits import bounded
 
 AIMS = Objectives(low=2, high=5)
 

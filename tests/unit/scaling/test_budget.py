@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.scaling.budget import Budget, Demand, Grant, allocate
+from halcyon.scaling.gpu_budget import Budget, Demand, Grant, allocate
 
 DEMANDS = st.lists(
     st.builds(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.scaling.cost import Cost, Ledger, Look, Prices, Spent, Worked, cost, has_moved, is_news
+from halcyon.scaling.gpu_cost import Cost, Ledger, Look, Prices, Spent, Worked, cost, has_moved, is_news
 
 HOUR = 3600.0
 AT = 500_000 * HOUR

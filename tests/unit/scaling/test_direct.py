@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.api.defaults import ResolvedTargets
+from halcyon.api.spec.defaults import ResolvedTargets
 from halcyon.api.spec.scaling import Behavior
-from halcyon.scaling.decision import Decision
-from halcyon.scaling.direct import SYNC_S, desired, milli
+from halcyon.scaling.hpa.algorithm import SYNC_S, desired, milli
+from halcyon.scaling.hpa.behavior import Memory
+from halcyon.scaling.hpa.metrics import RulesReading
+from halcyon.scaling.hpa.recommendation import Decision
 from halcyon.scaling.observations import Missing, Value
-from halcyon.scaling.pace import Memory
-from halcyon.scaling.rules import RulesReading
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "hpa_1_35.json").read_text())
 TARGETS = ResolvedTargets(queue_depth=10, gpu_utilization=None)

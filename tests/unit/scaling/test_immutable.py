@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-from halcyon.scaling.immutable import immutable
+from halcyon.scaling.frozen import immutable
 
 
 @immutable(frozen=True, slots=True)

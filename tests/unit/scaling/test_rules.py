@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.api.defaults import ResolvedTargets
+from halcyon.api.spec.defaults import ResolvedTargets
+from halcyon.scaling.hpa.metrics import filled, gpu_utilization, queue_depth, read
 from halcyon.scaling.observations import (
     FRESH_S,
     BalancerPoint,
@@ -23,7 +24,6 @@ from halcyon.scaling.observations import (
     rate,
     request_rate,
 )
-from halcyon.scaling.rules import filled, gpu_utilization, queue_depth, read
 from tests.unit.scaling.builders import EVERY_SECOND, NOW, balancer, model, pod
 
 OLD = tuple(NOW - FRESH_S - age for age in (3.0, 2.0, 1.0))

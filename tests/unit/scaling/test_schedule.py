@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from halcyon.scaling.schedule import LONGEST_S, InForce, Schedule, in_force, problems
+from halcyon.scaling.schedules import LONGEST_S, InForce, Schedule, in_force, problems
 from tests.drawn import draws
 
 HOUR_S = 3600.0

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.scaling.season import AHEAD, BIN_S, DAY, KEEP, Forecast, History, forecast
+from halcyon.scaling.planner.forecast.seasonality import AHEAD, BIN_S, DAY, KEEP, Forecast, History, forecast
 from tests.drawn import draws
 
 Shape = Callable[[int], float]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.scaling.sequential import (
+from halcyon.scaling.canary.sequential_tests import (
     FEWEST_BLOCKS,
     MOST_BLOCKS,
     Blocks,

@@ -9,7 +9,14 @@ from collections.abc import Callable, Iterable
 import numpy as np
 import pytest
 
-from halcyon.scaling.spikes import Expected, SpikeMemory, ended, expected, since_end, under_way
+from halcyon.scaling.planner.forecast.recurring_spikes import (
+    Expected,
+    SpikeMemory,
+    ended,
+    expected,
+    since_end,
+    under_way,
+)
 
 LEAD_S = 180.0
 RNG = Callable[[int], np.random.Generator]

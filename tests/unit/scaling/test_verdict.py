@@ -12,17 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halcyon.api.conditions import Reason
-from halcyon.control import scaling_status
-from halcyon.control.plan import Acceptance, Actuator
-from halcyon.control.plan import Plan as Reconciled
-from halcyon.control.view import Scaling
-from halcyon.scaling.decision import Limit, Reasons, Term
-from halcyon.scaling.planner.arrivals import Arrivals
-from halcyon.scaling.planner.planner import plan
+from halcyon.control.desired.plan import Acceptance
+from halcyon.control.desired.plan import Plan as Reconciled
+from halcyon.control.objects.actuator import Actuator
+from halcyon.control.state.scope import Scaling
+from halcyon.control.status import scaling as status_scaling
+from halcyon.scaling.hpa.recommendation import Limit, Reasons, Term
+from halcyon.scaling.planner.forecast.arrival_rate import Arrivals
+from halcyon.scaling.planner.forecast.seasonality import History
+from halcyon.scaling.planner.outputs import Plan, PlanLimit, PlannerMemory, PlanTerm
+from halcyon.scaling.planner.plan import plan
 from halcyon.scaling.planner.reading import Objectives, PodReading, Reading
-from halcyon.scaling.planner.result import Plan, PlanLimit, PlannerMemory, PlanTerm
-from halcyon.scaling.season import History
-from halcyon.scaling.verdict import (
+from halcyon.scaling.policy.decision import (
     RULES_SAY_UNTIL,
     Ceiling,
     Change,
@@ -225,7 +226,7 @@ CHANGES = st.lists(
 @given(CHANGES)
 def test_changes_are_read_from_the_status_as_they_were_written_there(changes: list[Change]) -> None:
     told = Reconciled(Acceptance(accepted=True, reason=Reason.ACCEPTED, message=""), actuator=Actuator.HPA)
-    written = scaling_status.make(view(scaling=Scaling(changes=tuple(changes))), told)
+    written = status_scaling.make(view(scaling=Scaling(changes=tuple(changes))), told)
 
     assert changes_from(written.get("decisions")) == changes
 

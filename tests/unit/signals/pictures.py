@@ -8,8 +8,8 @@ from dataclasses import astuple
 from math import inf, nan
 
 from halcyon.scaling.observations import BalancerPoint, Observation, PodObservation, PodPoint
-from halcyon.signals.remembered import Picture, PodView
-from halcyon.signals.series import Ring
+from halcyon.signals.store_state import Picture, PodView
+from halcyon.signals.time_series import Ring
 
 
 def ring(points: Sequence[BalancerPoint | PodPoint], width: int) -> Ring:

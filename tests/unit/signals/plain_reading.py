@@ -1,6 +1,6 @@
 """The reading of an observation in the plain way, every window looked through anew: what the quick one must equal.
 
-Slow, and short enough to be seen to be right. The rules themselves are told in `halcyon.signals.reading`.
+Slow, and short enough to be seen to be right. The rules themselves are told in `halcyon.signals.planner_reading`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from halcyon.scaling.observations import (
     rate,
 )
 from halcyon.scaling.planner.reading import PodReading, Reading
-from halcyon.signals.epoch import Epoch
-from halcyon.signals.merged import MergedBatches
-from halcyon.signals.reading import GPU_WINDOW_S, PACE_S, QUEUE_WINDOW_S, Gathered, SignalMemory
-from halcyon.signals.rows import shaped
+from halcyon.signals.clock import Epoch
+from halcyon.signals.merged_counters import MergedBatches
+from halcyon.signals.planner_reading import GPU_WINDOW_S, PACE_S, QUEUE_WINDOW_S, Gathered, SignalMemory
+from halcyon.signals.rows_per_request import shaped
 
 _NAMED = 3
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from halcyon.api.record import BalancerSample, PodSample, Record
+from halcyon.api.documents.observation_report import BalancerSample, PodSample, Record
 
 EPOCH = 1_763_700_000.0
 """What the agents' clocks say when the operator's monotonic one says 0."""

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from halcyon.api.record import MOST_SIZES, BatchStats, Record, RecordError
-from halcyon.signals.hub import Hub
-from halcyon.signals.vetting import vet
+from halcyon.api.documents.observation_report import MOST_SIZES, BatchStats, Record, RecordError
+from halcyon.signals.observation_store import Hub
+from halcyon.signals.validation import vet
 from tests.unit.signals.records import EPOCH, record, triton
 
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.api.record import MOST_SIZES, Batches, BatchStats
+from halcyon.api.documents.observation_report import MOST_SIZES, Batches, BatchStats
 from halcyon.scaling.observations import Observation, PodObservation, PodPoint, Value
-from halcyon.signals.derived import GAP_S, SPACING_S, STALE_S, WINDOW_S, BusyMemory
-from halcyon.signals.hub import Hub
+from halcyon.signals.busy_fraction import GAP_S, SPACING_S, STALE_S, WINDOW_S, BusyMemory
+from halcyon.signals.observation_store import Hub
 from tests.unit.signals.records import EPOCH, record, triton
 
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.api.record import BalancerSample, PodSample
+from halcyon.api.documents.observation_report import BalancerSample, PodSample
 from halcyon.scaling.observations import Observation, rate, total_rate
-from halcyon.signals.hub import EXPIRE_S, MOST_AGENTS, Hub
-from halcyon.signals.remembered import MOST_LATE, POD_COUNTERS
+from halcyon.signals.observation_store import EXPIRE_S, MOST_AGENTS, Hub
+from halcyon.signals.store_state import MOST_LATE, POD_COUNTERS
 from tests.unit.signals.records import EPOCH, haproxy, record, triton
 
 

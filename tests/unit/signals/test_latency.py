@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from halcyon.api.record import Histogram, Record, SlotLatency
-from halcyon.balancer import latency, sensor
-from halcyon.balancer.haproxy_config import LineKey
-from halcyon.balancer.runtime_socket import Reading
-from halcyon.balancer.slots import Observed
+from halcyon.api.documents.observation_report import Histogram, Record, SlotLatency
+from halcyon.balancer.config import latency_buckets
+from halcyon.balancer.config.model import LineKey
+from halcyon.balancer.runtime.runtime_api import Reading
+from halcyon.balancer.runtime.server_assignment import Observed
+from halcyon.balancer.telemetry import sampler
 from halcyon.scaling.observations import FRESH_S
-from halcyon.signals.hub import Hub
-from halcyon.signals.vetting import vet
+from halcyon.signals.observation_store import Hub
+from halcyon.signals.validation import vet
 from tests.unit.signals.records import haproxy, record
 
 SLOT_A, CLIENTS = 22, 6
@@ -25,11 +26,11 @@ GOOD = SlotLatency("a", (1, 2), (3, 4, 5))
 
 def told(*slots: str) -> Record:
     """What an agent tells of a HAProxy with these slots: 9 answers of slot a, 4 within a millisecond."""
-    counted = latency.read({SLOT_A: 9, SLOT_A + 1: 40, SLOT_A + 2: 5})
-    clients = latency.read_clients({CLIENTS: 3, CLIENTS + 1: 3, CLIENTS + 2: 2})
+    counted = latency_buckets.read({SLOT_A: 9, SLOT_A + 1: 40, SLOT_A + 2: 5})
+    clients = latency_buckets.read_clients({CLIENTS: 3, CLIENTS + 1: 3, CLIENTS + 2: 2})
     lines = {LineKey(slot, 1): Observed("10.0.0.1", "ready", 0) for slot in slots}
     reading = Reading(0.0, 1, "halcyon-0", lines=lines, latency=counted, clients=clients)
-    return sensor.record(
+    return sampler.record(
         namespace="ns",
         name="m",
         agent="m-balancer-0",
@@ -53,7 +54,7 @@ def test_it_is_told_while_there_are_two_slots_and_arrives_as_it_was_counted() ->
     assert observation is not None
     [balancer] = observation.balancers
     assert [slot.slot for slot in balancer.latency] == ["a", "b"]
-    assert balancer.latency[0].bounds_ms == latency.BOUNDS_MS
+    assert balancer.latency[0].bounds_ms == latency_buckets.BOUNDS_MS
     assert balancer.latency[0].counts[:3] == (4, 5, 0)
     assert sum(balancer.latency[0].counts) == 9
     assert not any(balancer.latency[1].counts)
@@ -69,7 +70,7 @@ def test_clients_answers_are_told_always_and_arrive_as_they_were_counted() -> No
     made = Record.from_json(told("a").to_json())
     hub = Hub()
     hub.receive(vet(made).record, 1.0)
-    assert hub.answers("ns", "m", 2.0) == {"m-balancer-0": Histogram(latency.SHOWN_MS, (1, 2, *[0] * 13))}
+    assert hub.answers("ns", "m", 2.0) == {"m-balancer-0": Histogram(latency_buckets.SHOWN_MS, (1, 2, *[0] * 13))}
     assert hub.answers("ns", "m", 2.0 + 2 * FRESH_S) == {}
     assert hub.answers("ns", "nobody", 2.0) == {}
 
@@ -85,9 +86,11 @@ def test_an_agent_that_does_not_tell_them_is_heard_nevertheless() -> None:
 
 
 def test_a_record_stays_small() -> None:
-    counters = dict.fromkeys(range(latency.COUNTERS), 2**32 - 1)
-    slots = tuple(SlotLatency(slot, found.bounds_ms, found.counts) for slot, found in latency.read(counters).items())
-    clients = latency.read_clients(counters)
+    counters = dict.fromkeys(range(latency_buckets.COUNTERS), 2**32 - 1)
+    slots = tuple(
+        SlotLatency(slot, found.bounds_ms, found.counts) for slot, found in latency_buckets.read(counters).items()
+    )
+    clients = latency_buckets.read_clients(counters)
     full = replace(haproxy(queued=3), latency=slots, clients=Histogram(clients.bounds_ms, clients.counts))
     assert len(record(0, balancer=full).to_json()) < 2000
 

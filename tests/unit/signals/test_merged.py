@@ -7,8 +7,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.api.record import MOST_SIZES, Batches
-from halcyon.signals.merged import MOST_MERGED, MergedBatches, MergedCounter
+from halcyon.api.documents.observation_report import MOST_SIZES, Batches
+from halcyon.signals.merged_counters import MOST_MERGED, MergedBatches, MergedCounter
 
 
 def test_growth_of_all_is_added_up() -> None:

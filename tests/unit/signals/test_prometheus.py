@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.scaling.season import BIN_S, KEEP, History
-from halcyon.signals import dcgm, recorded
-from halcyon.signals.dcgm import ACTIVE, STALE_S, UTIL, Utilisation
-from halcyon.signals.prometheus import Pace, PrometheusSource
-from halcyon.signals.prometheus_site import PrometheusError, PrometheusSite, Range, Rows, Unanswered
+from halcyon.scaling.planner.forecast.seasonality import BIN_S, KEEP, History
+from halcyon.signals.prometheus import arrival_history, dcgm
+from halcyon.signals.prometheus.client import PrometheusError, PrometheusSite, Range, Rows, Unanswered
+from halcyon.signals.prometheus.dcgm import ACTIVE, STALE_S, UTIL, Utilisation
+from halcyon.signals.prometheus.source import Pace, PrometheusSource
 
 NOW = 1_795_000_000.0
 SITE = PrometheusSite("http://prometheus.monitoring:9090")
@@ -124,14 +124,14 @@ def test_the_question_asks_for_both_metrics_with_the_sites_matchers() -> None:
 def test_samples_become_bins_and_what_lacks_or_cannot_be_true_is_not_known() -> None:
     end = 1000 * BIN_S
     known = [(end, 4.0), (end - BIN_S, math.nan), (end - 3 * BIN_S, 1.0), (end - 2 * BIN_S, -1.0), (end - 100, 7.0)]
-    assert recorded.history(known) == History.of([1.0, None, None, 4.0], end=end)
-    assert recorded.history([(end, math.inf)]) is None
-    assert recorded.history([]) is None
+    assert arrival_history.history(known) == History.of([1.0, None, None, 4.0], end=end)
+    assert arrival_history.history([(end, math.inf)]) is None
+    assert arrival_history.history([]) is None
 
 
 @given(st.lists(st.tuples(st.integers(1000, 1100), st.floats(0, 1e4)), max_size=8))
 def test_a_history_ends_with_the_newest_sample_and_knows_what_they_know(samples: list[tuple[int, float]]) -> None:
-    found = recorded.history([(number * BIN_S, rate) for number, rate in samples])
+    found = arrival_history.history([(number * BIN_S, rate) for number, rate in samples])
     if found is None:
         assert not samples
         return
@@ -144,23 +144,23 @@ def test_a_history_ends_with_the_newest_sample_and_knows_what_they_know(samples:
 
 
 def test_of_samples_too_far_apart_only_what_fits_beside_the_newest_is_kept() -> None:
-    found = recorded.history([(1000 * BIN_S, 1.0), ((1000 + KEEP) * BIN_S, 2.0), ((1001 + KEEP) * BIN_S, 3.0)])
+    found = arrival_history.history([(1000 * BIN_S, 1.0), ((1000 + KEEP) * BIN_S, 2.0), ((1001 + KEEP) * BIN_S, 3.0)])
     assert found is not None
     assert (len(found.bins), found.bins[0], found.bins[-2:]) == (KEEP, None, (2.0, 3.0))
 
 
 def test_the_span_is_of_whole_bins_that_have_closed() -> None:
-    begin, end = recorded.span(1000 * BIN_S + 299)
+    begin, end = arrival_history.span(1000 * BIN_S + 299)
     assert (begin, end) == ((1000 - KEEP + 1) * BIN_S, 1000 * BIN_S)
 
 
 def test_a_template_keeps_every_dollar_that_is_no_name_of_ours() -> None:
-    asked = recorded.question('f{ns="$namespace",pod=~"^$name-.*$",x="$names"}', namespace="a", name="b")
+    asked = arrival_history.question('f{ns="$namespace",pod=~"^$name-.*$",x="$names"}', namespace="a", name="b")
     assert asked == 'f{ns="a",pod=~"^b-.*$",x="$names"}'
 
 
 def test_the_default_question_for_arrivals_takes_no_other_models_balancers() -> None:
-    asked = recorded.question(recorded.ARRIVALS, namespace="ns", name="m")
+    asked = arrival_history.question(arrival_history.ARRIVALS, namespace="ns", name="m")
     assert 'namespace="ns",pod=~"m-balancer-[a-z0-9]+-[a-z0-9]+"' in asked
 
 
@@ -360,7 +360,7 @@ def test_matchers_and_queries_that_cannot_work_are_refused() -> None:
 
 def test_without_a_question_neither_the_client_nor_what_it_brings_is_loaded() -> None:
     heavy = {"prometheus_api_client", "requests", "pandas", "numpy"}
-    code = f"import sys, halcyon.signals.prometheus; print(*sorted({heavy!r} & sys.modules.keys()))"
+    code = f"import sys, halcyon.signals.prometheus.source; print(*sorted({heavy!r} & sys.modules.keys()))"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONPATH": "operator"}
     )

@@ -8,12 +8,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.api.record import BatchStats
+from halcyon.api.documents.observation_report import BatchStats
 from halcyon.scaling.observations import mean_batch
 from halcyon.scaling.planner.reading import PodPhase, PodReading
-from halcyon.signals.epoch import Epoch
-from halcyon.signals.hub import Hub
-from halcyon.signals.reading import OBSERVED_S, SignalMemory, reading
+from halcyon.signals.clock import Epoch
+from halcyon.signals.observation_store import Hub
+from halcyon.signals.planner_reading import OBSERVED_S, SignalMemory, reading
 from tests.unit.signals.plain_reading import plain_reading
 from tests.unit.signals.records import EPOCH, haproxy, record, triton
 

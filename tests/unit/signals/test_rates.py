@@ -3,7 +3,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.signals.series import Ring
+from halcyon.signals.time_series import Ring
 
 COUNTER = st.one_of(st.just(math.nan), st.floats(0, 1e6))
 ROWS = st.lists(st.tuples(st.floats(0, 60), COUNTER, COUNTER), max_size=30)

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from halcyon.scaling.observations import BalancerObservation, BalancerPoint, Observation, PodObservation, PodPoint
 from halcyon.scaling.planner.reading import PodReading, Reading
-from halcyon.signals.epoch import Epoch
-from halcyon.signals.hub import Hub
-from halcyon.signals.reading import OBSERVED_S, PACE_S, Gathered, SignalMemory, reading
+from halcyon.signals.clock import Epoch
+from halcyon.signals.observation_store import Hub
+from halcyon.signals.planner_reading import OBSERVED_S, PACE_S, Gathered, SignalMemory, reading
 from tests.unit.signals.pictures import picture
 from tests.unit.signals.records import haproxy, record
 

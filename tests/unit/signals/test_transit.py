@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.signals.transit import KEEP_S, MOST_LATE_S, Transit
+from halcyon.signals.clock_offset import KEEP_S, MOST_LATE_S, Transit
 from tests.unit.signals.records import EPOCH
 
 

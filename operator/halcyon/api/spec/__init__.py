@@ -1,7 +1,7 @@
 """`spec` of a ModelDeployment: every field, its default, its bounds, and the rules between fields.
 
 The docstring under a field is its description in the CRD and in the reference page. A default that a later version may
-improve (image, actuator, targets) is not stored by the schema: `halcyon.api.defaults` resolves it, and status shows it.
+improve (image, actuator, targets) is not stored by the schema: `halcyon.api.spec.defaults` resolves it, and status shows it.
 Here is the whole; each part and its own rules have a module.
 """
 
@@ -11,9 +11,9 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from halcyon.api.spec import mode
-from halcyon.api.spec.base import Documented
+from halcyon.api.spec import routing_mode
 from halcyon.api.spec.batching import Batching
+from halcyon.api.spec.fields import Documented
 from halcyon.api.spec.model import ModelSpec
 from halcyon.api.spec.rollout import Rollout
 from halcyon.api.spec.runtime import Runtime
@@ -47,5 +47,5 @@ class Spec(Documented):
             message="spec.scaling.targets.gpuUtilization is set and spec.runtime.gpu.count is {runtime.gpu.count}: there is no "
             "GPU to measure; set gpu: {{count: 1}} or remove the target",
         ),
-        *mode.RULES,
+        *routing_mode.RULES,
     )

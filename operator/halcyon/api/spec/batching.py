@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from halcyon.api.spec.base import Documented
+from halcyon.api.spec.fields import Documented
 from halcyon.api.types import ListSet, Rule, duration_field
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, StringConstraints
 
-from halcyon.api.spec.base import Documented
+from halcyon.api.spec.fields import Documented
 from halcyon.api.types import DnsName, ListSet, Rule
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints
 
-from halcyon.api.spec.base import Documented, exactly_one
+from halcyon.api.spec.fields import Documented, exactly_one
 from halcyon.api.types import HOST, DnsName, Image, Key, ListMap, ListSet, ModelName, RelativePath, Rule, quantity_field
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
-from halcyon.api.spec.base import Documented
+from halcyon.api.spec.fields import Documented
 from halcyon.api.types import ListMap, Rule, duration_field
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import StringConstraints
 
-from halcyon.api.spec.base import Documented
+from halcyon.api.spec.fields import Documented
 
 
 class Stickiness(Documented):

@@ -6,10 +6,10 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from halcyon.api.spec.base import Documented
+from halcyon.api.spec.exposure import ApiKeys, Service, Tls
+from halcyon.api.spec.fields import Documented
 from halcyon.api.spec.gateway import Gateway
-from halcyon.api.spec.mode import Mode
-from halcyon.api.spec.reaching import ApiKeys, Service, Tls
+from halcyon.api.spec.routing_mode import Mode
 from halcyon.api.spec.stickiness import Stickiness
 from halcyon.api.types import Rule, duration_field, quantity_field
 

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from halcyon.api import defaults
-from halcyon.api.spec import Spec
+from halcyon.api.spec import Spec, defaults
 from halcyon.api.types import duration_s
 from halcyon.scaling.planner.reading import Objectives, Window
-from halcyon.scaling.schedule import InForce, Schedule
+from halcyon.scaling.schedules import InForce, Schedule
 
 UTILIZATION = 0.8
 """Share of a replica's peak rate that is planned with where no latency is asked for."""

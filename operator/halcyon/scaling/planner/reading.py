@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from halcyon.scaling.immutable import immutable
+from halcyon.scaling.frozen import immutable
 
 PodPhase = Literal["unschedulable", "starting", "ready", "draining", "broken"]
 """unschedulable: no node has room; not under way. starting: created and on its way. ready: takes requests. draining: going

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from halcyon.scaling.planner.queueing import Replica
+from halcyon.scaling.planner.capacity.queueing import Replica
+from halcyon.scaling.planner.parts import for_depth, sized
 from halcyon.scaling.planner.reading import Objectives
-from halcyon.scaling.planner.terms import for_depth, sized
 
 _HOUR_S = 3600.0
 """GPU time is told in hours."""

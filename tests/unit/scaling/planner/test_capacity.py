@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.scaling.planner.capacity import Capacity
+from halcyon.scaling.planner.capacity.replica_capacity import Capacity
 
 Table = dict[int, tuple[int, float]]
 

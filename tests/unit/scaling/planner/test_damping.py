@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.scaling.planner.damping import Damping
+from halcyon.scaling.planner.forecast.trend_damping import Damping
 
 LEAD_S = 60.0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from halcyon.scaling.planner.hold import REGRET, SHORTEST_S, Hold
+from halcyon.scaling.planner.scale_down_hold import REGRET, SHORTEST_S, Hold
 
 HOUR_S = 3600.0
 REGRETTED = HOUR_S / (REGRET * 2 * SHORTEST_S) + 2

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from halcyon.api.parse import parse
 from halcyon.api.spec import Spec
+from halcyon.api.spec.parse import parse
 from halcyon.scaling.planner.objectives import NoScalingError, largest, objectives, windows
 from halcyon.scaling.planner.reading import Objectives, Window
-from halcyon.scaling.schedule import Schedule, in_force
+from halcyon.scaling.schedules import Schedule, in_force
 from tests.drawn import draws
 from tests.strategies import specs
 

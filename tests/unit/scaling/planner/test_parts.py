@@ -8,10 +8,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from halcyon.scaling.planner.arrivals import Arrivals
-from halcyon.scaling.planner.backlog import Drain, drain
-from halcyon.scaling.planner.hold import FIRST_S, MOST_S, SHORTEST_S, Hold
-from halcyon.scaling.planner.margin import Margin
+from halcyon.scaling.planner.capacity.backlog import Drain, drain
+from halcyon.scaling.planner.forecast.arrival_rate import Arrivals
+from halcyon.scaling.planner.headroom import Margin
+from halcyon.scaling.planner.scale_down_hold import FIRST_S, MOST_S, SHORTEST_S, Hold
 
 
 def seen(rates: list[float], arrivals: Arrivals | None = None, at: float = 0.0) -> Arrivals:

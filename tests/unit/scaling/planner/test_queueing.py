@@ -6,13 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from halcyon.scaling.planner.queueing import (
-    Replica,
-    ServiceLine,
-    largest_load,
-    rate_within,
-    replicas_within,
-)
+from halcyon.scaling.planner.capacity.queueing import Replica, ServiceLine, largest_load, rate_within, replicas_within
 
 L1 = Replica(ServiceLine(0.4, 0.0), 4)
 LINES = st.builds(ServiceLine, st.floats(0.001, 2.0), st.floats(0.0, 0.2))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.scaling.planner.refusals import Refusals
+from halcyon.scaling.planner.capacity.bounded_queue import Refusals
 
 LASTING_S = 60.0
 

@@ -13,16 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.scaling.planner.arrivals import Arrivals
-from halcyon.scaling.planner.capacity import Capacity
-from halcyon.scaling.planner.dispersion import Dispersion
-from halcyon.scaling.planner.hold import Hold
-from halcyon.scaling.planner.margin import Margin
-from halcyon.scaling.planner.planner import plan
+from halcyon.scaling.planner.capacity.replica_capacity import Capacity
+from halcyon.scaling.planner.forecast.arrival_rate import Arrivals
+from halcyon.scaling.planner.forecast.dispersion import Dispersion
+from halcyon.scaling.planner.forecast.seasonality import KEEP, History
+from halcyon.scaling.planner.headroom import Margin
+from halcyon.scaling.planner.outputs import PlannerMemory
+from halcyon.scaling.planner.plan import plan
 from halcyon.scaling.planner.reading import Objectives, PodReading, Reading
-from halcyon.scaling.planner.result import PlannerMemory
-from halcyon.scaling.planner.stored import MOST_BYTES, packed, resumed, unpacked
-from halcyon.scaling.season import KEEP, History
+from halcyon.scaling.planner.scale_down_hold import Hold
+from halcyon.scaling.planner.serialization import MOST_BYTES, packed, resumed, unpacked
 from tests.drawn import draws
 
 EPOCH = 1_763_700_000.0

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.scaling.planner.queueing import Replica, ServiceLine, replicas_within
+from halcyon.scaling.planner.capacity.queueing import Replica, ServiceLine, replicas_within
 from halcyon.scaling.planner.reading import Objectives
 from halcyon.scaling.planner.whatif import Known, outcome
 

@@ -1,0 +1,178 @@
+"""What of a spec a site's limits are held against, in Python: each function gives what is too much for a limit, as texts.
+
+`policy_rules` has the same in CEL beside each of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from halcyon.api.policy.site_policy import NAMESPACE, SitePolicy
+from halcyon.api.spec import Spec
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A spec, and where it stands."""
+
+    spec: Spec
+    namespace: str
+    policy: SitePolicy
+
+    @property
+    def image(self) -> str:
+        """The image that it names; empty where that is left to the site."""
+        return self.spec.runtime.image or ""
+
+    @property
+    def model_image(self) -> str:
+        """The image that its model is in; empty where it isn't in one."""
+        source = self.spec.model.source.image
+        return source.reference if source else ""
+
+
+def replicas(spec: Spec) -> int:
+    """The highest count that a spec leads to."""
+    return spec.scaling.max_replicas if spec.scaling else spec.replicas
+
+
+def full_name(image: str) -> str:
+    """An image's name with its registry, as the container runtime completes it."""
+    if not re.match(r"(localhost|[^/]*[.:][^/]*)/", image):
+        return ("docker.io/" if "/" in image else "docker.io/library/") + image
+    return re.sub(r"^docker\.io/([^/]+)$", r"docker.io/library/\1", image)
+
+
+def _covers(registry: str, name: str) -> bool:
+    whole = name == registry or name.startswith((f"{registry}:", f"{registry}@"))
+    # `registry.example.com` isn't `registry.example.com:5000`.
+    return name.startswith(f"{registry}/") or ("/" in registry and whole)
+
+
+def foreign(asked: Asked, limit: tuple[str, ...]) -> list[str]:
+    """The server's image, where it comes from elsewhere."""
+    return _elsewhere(asked.image, limit)
+
+
+def foreign_model(asked: Asked, limit: tuple[str, ...]) -> list[str]:
+    """The model's image, where it comes from elsewhere."""
+    return _elsewhere(asked.model_image, limit)
+
+
+def _elsewhere(image: str, limit: tuple[str, ...]) -> list[str]:
+    name = full_name(image)
+    return [] if not image or any(_covers(entry, name) for entry in limit) else [image]
+
+
+def loose(asked: Asked, limit: str) -> list[str]:
+    """Images whose name may stand for another one tomorrow."""
+
+    def tagged(image: str) -> bool:
+        return re.search(r":[A-Za-z0-9_][A-Za-z0-9_.-]*$", image) is not None and not image.endswith(":latest")
+
+    named = [image for image in (asked.image, asked.model_image) if image and "@" not in image]
+    return [image for image in named if limit != "Tag" or not tagged(image)]
+
+
+def triton_version(image: str, policy: SitePolicy) -> str:
+    """The release that an image is known to be of; empty where nobody knows."""
+    name, by_digest, digest = image.partition("@")
+    if by_digest:
+        return policy.triton.digests.get(digest, "")
+    found = re.search(r":([0-9]{2}\.[0-9]{2})([.-][A-Za-z0-9_.-]*)?$", name)
+    return found[1] if found else ""
+
+
+def old(asked: Asked, limit: str) -> list[str]:
+    """The image, where it is of an older Triton, or nobody knows of which."""
+    # An unknown version is the empty text, which is before every other.
+    return [] if not asked.image or triton_version(asked.image, asked.policy) >= limit else [asked.image]
+
+
+def secrets(asked: Asked, limit: tuple[str, ...]) -> list[str]:
+    """Names of Secrets that the site doesn't allow."""
+    return [
+        name
+        for name in secret_names(asked.spec)
+        if not any(name.startswith(entry[:-1]) if entry.endswith("*") else name == entry for entry in limit)
+    ]
+
+
+def secret_names(spec: Spec) -> list[str]:
+    """Names of the Secrets that a spec refers to."""
+    found = [entry.secret_key_ref.name for entry in spec.runtime.env or () if entry.secret_key_ref]
+    found += [secret.name for secret in spec.runtime.image_pull_secrets or ()]
+    tls, keys, uri = spec.traffic.tls, spec.traffic.api_keys, spec.model.source.uri
+    others = (tls and tls.secret_name, tls and tls.client_ca, keys and keys.secret_name, uri and uri.secret_name)
+    return found + [name for name in others if name]
+
+
+def outside(value: str | None, limit: tuple[str, ...]) -> list[str]:
+    """The value, where it isn't among these."""
+    return [] if value is None or value in limit else [value]
+
+
+def selectors(asked: Asked, limit: tuple[str, ...]) -> list[str]:
+    """Node labels that may not be asked for."""
+    pairs = (asked.spec.runtime.placement.node_selector or {}).items()
+    return [f"{key}={value}" for key, value in pairs if not {key, f"{key}={value}"} & {*limit}]
+
+
+def tolerations(asked: Asked, limit: tuple[str, ...]) -> list[str]:
+    """Taints that may not be tolerated."""
+    found = []
+    for taint in asked.spec.runtime.placement.tolerations or ():
+        said = taint.key if taint.operator == "Exists" else f"{taint.key}={taint.value or ''}"
+        found += [] if taint.key in limit or said in limit else [said]
+    return found
+
+
+def more(count: int, limit: int) -> list[str]:
+    """The count, where it is more."""
+    return [str(count)] if count > limit else []
+
+
+def sources(asked: Asked, limit: tuple[str, ...]) -> list[str]:
+    """The kind of the source."""
+    return [kind for kind in asked.spec.model.source.to_dict() if kind not in limit]
+
+
+def urls(asked: Asked, limit: tuple[str, ...]) -> list[str]:
+    """Where the model comes from."""
+    uri = asked.spec.model.source.uri
+    if uri is None or any(f"{uri.url}/".startswith(f"{entry}/") for entry in _named(limit, asked.namespace)):
+        return []
+    return [uri.url]
+
+
+def endpoints(asked: Asked, limit: tuple[str, ...]) -> list[str]:
+    """The store that it comes from."""
+    uri = asked.spec.model.source.uri
+    return outside(uri.endpoint if uri else None, limit)
+
+
+def gateways(asked: Asked, limit: tuple[str, ...]) -> list[str]:
+    """The Gateway, as NAMESPACE/NAME."""
+    gateway = asked.spec.traffic.gateway
+    if gateway is None:
+        return []
+    return outside(f"{gateway.namespace or asked.namespace}/{gateway.name}", tuple(_named(limit, asked.namespace)))
+
+
+def _named(entries: Iterable[str], namespace: str) -> Iterator[str]:
+    return (entry.replace(NAMESPACE, namespace) for entry in entries)
+
+
+def hostnames(asked: Asked, limit: tuple[str, ...]) -> list[str]:
+    """Names of hosts; `*` where a way names none."""
+    gateway = asked.spec.traffic.gateway
+    ways = [] if gateway is None else [gateway.http, *([gateway.grpc] if gateway.grpc else [])]
+    names = [name for way in ways for name in way.hostnames or ("*",)]
+    allowed = list(_named(limit, asked.namespace))
+    return [
+        name
+        for name in names
+        if not any(entry == name or (entry.startswith("*.") and name.endswith(entry[1:])) for entry in allowed)
+    ]

@@ -1,0 +1,284 @@
+"""What each limit of a site's policy is held against: said once, in CEL for the API server and in Python for the reconcile.
+
+A rule finds what is too much in a spec, as texts; where it finds nothing, the spec keeps to it. A differential test holds the two forms
+against each other. In CEL `LIMIT` stands for the limit, and the names of SHARED for what several rules need.
+Not here: sums over several objects, which only the operator can see (`halcyon.control.reconcile.gpu_reservations`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from halcyon.api.policy import python_rules as findings
+from halcyon.api.policy.python_rules import Asked
+from halcyon.api.policy.site_policy import SitePolicy
+from halcyon.api.types import Model
+
+
+@dataclass(frozen=True)
+class PolicyRule:
+    """One limit."""
+
+    value: str
+    """Its path in the policy, as the chart has it."""
+    cel: str
+    """What is too much, as a list of texts."""
+    find: Callable[[Asked, Any], list[str]]
+    """The same, given the limit."""
+    message: str
+    """A template: `{found}` is what is too much, `{limit}` what the site allows."""
+    action: Literal["Deny", "Warn"] = "Deny"
+
+    def limit(self, policy: SitePolicy) -> Any:  # the limit's own type
+        """The limit; None where the site has none."""
+        return at(policy, self.value)
+
+    def say(self, asked: Asked) -> str:
+        """What is wrong, in a sentence; empty where nothing is."""
+        limit = self.limit(asked.policy)
+        if limit is None or asked.namespace in asked.policy.exempt_namespaces:
+            return ""
+        found = self.find(asked, limit)
+        return self.message.format(found=", ".join(found), limit=shown(limit)) if found else ""
+
+
+def at(policy: SitePolicy, path: str) -> Any:  # the value's own type
+    """What a path in camelCase leads to."""
+    found: Any = policy
+    for alias in path.split("."):
+        fields = type(found).model_fields if isinstance(found, Model) else {}
+        found = getattr(found, next(name for name, info in fields.items() if (info.alias or name) == alias))
+    return found
+
+
+def shown(limit: Any) -> str:
+    """A limit as messages show it."""
+    return (", ".join(limit) or "none") if isinstance(limit, tuple) else str(limit)
+
+
+def refusals(asked: Asked) -> list[str]:
+    """A sentence for each limit that the spec doesn't keep to."""
+    return [said for rule in RULES if rule.action == "Deny" and (said := rule.say(asked))]
+
+
+def warnings(asked: Asked) -> list[str]:
+    """A sentence for each limit that the site only warns of."""
+    return [said for rule in RULES if rule.action == "Warn" and (said := rule.say(asked))]
+
+
+def most_replicas(asked: Asked) -> int | None:
+    """The highest count that the policy allows this spec, whatever the spec says of it; None where it allows any."""
+    limits, gpus = asked.policy.limits, asked.spec.runtime.gpu.count
+    if asked.namespace in asked.policy.exempt_namespaces:
+        return None
+    found = [limits.replicas]
+    if limits.gpus_per_model is not None and gpus:
+        found.append(limits.gpus_per_model // gpus)
+    return min((n for n in found if n is not None), default=None)
+
+
+def _full_name(image: str) -> str:
+    """In CEL what `full_name` is in Python."""
+    return (
+        f"{image}.matches('^(localhost|[^/]*[.:][^/]*)/') "
+        f"? ({image}.matches('^docker[.]io/[^/]+$') ? 'docker.io/library/' + {image}.substring(10) : {image}) "
+        f": ({image}.contains('/') ? 'docker.io/' : 'docker.io/library/') + {image}"
+    )
+
+
+def _foreign(image: str, name: str) -> str:
+    return (
+        f"{image} == '' || LIMIT.exists(r, {name}.startsWith(r + '/') || (r.contains('/') && "
+        f"({name} == r || {name}.startsWith(r + ':') || {name}.startsWith(r + '@')))) ? [] : [{image}]"
+    )
+
+
+SHARED: Final = (
+    ("image", "object.spec.?runtime.?image.orValue('')"),
+    ("imageName", _full_name("variables.image")),
+    ("modelImage", "object.spec.model.source.?image.?reference.orValue('')"),
+    ("modelImageName", _full_name("variables.modelImage")),
+    (
+        "tritonVersion",
+        (
+            "variables.image.contains('@') "
+            "? (variables.image.substring(variables.image.indexOf('@') + 1) in variables.tritonDigests "
+            "? string(variables.tritonDigests[variables.image.substring(variables.image.indexOf('@') + 1)]) : '') "
+            ": (variables.image.matches(':[0-9][0-9][.][0-9][0-9]([.-][A-Za-z0-9_.-]*)?$') "
+            "? variables.image.find(':[0-9][0-9][.][0-9][0-9]([.-][A-Za-z0-9_.-]*)?$').substring(1, 6) : '')"
+        ),
+    ),
+    (
+        "secretNames",
+        (
+            "object.spec.?runtime.?env.orValue([]).filter(e, has(e.secretKeyRef)).map(e, e.secretKeyRef.name) "
+            "+ object.spec.?runtime.?imagePullSecrets.orValue([]).map(s, s.name) "
+            "+ [object.spec.?traffic.?tls.?secretName.orValue(''), object.spec.?traffic.?tls.?clientCA.orValue(''), "
+            "object.spec.?traffic.?apiKeys.?secretName.orValue(''), object.spec.model.source.?uri.?secretName.orValue('')]"
+            ".filter(s, s != '')"
+        ),
+    ),
+    ("url", "object.spec.model.source.?uri.?url.orValue('')"),
+    ("endpoint", "object.spec.model.source.?uri.?endpoint.orValue('')"),
+    ("nodeSelector", "object.spec.?runtime.?placement.?nodeSelector.orValue({})"),
+    ("tolerations", "object.spec.?runtime.?placement.?tolerations.orValue([])"),
+    (
+        "replicas",
+        "has(object.spec.scaling) ? int(object.spec.scaling.maxReplicas) : int(object.spec.?replicas.orValue(1))",
+    ),
+    ("gpus", "int(object.spec.?runtime.?gpu.?count.orValue(1)) * variables.replicas"),
+    (
+        "hostnames",
+        (
+            "has(object.spec.traffic) && has(object.spec.traffic.gateway) "
+            "? (object.spec.traffic.gateway.?http.?hostnames.orValue(['*']) "
+            "+ (has(object.spec.traffic.gateway.grpc) ? object.spec.traffic.gateway.grpc.?hostnames.orValue(['*']) : [])) "
+            ": []"
+        ),
+    ),
+)
+"""Variables of the admission policy, in the order in which they may refer to each other. `tritonDigests` is the policy's own."""
+
+
+_OLD_CEL = "variables.image == '' || (variables.tritonVersion != '' && variables.tritonVersion >= LIMIT) ? [] : [variables.image]"
+_PULLED = "leave it out for the site's own image"
+
+RULES: Final = (
+    PolicyRule(
+        "images.registries",
+        _foreign("variables.image", "variables.imageName"),
+        findings.foreign,
+        "spec.runtime.image is {found}, and this site takes images from {limit}; " + _PULLED,
+    ),
+    PolicyRule(
+        "images.pinned",
+        "[variables.image, variables.modelImage].filter(i, i != '' && !i.contains('@') && (LIMIT != 'Tag' || "
+        "!i.matches(':[A-Za-z0-9_][A-Za-z0-9_.-]*$') || i.endsWith(':latest')))",
+        findings.loose,
+        "spec.runtime.image or spec.model.source.image.reference is {found}, and this site takes images by {limit} (a tag other than "
+        "latest, or a digest); for example tritonserver@sha256: and 64 hexadecimal digits",
+    ),
+    PolicyRule(
+        "triton.refuseBelow",
+        _OLD_CEL,
+        findings.old,
+        "spec.runtime.image is {found}, and this site takes Triton {limit} or newer, by a tag like 26.07-py3 or by a digest that is on "
+        "the site's list (sitePolicy.triton.digests); " + _PULLED,
+    ),
+    PolicyRule(
+        "triton.warnBelow",
+        _OLD_CEL,
+        findings.old,
+        "spec.runtime.image is {found}, and this site asks for Triton {limit} or newer, by a tag like 26.07-py3 or by a digest that is "
+        "on the site's list (sitePolicy.triton.digests); " + _PULLED,
+        action="Warn",
+    ),
+    PolicyRule(
+        "models.sources",
+        "object.spec.model.source.filter(k, !(k in LIMIT))",
+        findings.sources,
+        "spec.model.source is of the kind {found}, and this site allows {limit}; for example source: {{persistentVolumeClaim: "
+        "{{claimName: models}}}}",
+    ),
+    PolicyRule(
+        "models.urls",
+        "variables.url == '' || LIMIT.exists(a, (variables.url + '/').startsWith(a.replace('{namespace}', request.namespace) + '/')) "
+        "? [] : [variables.url]",
+        findings.urls,
+        "spec.model.source.uri.url is {found}, and this site takes models from {limit} ({{namespace}}: the ModelDeployment's own); put the "
+        "model there",
+    ),
+    PolicyRule(
+        "models.endpoints",
+        "variables.endpoint == '' || variables.endpoint in LIMIT ? [] : [variables.endpoint]",
+        findings.endpoints,
+        "spec.model.source.uri.endpoint is {found}, and this site allows {limit}; leave it out for AWS' own",
+    ),
+    PolicyRule(
+        "models.images",
+        _foreign("variables.modelImage", "variables.modelImageName"),
+        findings.foreign_model,
+        "spec.model.source.image.reference is {found}, and this site takes models in images from {limit}; push it there",
+    ),
+    PolicyRule(
+        "models.backends",
+        "has(object.spec.model.backend) && !(object.spec.model.backend in LIMIT) ? [object.spec.model.backend] : []",
+        lambda asked, limit: findings.outside(asked.spec.model.backend, limit),
+        "spec.model.backend is {found}, and this site allows {limit}; convert the model, for example to ONNX (backend: onnxruntime)",
+    ),
+    PolicyRule(
+        "models.secrets",
+        "variables.secretNames.filter(s, !LIMIT.exists(a, a.endsWith('*') ? s.startsWith(a.substring(0, a.size() - 1)) : s == a))",
+        findings.secrets,
+        "spec names the Secrets {found}, and this site allows {limit}; give the Secret such a name",
+    ),
+    PolicyRule(
+        "pods.priorityClasses",
+        "object.spec.?runtime.?placement.?priorityClassName.hasValue() && "
+        "!(object.spec.runtime.placement.priorityClassName in LIMIT) ? [object.spec.runtime.placement.priorityClassName] : []",
+        lambda asked, limit: findings.outside(asked.spec.runtime.placement.priority_class_name, limit),
+        "spec.runtime.placement.priorityClassName is {found}, and this site allows {limit}; leave it out for the cluster's default",
+    ),
+    PolicyRule(
+        "pods.runtimeClasses",
+        "object.spec.?runtime.?placement.?runtimeClassName.hasValue() && "
+        "!(object.spec.runtime.placement.runtimeClassName in LIMIT) ? [object.spec.runtime.placement.runtimeClassName] : []",
+        lambda asked, limit: findings.outside(asked.spec.runtime.placement.runtime_class_name, limit),
+        "spec.runtime.placement.runtimeClassName is {found}, and this site allows {limit}; leave it out for the nodes' default",
+    ),
+    PolicyRule(
+        "pods.nodeSelectors",
+        "variables.nodeSelector.filter(k, !(k in LIMIT || (k + '=' + variables.nodeSelector[k]) in LIMIT))"
+        ".map(k, k + '=' + variables.nodeSelector[k])",
+        findings.selectors,
+        "spec.runtime.placement.nodeSelector has {found}, and this site allows {limit}; leave the others out",
+    ),
+    PolicyRule(
+        "pods.tolerations",
+        "variables.tolerations.filter(t, !(t.key in LIMIT || (t.?operator.orValue('Equal') != 'Exists' && "
+        "(t.key + '=' + t.?value.orValue('')) in LIMIT)))"
+        ".map(t, t.?operator.orValue('Equal') == 'Exists' ? t.key : t.key + '=' + t.?value.orValue(''))",
+        findings.tolerations,
+        "spec.runtime.placement.tolerations has {found}, and this site allows {limit}; leave the others out",
+    ),
+    PolicyRule(
+        "limits.replicas",
+        "variables.replicas > LIMIT ? [string(variables.replicas)] : []",
+        lambda asked, limit: findings.more(findings.replicas(asked.spec), limit),
+        "spec.scaling.maxReplicas (spec.replicas where there is no scaling) is {found}, and this site allows {limit}; for example "
+        "maxReplicas: {limit}",
+    ),
+    PolicyRule(
+        "limits.gpusPerModel",
+        "variables.gpus > LIMIT ? [string(variables.gpus)] : []",
+        lambda asked, limit: findings.more(asked.spec.runtime.gpu.count * findings.replicas(asked.spec), limit),
+        "spec.runtime.gpu.count times the most replicas is {found} GPUs, and this site allows a model {limit}; lower "
+        "spec.scaling.maxReplicas (spec.replicas where there is no scaling) or spec.runtime.gpu.count, for example maxReplicas: 1",
+    ),
+    PolicyRule(
+        "traffic.serviceTypes",
+        "object.spec.?traffic.?service.?type.orValue('ClusterIP') in LIMIT "
+        "? [] : [object.spec.?traffic.?service.?type.orValue('ClusterIP')]",
+        lambda asked, limit: findings.outside(asked.spec.traffic.service.type, limit),
+        "spec.traffic.service.type is {found}, and this site allows {limit}; for example type: ClusterIP",
+    ),
+    PolicyRule(
+        "traffic.gateways",
+        "has(object.spec.traffic) && has(object.spec.traffic.gateway) "
+        "? [object.spec.traffic.gateway.?namespace.orValue(request.namespace) + '/' + object.spec.traffic.gateway.name]"
+        ".filter(g, !LIMIT.exists(a, a.replace('{namespace}', request.namespace) == g)) : []",
+        findings.gateways,
+        "spec.traffic.gateway is {found}, and this site allows {limit} ({{namespace}}: the ModelDeployment's own); name one of these",
+    ),
+    PolicyRule(
+        "traffic.hostnames",
+        "variables.hostnames.filter(h, !LIMIT.exists(a, a.replace('{namespace}', request.namespace) == h || "
+        "(a.startsWith('*.') && h.endsWith(a.replace('{namespace}', request.namespace).substring(1)))))",
+        findings.hostnames,
+        "spec.traffic.gateway is reached by the hostnames {found} (* where none is named), and this site allows {limit} ({{namespace}}: "
+        "the ModelDeployment's own); name such ones in http.hostnames and grpc.hostnames",
+    ),
+)
+"""Every limit that one object can break, in the order in which they are told."""

@@ -1,0 +1,143 @@
+"""Whether an object has the types that this version's schema gives its fields, and what is left of one that hasn't. Pure.
+
+The API server holds what is written to the schema of that day. Under another version's, or past admission, a text may lie where an
+object belongs. Whoever walks over many objects reads them by what is left here, so that no object of any shape stops it.
+
+Not here: bounds, patterns and rules (`parse`), which break no reader.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any, Literal
+
+from halcyon.api.schema.crd import JsonSchema, schema
+from halcyon.api.spec import Spec
+from halcyon.api.status import Status
+
+Object = dict[str, Any]
+_Kind = Literal["object", "array", "string", "integer", "boolean"]
+_SAID: dict[_Kind, str] = {
+    "object": 'an object, for example {"name": "a"}',
+    "array": 'a list, for example ["a"]',
+    "string": 'a text, for example "a"',
+    "integer": "a whole number, for example 1",
+    "boolean": "true or false",
+}
+_TYPES: dict[_Kind, type] = {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool}
+_SHOWN = 80
+"""Characters of a value."""
+_NOTHING = object()
+
+
+@dataclass(frozen=True)
+class _Form:
+    """What a place of an object may hold."""
+
+    kind: _Kind
+    fields: Mapping[str, _Form] = field(default_factory=dict)
+    each: _Form | None = None
+    """Of a list's items, or a map's values."""
+    required: tuple[str, ...] = ()
+    """Fields without which nothing is left of an item of a list."""
+
+
+def fitted(resource: Object) -> tuple[Object, tuple[str, ...]]:
+    """A ModelDeployment of which every field has its type, and a sentence for each that had not and was left out.
+
+    It is the same object if nothing had to be left out. A null is as if the field were not there, as for the API server. An item
+    of a list is left out as a whole if it lacks a field that it can't be without.
+    """
+    wrong: list[str] = []
+    found = _object(resource, _resource(), "", wrong)
+    return found, tuple(wrong)
+
+
+def _value(value: Any, form: _Form, path: str, wrong: list[str]) -> Any:  # any JSON value
+    """The value, or what of it fits; `_NOTHING` if nothing does."""
+    if value is None:
+        return _NOTHING
+    if not isinstance(value, _TYPES[form.kind]) or (form.kind == "integer" and isinstance(value, bool)):
+        wrong.append(f"{path} is {_shown(value)}: it must be {_SAID[form.kind]}")
+        return _NOTHING
+    if isinstance(value, list):
+        return value if form.each is None else _list(value, form.each, path, wrong)
+    if not isinstance(value, dict):
+        return value
+    found = _object(value, form, path, wrong)
+    if lacking := [name for name in form.required if name not in found]:
+        if not any(f"{path}.{name} is " in said for name in lacking for said in wrong):
+            wrong.append(f"{path}.{lacking[0]} is missing")
+        return _NOTHING
+    return found
+
+
+def _shown(value: object) -> str:
+    try:
+        shown = json.dumps(value, default=str, ensure_ascii=False)
+    except RecursionError:
+        return "nested beyond reading"
+    return shown if len(shown) <= _SHOWN else shown[: _SHOWN - 3] + "..."
+
+
+def _object(value: Object, form: _Form, path: str, wrong: list[str]) -> Object:
+    found: Object | None = None
+    for name, below in value.items():
+        known = form.fields.get(name, form.each)
+        if known is None:
+            continue
+        fits = _value(below, known, f"{path}.{name}" if path else name, wrong)
+        if fits is not below:
+            found = dict(value) if found is None else found
+            if fits is _NOTHING:
+                del found[name]
+            else:
+                found[name] = fits
+    return value if found is None else found
+
+
+def _list(value: list[Any], each: _Form, path: str, wrong: list[str]) -> list[Any]:
+    found: list[Any] = []
+    for index, below in enumerate(value):
+        if below is None:
+            wrong.append(f"{path}[{index}] is null: it must be {_SAID[each.kind]}")
+        elif (fits := _value(below, each, f"{path}[{index}]", wrong)) is not _NOTHING:
+            found.append(fits)
+    same = len(found) == len(value) and all(one is other for one, other in zip(found, value, strict=True))
+    return value if same else found
+
+
+@cache
+def _resource() -> _Form:
+    return _Form("object", {"metadata": _metadata(), "spec": _form(schema(Spec)), "status": _form(schema(Status))})
+
+
+def _form(asked: JsonSchema, *, is_item: bool = False) -> _Form:
+    kind: _Kind = asked["type"]
+    below = {name: _form(one) for name, one in asked.get("properties", {}).items()}
+    each = asked.get("items") or asked.get("additionalProperties")
+    # Elsewhere a field that is required may be younger than the object, and readers don't count on it.
+    required = tuple(asked.get("required", ())) if is_item else ()
+    return _Form(kind, below, _form(each, is_item="items" in asked) if each else None, required)
+
+
+def _metadata() -> _Form:
+    """As far as it is read. The API server holds it to these types whatever the schema says."""
+    text, number, texts = _Form("string"), _Form("integer"), _Form("object", each=_Form("string"))
+    owner = _Form(
+        "object", dict.fromkeys(("apiVersion", "kind", "name", "uid"), text) | {"controller": _Form("boolean")}
+    )
+    # Of what a manager has set, the one field that is asked for.
+    spec = _Form("object", {"f:replicas": _Form("object")})
+    entry = _Form("object", {"manager": text, "time": text, "fieldsV1": _Form("object", {"f:spec": spec})})
+    names = ("namespace", "name", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp")
+    return _Form(
+        "object",
+        dict.fromkeys(names, text)
+        | {"generation": number, "labels": texts, "annotations": texts}
+        | {"ownerReferences": _Form("array", each=owner), "finalizers": _Form("array", each=text)}
+        | {"managedFields": _Form("array", each=replace(entry, required=("manager",)))},
+    )

@@ -1,0 +1,122 @@
+"""Defaults that depend on other fields or on the site: resolved at reconcile time and shown in the status.
+
+Defaults that depend on nothing stand beside their field in `spec`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from halcyon.api.spec import Spec, routing_mode
+from halcyon.api.types import duration_s, duration_us
+
+FALLBACK_BATCH = 8
+"""Requests per instance that count as one batch where neither the spec nor anything else says how large a batch is."""
+
+
+IDLE_AFTER_S = 300.0
+"""A model that may go to 0 does so after this long without a request, where the spec doesn't say."""
+
+
+@dataclass(frozen=True)
+class ResolvedTargets:
+    """The targets in force."""
+
+    queue_depth: int
+    """Waiting requests per replica."""
+    gpu_utilization: int | None
+    """Percent; None where pods have no GPU."""
+
+
+def batch_capacity(spec: Spec) -> int:
+    """Requests that one replica computes at once: maxBatchSize x instances, of every GPU."""
+    batch = (spec.batching.max_batch_size if spec.batching else None) or FALLBACK_BATCH
+    return batch * (spec.runtime.instances_per_gpu or 1) * max(spec.runtime.gpu.count, 1)
+
+
+def targets(spec: Spec) -> ResolvedTargets:
+    """The targets of a spec that has `scaling`, with their defaults.
+
+    Queue depth alone falls to nothing below saturation, so GPU utilisation is a target wherever there is a GPU.
+    """
+    given = spec.scaling.targets if spec.scaling else None
+    has_gpu = spec.runtime.gpu.count > 0
+    return ResolvedTargets(
+        queue_depth=(given.queue_depth if given else None) or batch_capacity(spec),
+        gpu_utilization=((given.gpu_utilization if given else None) or 80) if has_gpu else None,
+    )
+
+
+def policy(spec: Spec) -> Literal["Planner", "Rules"]:
+    """What decides the count of a spec that has `scaling`."""
+    return (spec.scaling.policy if spec.scaling else None) or "Planner"
+
+
+def idle_after_s(spec: Spec) -> float | None:
+    """Seconds without a request until no replica is left; None where one always stays."""
+    if spec.scaling is None or spec.scaling.min_replicas > 0:
+        return None
+    return duration_s(spec.scaling.idle_after) if spec.scaling.idle_after else IDLE_AFTER_S
+
+
+def ignored(spec: Spec) -> tuple[str, ...]:
+    """Fields that are set and have no effect, a sentence each."""
+    scaling = spec.scaling
+    found = routing_mode.ignored(spec.traffic)
+    if spec.rollout.canary is not None and spec.rollout.strategy != "Canary":
+        found.append(
+            f"spec.rollout.canary: the strategy {spec.rollout.strategy} knows no steps; strategy: Canary follows it"
+        )
+    if spec.rollout.on_failure == "Stay" and spec.rollout.strategy == "Canary":
+        found.append("spec.rollout.onFailure: a canary that fails always goes; onFailure: Rollback says so")
+    if scaling is None:
+        return tuple(found)
+    if policy(spec) == "Planner":
+        if scaling.behavior is not None:
+            found.append("spec.scaling.behavior: the policy Planner has a pace of its own; policy: Rules follows it")
+        return tuple(found)
+    if scaling.targets.latency is not None:
+        found.append("spec.scaling.targets.latency: the policy Rules knows no latency; policy: Planner follows it")
+    if scaling.schedules:
+        found.append("spec.scaling.schedules: the policy Rules knows no schedules; policy: Planner follows them")
+    return tuple(found)
+
+
+def mismatched(spec: Spec) -> tuple[str, ...]:
+    """Times that work against each other, a sentence each."""
+    delay = spec.batching.max_queue_delay if spec.batching else None
+    if delay is None:
+        return ()
+    limits = {
+        "spec.traffic.requestTimeout": spec.traffic.request_timeout if spec.traffic.balancer != "Service" else None,
+        "spec.scaling.targets.latency": spec.scaling.targets.latency if spec.scaling else None,
+    }
+    return tuple(
+        f"spec.batching.maxQueueDelay is {delay} and {field} is {limit}: a request may wait that long for others to fill its batch, "
+        f"before it is computed at all; write a delay well below {limit}, for example maxQueueDelay: 1ms"
+        for field, limit in limits.items()
+        if limit is not None and duration_us(delay) >= duration_us(limit)
+    )
+
+
+def server_connections(spec: Spec) -> int:
+    """Most requests in flight from one balancer process to one server.
+
+    Three batches in all keep Triton's batcher fed (measured: two starve it a little, one halves it); each process needs
+    two, since it doesn't know what the others send.
+    """
+    capacity = batch_capacity(spec)
+    return max(2 * capacity, -(-3 * capacity // spec.traffic.balancer_replicas))
+
+
+def wanted_replicas(spec: Spec) -> int:
+    """The count in force: spec.replicas, inside the limits of scaling where there is one."""
+    if spec.scaling is None:
+        return spec.replicas
+    return min(max(spec.replicas, spec.scaling.min_replicas), spec.scaling.max_replicas)
+
+
+def most_replicas(spec: Spec) -> int:
+    """The highest count that the spec allows without being changed."""
+    return max(spec.replicas, spec.scaling.max_replicas if spec.scaling else 0, 1)

@@ -1,0 +1,113 @@
+"""`halcyon agent`: the command line of the agent, its signals and its end."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import os
+import signal
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from halcyon.balancer.log import log
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from halcyon.balancer.agent.settings import Settings
+    from halcyon.balancer.discovery.kube_watch import Access
+
+_TERMINATION_LOG = Path("/dev/termination-log")
+LAST_WORK_S = 2.0
+"""From SIGTERM until the end at the latest. A native sidecar gets its SIGTERM after HAProxy has ended."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the agent."""
+    parser.add_argument("--namespace", required=True, help="namespace of the ModelDeployment")
+    parser.add_argument("--plan", required=True, metavar="NAME", help="ConfigMap that holds the accepted plan")
+    parser.add_argument(
+        "--run-dir",
+        type=Path,
+        default=Path("/run/halcyon"),
+        help="directory shared with HAProxy (default: %(default)s)",
+    )
+    parser.add_argument("--certificate-secret", default="", metavar="NAME", help="Secret with the certificate of TLS")
+    parser.add_argument("--clients-secret", default="", metavar="NAME", help="Secret with the authority of clients")
+    parser.add_argument("--keys-secret", default="", metavar="NAME", help="Secret with the API keys of clients")
+    parser.add_argument("--port", type=int, default=9100, help="port of the probes (default: %(default)s)")
+
+
+def settings(arguments: argparse.Namespace) -> Settings:
+    """The settings in parsed arguments; the pod's name is in the environment."""
+    from halcyon.balancer.agent.settings import Settings  # noqa: PLC0415 - `halcyon --help` needs no network code
+    from halcyon.balancer.secrets.mounted_secrets import Secrets  # noqa: PLC0415 - same
+
+    front = Secrets(arguments.certificate_secret, arguments.clients_secret, arguments.keys_secret)
+    return Settings(
+        namespace=arguments.namespace,
+        plan=arguments.plan,
+        pod=os.environ.get("POD_NAME") or socket.gethostname(),
+        run_dir=arguments.run_dir,
+        port=arguments.port,
+        front=front if front != Secrets() else None,
+    )
+
+
+def run_agent(chosen: Settings) -> int:
+    """Run until SIGTERM or SIGINT; returns the exit status."""
+    from halcyon.balancer.discovery.kube_watch import Access, KubeError  # noqa: PLC0415 - same as above
+
+    try:
+        access = Access.in_cluster(chosen.secrets / "kubernetes.io/serviceaccount")
+    except KubeError as error:
+        log("error", "the agent can't start", error=str(error))
+        return 1
+    # What is loaded now stays: no collection needs to walk it again.
+    gc.collect()
+    gc.freeze()
+    try:
+        asyncio.run(_run(chosen, access))
+    except KubeError as error:
+        log("error", "the agent can't work", error=str(error))
+        if _TERMINATION_LOG.exists():
+            # For the pod's status, where the operator finds it.
+            _TERMINATION_LOG.write_text(str(error))
+        return 1
+    return 0
+
+
+async def _run(chosen: Settings, access: Access) -> None:
+    from halcyon.balancer.agent.agent import Agent  # noqa: PLC0415 - same as above
+
+    stop, told = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, told.set)
+    agent = Agent(chosen, access)
+
+    async def end() -> None:
+        await told.wait()
+        try:
+            async with asyncio.timeout(LAST_WORK_S):
+                await agent.haproxy_is_gone()
+        except TimeoutError:
+            pass
+        stop.set()
+
+    ending = asyncio.ensure_future(end())
+    log("info", "the agent works", plan=f"{chosen.namespace}/{chosen.plan}")
+    try:
+        await agent.run(stop)
+    finally:
+        ending.cancel()
+    log("info", "the agent ends")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point of `halcyon agent`."""
+    parser = argparse.ArgumentParser(prog="halcyon agent", description="Drives the HAProxy beside it.")
+    add_arguments(parser)
+    return run_agent(settings(parser.parse_args(argv)))

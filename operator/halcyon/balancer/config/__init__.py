@@ -1,0 +1,1 @@
+"""haproxy.cfg: the text that HAProxy runs, made from the accepted plan. Pure."""

@@ -1,0 +1,115 @@
+"""The access log: one line of JSON on HAProxy's standard output for each request of a client, as rules of haproxy.cfg. Pure.
+
+Numbers and names that HAProxy makes stand in the line as they are. What a client sent is the path alone, and its request id where
+that is made of harmless characters. The path's bytes leave as JSON's own escapes, in ASCII; those that are no UTF-8 are left out.
+
+A pod may answer behind a hop (`admission`, `streams`), which the client's front end takes for the server. So a slot's back end tells
+it the way of the request in a header, which goes no further.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from halcyon.balancer.config.writer import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from halcyon.api.documents.balancer_plan import BalancerPlan
+    from halcyon.balancer.config.error_responses import Protocol
+    from halcyon.balancer.config.writer import Writer
+
+OFF: Final = "None"
+_MOST_LEVEL = {"All": "", "Errors": " err"}
+"""What `traffic.accessLog` says -> the end of the line that says where logs go."""
+_ID = "x-request-id"
+_WAY = "halcyon-way"
+# An escaped byte of the path is six characters; all else is less than a thousand. What is longer would be cut off.
+_PATH_BYTES = 1024
+_LINE_BYTES = 8192
+_FIELDS: Final = {
+    "time": '"%[date(0,ms),ms_utime(%Y-%m-%dT%H:%M:%S.%3NZ)]"',
+    "id": "%[var(txn.log_id,null)]",
+    "client": "%[var(txn.log_client,null)]",
+    "protocol": '"$protocol"',
+    "path": "%[var(txn.log_path,null)]",
+    "status": "%ST",
+    "grpcStatus": "%[var(txn.log_grpc,null)]",
+    "pod": "%[var(txn.log_pod,null)]",
+    "queueMs": "%[var(txn.log_queue,null)]",
+    "serviceMs": "%[var(txn.log_service,null)]",
+    "totalMs": "%Ta",
+    "bytesIn": "%U",
+    "bytesOut": "%B",
+    "retries": "%[var(txn.log_retries,null)]",
+    "termination": '"%ts"',
+}
+"""A variable that is not set is null: what no pod answered has no pod."""
+
+
+def arrive(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
+    """First rules of a client's front end: whatever becomes of the request, it has an id.
+
+    Raises:
+        ConfigError: where the plan asks for a log that isn't known here.
+    """
+    if plan.access_log == OFF:
+        return
+    if plan.access_log not in _MOST_LEVEL:
+        raise ConfigError(f"access_log is {plan.access_log!r}; this agent knows {', '.join([OFF, *_MOST_LEVEL])}")
+    out.add("log stdout len $most format raw local0" + _MOST_LEVEL[plan.access_log], most=_LINE_BYTES)
+    out.add(f"log-format '{_line(_FIELDS)}'", protocol=protocol)
+    # Of what was no request of HTTP there are no variables, not even their defaults.
+    known = {name: value if "var(" not in value else "null" for name, value in _FIELDS.items()}
+    out.add(f"error-log-format '{_line(known)}'", protocol=protocol)
+    # Connections that ask nothing: who looks whether the port is open.
+    out.add("option dontlognull")
+    sane = f"{{ req.fhdr({_ID}) -m reg ^[A-Za-z0-9._~+/=:-]{{1,128}}$ }}"
+    out.add(f"http-request set-var(txn.id) req.fhdr({_ID}) if {sane}")
+    out.add("http-request set-var(txn.id) uuid() if !{ var(txn.id) -m found }")
+    out.add(f"http-request set-header {_ID} %[var(txn.id)]")
+    out.add("http-request set-var(txn.log_at) date(0,ms)")
+    out.add("""http-request set-var-fmt(txn.log_id) '"%[var(txn.id)]"'""")
+    out.add(
+        """http-request set-var-fmt(txn.log_path) '"%[path,bytes(0,$most),json(utf8ps)]"'""",
+        most=_PATH_BYTES,
+    )
+    out.add(f"http-after-response set-header {_ID} %[var(txn.id)] if {{ var(txn.id) -m found }}")
+    out.add(f"http-response set-var(txn.way) res.hdr({_WAY})")
+    out.add(f"http-response del-header {_WAY}")
+    way = "if { var(txn.way) -m found }"
+    out.add(f"""http-response set-var-fmt(txn.log_pod) '"%[var(txn.way),field(1,;)]"' {way}""")
+    for number, name in enumerate(("service", "retries"), 2):
+        out.add(f"http-response set-var(txn.log_{name}) var(txn.way),field({number},;),add(0) {way}")
+    # HAProxy's own timer of the queue leaves out who was held.
+    out.add(f"http-response set-var(txn.log_queue) date(0,ms),sub(txn.log_at),sub(txn.log_service) {way}")
+    out.add(f"http-response set-var(txn.log_queue) int(0) {way} {{ var(txn.log_queue) -m int lt 0 }}")
+    out.add("http-after-response set-var(txn.log_retries) txn.conn_retries if !{ var(txn.log_retries) -m found }")
+    if protocol == "grpc":
+        out.add("http-after-response set-var(txn.log_grpc) res.fhdr(grpc-status),add(0)")
+    if plan.access_log == "Errors":
+        # Retries, aborts and answers that broke off: HAProxy knows them at the end. What was answered, now.
+        out.add("option log-separate-errors")
+        out.add("http-after-response set-log-level err if { status ge 400 }")
+        if protocol == "grpc":
+            out.add("http-after-response set-log-level err if { var(txn.log_grpc) -m int gt 0 }")
+
+
+def _line(fields: Mapping[str, str]) -> str:
+    return "{" + ",".join(f'"{name}":{value}' for name, value in fields.items()) + "}"
+
+
+def tell_the_client(out: Writer, plan: BalancerPlan, variable: str) -> None:
+    """Rule of a client's front end: who asks, by the name in this variable, which is made of harmless characters."""
+    if plan.access_log != OFF:
+        out.add(
+            f"""http-request set-var-fmt(txn.log_client) '"%[var({variable})]"' if {{ var({variable}) -m found }}"""
+        )
+
+
+def tell_the_way(out: Writer, plan: BalancerPlan) -> None:
+    """Rule of a slot's back end."""
+    if plan.access_log != OFF:
+        way = "%[bc_dst];%[res.timer.hdr];%[txn.conn_retries]"
+        out.add(f"http-response set-header {_WAY} '{way}'")

@@ -1,0 +1,58 @@
+"""API keys: which clients may come, as rules of haproxy.cfg, and the file that these look into. Pure.
+
+HAProxy knows no key, only SHA-256 digests: so no configuration, log or core of it tells one, and no comparison's time says how much of a
+guess was right. A key is random, not a password that a person chose, so a plain digest is as good as a slow one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import TYPE_CHECKING
+
+from halcyon.balancer.config import access_log, error_responses
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from halcyon.api.documents.balancer_plan import BalancerPlan
+    from halcyon.balancer.config.error_responses import Protocol
+    from halcyon.balancer.config.model import Listen
+    from halcyon.balancer.config.writer import Writer
+
+FEWEST_CHARACTERS = 16
+_KEY = re.compile(r"[!-~]{16,512}")
+_NAME = re.compile(r"[-._a-zA-Z0-9]{1,253}")
+_NOBODY = (401, 16, "an API key is needed: Authorization: Bearer KEY, or x-api-key: KEY")
+
+
+def arrive(out: Writer, plan: BalancerPlan, listen: Listen, protocol: Protocol) -> None:
+    """Rules of a client's front end, before any that tells something of the model. A pod is sent no key."""
+    if listen.keys is None:
+        return
+    known = "sha2(256),hex,map_str($file)"
+    file = listen.beside(listen.keys)
+    out.add(f"http-request set-var(txn.client) http_auth_bearer,{known}", file=file)
+    out.add(
+        f"http-request set-var(txn.client) req.fhdr(x-api-key),{known} if !{{ var(txn.client) -m found }}", file=file
+    )
+    access_log.tell_the_client(out, plan, "txn.client")
+    error_responses.reject(out, protocol, _NOBODY, "!{ var(txn.client) -m found }")
+    for header in ("authorization", "x-api-key"):
+        out.add(f"http-request del-header {header}")
+
+
+def digests(keys: Mapping[str, bytes]) -> tuple[str, list[str]]:
+    """The file, one digest and one client's name in a line; and what is wrong with the keys that are left out.
+
+    Args:
+        keys: client's name -> key, as the Secret has them.
+    """
+    lines, wrong = [], []
+    for name, content in sorted(keys.items()):
+        key = content.decode("ascii", errors="replace").strip()
+        if not _NAME.fullmatch(name) or not _KEY.fullmatch(key):
+            wrong.append(f"{name} is no key of {FEWEST_CHARACTERS} to 512 visible ASCII characters")
+            continue
+        lines.append(f"{hashlib.sha256(key.encode()).hexdigest().upper()} {name}\n")
+    return "".join(lines), wrong

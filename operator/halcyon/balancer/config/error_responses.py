@@ -1,0 +1,70 @@
+"""HAProxy's own answers to requests that no server answered, in the words of each protocol, as lines of haproxy.cfg. Pure.
+
+A gRPC client that meets an HTTP status other than 200 loses the message, so gRPC gets `grpc-status` and `grpc-message` in an answer
+without a body; 14 is UNAVAILABLE, 8 RESOURCE_EXHAUSTED, 4 DEADLINE_EXCEEDED.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from halcyon.api.documents.balancer_plan import BalancerPlan
+    from halcyon.balancer.config.writer import Writer
+
+Protocol = Literal["http", "grpc"]
+PROTOCOLS: Final[tuple[Protocol, ...]] = ("http", "grpc")
+Why = Literal["too many", "too many wait", "too many of one", "too late", "no server"]
+
+_WHY: dict[Why, tuple[int, int, str]] = {
+    "too many": (429, 8, "this balancer, or this source, has too many requests for model $model under way; try later"),
+    "too many wait": (429, 8, "$waiting requests for model $model wait already, the limit of this balancer; try later"),
+    "too many of one": (429, 8, "$own requests of this source for model $model wait already, its share; try later"),
+    "too late": (429, 8, "too many requests for model $model wait to answer this one within its time; try later"),
+    "no server": (503, 14, "no server for model $model was up in time; try later"),
+}
+_ERRORS = (
+    (408, 4, "the request did not come in time"),
+    (502, 14, "the server broke off; the request may have run"),
+    (503, 14, "no server had room in time"),
+    (504, 4, "the server did not answer in time"),
+)
+
+
+def refuse(out: Writer, plan: BalancerPlan, protocol: Protocol, why: Why, condition: str, *, own: int = 0) -> None:
+    """A rule: refuse where `condition` is true, and say when to come again.
+
+    The condition is a constant; `$waiting` in it is the bound of all who wait, `$own` that of one source.
+    """
+    status, code, message = _WHY[why]
+    if protocol == "http":
+        told = f"""status {status} content-type application/json hdr Retry-After 1 string '{{"error":"{message}"}}'"""
+    else:
+        told = f'status 200 hdr grpc-status {code} hdr grpc-retry-pushback-ms 1000 hdr grpc-message "{message}"'
+    out.add(f"http-request return {told} if {condition}", waiting=plan.queue_limit, model=plan.model, own=own)
+
+
+def reject(out: Writer, protocol: Protocol, why: tuple[int, int, str], condition: str, **values: int | str) -> None:
+    """A rule: answer with this status of HTTP or of gRPC and this message where `condition` is true; to come again is no use.
+
+    Message and condition are constants; `$name` in them stands for one of `values`.
+    """
+    status, code, message = why
+    if protocol == "http":
+        how = " hdr WWW-Authenticate Bearer" if status == 401 else ""
+        told = f"""status {status} content-type application/json{how} string '{{"error":"{message}"}}'"""
+    else:
+        told = f'status 200 hdr grpc-status {code} hdr grpc-retry-pushback-ms -1 hdr grpc-message "{message}"'
+    out.add(f"http-request return {told} if {condition}", **values)
+
+
+def errors(out: Writer, protocol: Protocol) -> None:
+    """What a section answers where a request was lost on the way. For gRPC, a later rule makes the status 200."""
+    for status, code, message in _ERRORS:
+        if protocol == "http":
+            retry = " hdr Retry-After 1" if status == 503 else ""
+            body = f"""string '{{"error":"{message}"}}'"""
+            out.add(f"http-error status {status} content-type application/json{retry} {body}")
+        else:
+            retry = " hdr grpc-retry-pushback-ms 1000" if status == 503 else ""
+            out.add(f'http-error status {status} hdr grpc-status {code} hdr grpc-message "{message}"{retry}')

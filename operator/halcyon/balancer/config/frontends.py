@@ -1,0 +1,44 @@
+"""How clients come to this pod: the ports that HAProxy listens at, and what they must speak there, as lines of haproxy.cfg. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from halcyon.balancer.config.error_responses import Protocol
+    from halcyon.balancer.config.model import Listen
+    from halcyon.balancer.config.writer import Writer
+
+_SPEAKS: dict[Protocol, tuple[str, str]] = {"http": ("", " alpn http/1.1"), "grpc": (" proto h2", " alpn h2")}
+"""What is said of a port, and of one with TLS besides."""
+
+
+def bind(out: Writer, listen: Listen, port: int, options: str, **values: str) -> None:
+    """A port on every address of the pod; `$name` in the options stands for one of `values`."""
+    out.add(("bind :::$port v4v6" if listen.dual_stack else "bind :$port") + options, port=port, **values)
+
+
+def bind_clients(out: Writer, listen: Listen, protocol: Protocol) -> None:
+    """The port of a protocol."""
+    port = listen.ports.http if protocol == "http" else listen.ports.grpc
+    plain, encrypted = _SPEAKS[protocol]
+    if listen.tls is None:
+        bind(out, listen, port, plain)
+    elif not listen.tls.certificate:
+        # Without a certificate nobody can come, rather than without TLS. (A front end needs some address.)
+        out.add(f"bind unix@$file mode 600{plain}", file=listen.beside(f"shut-{protocol}.sock"))
+    else:
+        options = f" ssl crt $file ssl-min-ver TLSv1.2{encrypted}"
+        values = {"file": listen.beside(listen.tls.certificate)}
+        if listen.tls.clients:
+            options += " ca-file $ca_file verify required"
+            values["ca_file"] = listen.beside(listen.tls.clients)
+        bind(out, listen, port, options + plain, **values)
+
+
+def prologue(out: Writer, listen: Listen) -> None:
+    """Lines of `global`."""
+    if listen.tls is not None:
+        # 20,000 sessions to resume, HAProxy's default, are 4 MiB and more.
+        out.add("tune.ssl.cachesize 2000")
+        out.add("ssl-default-bind-ciphers ECDHE+AESGCM:ECDHE+CHACHA20")

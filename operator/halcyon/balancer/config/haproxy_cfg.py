@@ -1,0 +1,264 @@
+"""From the accepted plan to the text of haproxy.cfg. Pure.
+
+What HAProxy does by itself stands here: routes, limits, time-outs, retries, health checks, what is counted. What changes while
+it runs (addresses and states of servers) is given by the runtime socket; the file only repeats the last known state of it, so
+that a restarted or reloaded HAProxy serves at once.
+
+What happens between a request's arrival and a server's queue is in `admission`, with `repeats` and `streams`, HAProxy's own answers
+are in `answers`; every line goes through `haproxy_text.Writer`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from halcyon.balancer.config import (
+    access_log,
+    api_keys,
+    client_limits,
+    error_responses,
+    frontends,
+    grpc_streams,
+    latency_buckets,
+    memory_budget,
+    queueing,
+    stickiness,
+)
+from halcyon.balancer.config.model import LineKey
+from halcyon.balancer.config.writer import ConfigError, Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from halcyon.api.documents.balancer_plan import BalancerPlan, Slot
+    from halcyon.balancer.config.memory_budget import Room
+    from halcyon.balancer.config.model import Listen, Ports
+
+LUA = {name: Path(__file__).with_name(name).read_text() for name in ("hold.lua", "streams.lua")}
+"""Files that HAProxy loads beside its configuration, from `Listen.beside`: name -> text."""
+
+STOPPING: Final = "proc.stopping"
+"""1 where the process will soon be told to stop: each answer of HTTP/1.1 asks its client to come again on another connection."""
+
+UNUSED_ADDRESS = "127.0.0.1"
+UNUSED_PORT = 1
+
+# A stream that waits in the queue does not read its body. Were its window larger than the buffer, what the client sends
+# for it would block all other requests of the same gRPC channel.
+_WINDOW_BYTES = 30000
+
+
+def render(plan: BalancerPlan, *, listen: Listen, placed: Mapping[LineKey, str] | None = None) -> str:
+    """The text of haproxy.cfg.
+
+    Args:
+        plan: what the controller asks.
+        listen: ports and socket.
+        placed: address of each server line that takes requests now; the others are disabled.
+
+    Raises:
+        ConfigError: where a value of the plan can't stand in the file; it names the value and a good example.
+    """
+    if not plan.slots or sum(slot.weight for slot in plan.slots) < 1:
+        raise ConfigError(f"slots of {plan.name} have no weight in all; at least one must have a weight from 1 to 256")
+    if len({slot.name for slot in plan.slots}) < len(plan.slots):
+        raise ConfigError(f"slots of {plan.name} have the same name twice; names are `a` and `b`")
+    body = _body(plan, listen, {})
+    out = Writer()
+    out.section("global")
+    # `show info` tells it again: so the agent knows which configuration a process runs.
+    out.add("description $digest", digest=_digest(body))
+    return out.text() + (_body(plan, listen, placed) if placed else body)
+
+
+def digest(plan: BalancerPlan, *, listen: Listen) -> str:
+    """What `show info` tells as the description of a HAProxy that runs this plan, whatever its servers are."""
+    return _digest(_body(plan, listen, {}))
+
+
+def _digest(body: str) -> str:
+    return "halcyon-" + hashlib.sha256(("".join(LUA.values()) + body).encode()).hexdigest()[:16]
+
+
+def _body(plan: BalancerPlan, listen: Listen, placed: Mapping[LineKey, str]) -> str:
+    out = Writer()
+    room = memory_budget.room(plan, tls=listen.tls is not None)
+    _global(out, plan, listen)
+    _defaults(out, plan)
+    out.section("frontend metrics")
+    frontends.bind(out, listen, listen.ports.metrics, "")
+    client_limits.of_connections(out, room, "metrics")
+    out.add("http-request use-service prometheus-exporter if { path -m str /metrics } METH_GET")
+    out.add("http-request return status 404")
+    queueing.tables(out, plan)
+    client_limits.tables(out, room)
+    _frontend_http(out, plan, listen, room)
+    _frontend_grpc(out, plan, listen, room)
+    for protocol in error_responses.PROTOCOLS:
+        queueing.waiting_room(out, plan, protocol, path=listen.beside(f"wait-{protocol}.sock"))
+    _streams(out, plan, listen)
+    for slot in plan.slots:
+        _backends(out, plan, slot, listen.ports, placed)
+    return out.text()
+
+
+def _global(out: Writer, plan: BalancerPlan, listen: Listen) -> None:
+    # One thread: it carries 40,000 requests a second, its queue bound is exact, and each thread costs memory.
+    out.add("nbthread 1")
+    client_limits.prologue(out, memory_budget.room(plan, tls=listen.tls is not None))
+    out.add("stats socket $file mode 600 level admin expose-fd listeners", file=listen.socket_path)
+    out.add("stats timeout 10s")
+    # What a worker has at a reload is answered. (A pod that ends has less time than this: the kubelet ends it after its grace.)
+    out.add("hard-stop-after $ms", ms=max(plan.drain_ms, queueing.longest_ms(plan)))
+    out.add(f"set-var {STOPPING} int(0)")
+    out.add("tune.bufsize $bytes", bytes=memory_budget.BUFFER_BYTES)
+    out.add("tune.h2.fe.max-concurrent-streams $streams", streams=memory_budget.STREAMS_PER_CHANNEL)
+    out.add("tune.h2.fe.initial-window-size $bytes", bytes=_WINDOW_BYTES)
+    out.add("tune.h2.be.initial-window-size $bytes", bytes=_WINDOW_BYTES)
+    frontends.prologue(out, listen)
+    queueing.prologue(out, plan, lua=listen.beside("hold.lua"))
+    grpc_streams.prologue(out, lua=listen.beside("streams.lua"))
+
+
+def _defaults(out: Writer, plan: BalancerPlan) -> None:
+    timeout = plan.request_timeout_ms
+    out.section("defaults")
+    out.add("mode http")
+    # Once, elsewhere: a request that kills its server must not kill them all.
+    out.add("retries 1")
+    out.add("option redispatch 1")
+    out.add("retry-on conn-failure empty-response")
+    # Without it a request that its client gave up stays in the queue, and its stream counts against the channel's limit.
+    out.add("option abortonclose")
+    # A stopping process tells each client in its next answer; closing an idle connection races with the client's next request.
+    # (So no `close-spread-time`: it closes idle connections of HTTP/1 too, this option or not.)
+    out.add("option idle-close-on-response")
+    out.add("http-reuse always")
+    out.add("timeout connect 1s")
+    out.add("timeout queue $ms", ms=timeout)
+    out.add("timeout server $ms", ms=timeout)
+    # Only a client that is in the middle of sending meets this one, while held or queued too; idle channels meet http-keep-alive.
+    out.add("timeout client $ms", ms=max(2 * timeout + 30000, 60000))
+    out.add("timeout http-request 30s")
+    # Of channels of gRPC, too. HAProxy has no shorter one for when connections get short: `pressure` does what there is instead.
+    out.add("timeout http-keep-alive 5m")
+
+
+def _frontend_http(out: Writer, plan: BalancerPlan, listen: Listen, room: Room) -> None:
+    out.section("frontend http")
+    frontends.bind_clients(out, listen, "http")
+    client_limits.of_connections(out, room, "http")
+    access_log.arrive(out, plan, "http")
+    client_limits.count(out, queueing.COUNTERS)
+    api_keys.arrive(out, plan, listen, "http")
+    # Exact comparison with the path as it came, undecoded: what is written in another way is not found.
+    out.add("acl reads path -m str /v2 /v2/health/live /v2/health/ready")
+    of_the_model = "/v2/models/$model /v2/models/$model/ready /v2/models/$model/config /v2/models/$model/stats"
+    out.add(f"acl reads path -m str {of_the_model}", model=plan.model)
+    out.add(
+        "acl reads path -m reg ^/v2/models/$model_re/versions/[0-9]{1,18}(/ready|/config|/stats)?$",
+        model_re=plan.model,
+    )
+    for verb in ("infer", "generate", "generate_stream"):
+        out.add(f"acl calls path -m str /v2/models/$model/{verb}", model=plan.model)
+    out.add(
+        "acl calls path -m reg ^/v2/models/$model_re/versions/[0-9]{1,18}/(infer|generate|generate_stream)$",
+        model_re=plan.model,
+    )
+    latency_buckets.infers(out, "if calls")
+    out.add("http-request return status 404 content-type application/json " + _NOT_OPEN + " unless infers or reads")
+    out.add("http-request return status 405 content-type application/json " + _USE_GET + " if !infers !METH_GET")
+    out.add("http-request return status 405 content-type application/json " + _USE_POST + " if infers !{ method POST }")
+    # Triton answers HEAD with 405. HAProxy sends no body to a client that asked by HEAD, whatever the server was asked.
+    out.add("http-request set-method GET if !infers")
+    # The servers see the path that was compared, with neither query nor host before it, and no offer of another protocol.
+    out.add("http-request set-uri %[path]")
+    out.add("http-request del-header upgrade")
+    # Errors too, and those who were held. A client of gRPC is told by GOAWAY, when the process stops.
+    last = f"{{ var({STOPPING}) -m int gt 0 }} or {client_limits.is_short(room)}"
+    out.add(f"http-after-response set-header connection close if {last}")
+    stickiness.statistics_if(out, "!infers { path -m end /stats }")
+    queueing.arrive(out, plan, "http")
+    latency_buckets.rules_of_clients(out)
+    error_responses.errors(out, "http")
+
+
+_SERVES = "this address serves inference, readiness, metadata, configuration and statistics of one model"
+_NOT_OPEN = f"""string '{{"error":"not found: {_SERVES}"}}'"""
+_USE_GET = """hdr Allow "GET, HEAD" string '{"error":"method not allowed; use GET"}'"""
+_USE_POST = """hdr Allow POST string '{"error":"method not allowed; use POST"}'"""
+_GRPC = "/inference.GRPCInferenceService/"
+# ModelStatistics that names no model means all models of the pod, which has this one alone.
+_GRPC_READS = (
+    *("ServerLive", "ServerReady", "ServerMetadata"),
+    *("ModelReady", "ModelMetadata", "ModelConfig", "ModelStatistics"),
+)
+
+
+def _frontend_grpc(out: Writer, plan: BalancerPlan, listen: Listen, room: Room) -> None:
+    out.section("frontend grpc")
+    frontends.bind_clients(out, listen, "grpc")
+    client_limits.of_connections(out, room, "grpc")
+    access_log.arrive(out, plan, "grpc")
+    client_limits.count(out, queueing.COUNTERS)
+    api_keys.arrive(out, plan, listen, "grpc")
+    out.add("http-request return status 405 hdr Allow POST unless { method POST }")
+    # With the query: no method has one, so none is left to be taken away.
+    out.add("acl reads pathq -m str " + " ".join(_GRPC + method for method in _GRPC_READS))
+    out.add("acl reads pathq -m str /grpc.health.v1.Health/Check")
+    latency_buckets.infers(out, f"if {{ pathq -m str {_GRPC}ModelInfer {_GRPC}ModelStreamInfer }}")
+    unimplemented = f'hdr grpc-status 12 hdr grpc-message "{_SERVES}"'
+    out.add(f"http-request return status 200 {unimplemented} unless infers or reads")
+    # Its hop of HTTP/1.1 is to see no host before the path.
+    out.add(f"http-request set-uri %[path] if {grpc_streams.IS_STREAM}")
+    stickiness.statistics_if(out, "!infers { path -m end /ModelStatistics }")
+    queueing.arrive(out, plan, "grpc")
+    latency_buckets.rules_of_clients(out)
+    error_responses.errors(out, "grpc")
+
+
+def _streams(out: Writer, plan: BalancerPlan, listen: Listen) -> None:
+    longest_ms = queueing.longest_ms(plan)
+    grpc_streams.way(out, path=listen.beside("stream.sock"), end_path=listen.beside("in.sock"), longest_ms=longest_ms)
+    queueing.stream_in(out, plan)
+    error_responses.errors(out, "grpc")
+
+
+def _backends(out: Writer, plan: BalancerPlan, slot: Slot, ports: Ports, placed: Mapping[LineKey, str]) -> None:
+    out.section("backend http_$slot", slot=slot.name)
+    stickiness.balance(out, plan, slot)
+    error_responses.errors(out, "http")
+    access_log.tell_the_way(out, plan)
+    latency_buckets.rules(out, slot.name)
+    out.add("option httpchk")
+    out.add("http-check send meth GET uri /v2/models/$model/ready", model=plan.model)
+    out.add("http-check expect status 200")
+    # Two refused connections in a row take the server out until its next good check, or leastconn would send it everything.
+    # Two, because the only server must not be lost to one that a second attempt repairs.
+    out.add(
+        "default-server maxconn $most check inter 1s fall 3 rise 1 observe layer4 error-limit 2 on-error mark-down",
+        most=plan.max_connections,
+    )
+    _servers(out, slot, ports.server_http, placed, "")
+    out.section("backend grpc_$slot", slot=slot.name)
+    stickiness.balance(out, plan, slot)
+    error_responses.errors(out, "grpc")
+    access_log.tell_the_way(out, plan)
+    latency_buckets.rules(out, slot.name)
+    out.add("default-server proto h2 maxconn $most", most=plan.max_connections)
+    _servers(out, slot, ports.server_grpc, placed, " track http_$slot/s$number")
+
+
+def _servers(out: Writer, slot: Slot, port: int, placed: Mapping[LineKey, str], options: str) -> None:
+    for number in range(1, slot.capacity + 1):
+        address = placed.get(LineKey(slot.name, number))
+        end = "" if address else " disabled"
+        out.add(
+            "server s$number $address:$port" + options + end,
+            number=number,
+            slot=slot.name,
+            address=address or UNUSED_ADDRESS,
+            port=port if address else UNUSED_PORT,
+        )

@@ -1,0 +1,76 @@
+"""EndpointSlices of the slots' headless Services -> the pods behind them. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import TYPE_CHECKING, Any
+
+from halcyon.balancer.runtime.server_assignment import Endpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+SERVICE_LABEL = "kubernetes.io/service-name"
+
+
+def of_slice(document: Mapping[str, Any], *, slots: Mapping[str, str]) -> tuple[Endpoint, ...]:
+    """The pods of one EndpointSlice.
+
+    Args:
+        document: `discovery.k8s.io/v1` EndpointSlice.
+        slots: name of each slot's Service -> name of the slot.
+
+    Returns:
+        Nothing where the slice is of another Service. Endpoints that are no pod, or whose address is no IP, are left out.
+    """
+    slot = slots.get((document.get("metadata", {}).get("labels") or {}).get(SERVICE_LABEL, ""))
+    if slot is None or document.get("addressType") not in {"IPv4", "IPv6"}:
+        return ()
+    return tuple(e for raw in document.get("endpoints") or () if (e := _endpoint(slot, raw)))
+
+
+def _endpoint(slot: str, raw: Mapping[str, Any]) -> Endpoint | None:
+    target = raw.get("targetRef") or {}
+    addresses = raw.get("addresses") or ()
+    if target.get("kind") != "Pod" or not target.get("name") or not addresses:
+        return None
+    try:
+        ipaddress.ip_address(addresses[0])
+    except ValueError:
+        return None
+    conditions = raw.get("conditions") or {}
+    serving = conditions.get("serving")
+    if serving is None:
+        serving = conditions.get("ready")
+    return Endpoint(
+        slot=slot,
+        pod=target["name"],
+        address=addresses[0],
+        # By the API an unset condition counts as true.
+        serving=serving is not False,
+        terminating=conditions.get("terminating") is True,
+    )
+
+
+def merge(slices: Iterable[Iterable[Endpoint]]) -> tuple[Endpoint, ...]:
+    """All pods, each once, in a stable order.
+
+    A pod is for a moment in two slices when the controller moves it, and in two address families on dual-stack clusters.
+    The IPv4 address is kept, and what takes it out of service wins.
+    """
+    found: dict[tuple[str, str], Endpoint] = {}
+    for endpoint in (e for group in slices for e in group):
+        key = (endpoint.slot, endpoint.pod)
+        other = found.get(key)
+        if other is None:
+            found[key] = endpoint
+            continue
+        first = min(other, endpoint, key=lambda e: (":" in e.address, e.address))
+        found[key] = Endpoint(
+            slot=first.slot,
+            pod=first.pod,
+            address=first.address,
+            serving=other.serving and endpoint.serving,
+            terminating=other.terminating or endpoint.terminating,
+        )
+    return tuple(found[key] for key in sorted(found))

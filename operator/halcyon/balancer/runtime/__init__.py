@@ -1,0 +1,1 @@
+"""HAProxy as it runs: its Runtime API, which server stands in which line, variables, service rate and retry budget."""

@@ -1,0 +1,269 @@
+"""Keeps HAProxy at what the plan and the endpoints ask. One turn reads what is, decides by `slots`, and writes what differs.
+
+It takes nothing for granted between turns: a HAProxy that restarted, a reload that failed and an agent that restarted are all
+just differences that the next turn finds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from halcyon.balancer.config import haproxy_cfg
+from halcyon.balancer.config.model import Tls
+from halcyon.balancer.log import log
+from halcyon.balancer.runtime import server_assignment
+from halcyon.balancer.runtime.process_variables import Variables
+from halcyon.balancer.runtime.runtime_api import HaproxyError, RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from collections.abc import Set as AbstractSet
+    from pathlib import Path
+
+    from halcyon.api.documents.balancer_plan import BalancerPlan
+    from halcyon.balancer.config.model import Listen
+    from halcyon.balancer.runtime.runtime_api import Reading, RuntimeSocket
+    from halcyon.balancer.runtime.server_assignment import Endpoint, Line
+    from halcyon.balancer.secrets.mounted_secrets import Files
+
+RETRY_S = 30.0
+"""After a configuration that HAProxy refused."""
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    plan: BalancerPlan
+    listen: Listen
+    digest: str
+
+
+class Pilot:
+    """Drives one HAProxy."""
+
+    def __init__(
+        self,
+        runtime: RuntimeSocket,
+        config_path: Path,
+        listen: Listen,
+        *,
+        files: Files | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Nothing is read or written before the first turn.
+
+        Args:
+            runtime: HAProxy's sockets.
+            config_path: haproxy.cfg.
+            listen: ports and socket.
+            files: of Secrets, looked at in each turn; None where there are none.
+            clock: seconds; it must not jump.
+        """
+        self._runtime = runtime
+        self._config_path = config_path
+        self._listen = listen
+        self._files = files
+        self._clock = clock
+        self._wanted: _Wanted | None = None
+        self._serving: _Wanted | None = None
+        self._roomier: tuple[_Wanted, str, _Wanted | None] | None = None
+        self._refused: tuple[str, float] | None = None
+        self._refusal = ""
+        self._lines: tuple[Line, ...] | None = None
+        self._written = ""
+        self._turn_lock = asyncio.Lock()
+        self.variables = Variables(runtime)
+        """What HAProxy's rules are told; each turn tells what is new."""
+        self._answered_at = float("-inf")
+        self.reading: Reading | None = None
+        """What HAProxy said in the last turn; None where it did not answer."""
+        self.unplaced: tuple[Endpoint, ...] = ()
+        """Ready pods without a line."""
+        self.reloads = 0
+
+    @property
+    def written(self) -> bool:
+        """A configuration is there, so HAProxy may start."""
+        return bool(self._written) or self._config_path.exists()
+
+    @property
+    def in_use(self) -> int:
+        """Server lines that take requests."""
+        return sum(line.state == "ready" for line in self._lines or ())
+
+    def answered_within(self, limit_s: float) -> bool:
+        """HAProxy answered not longer ago than that."""
+        return self._clock() - self._answered_at <= limit_s
+
+    def accept(self, plan: BalancerPlan) -> None:
+        """From the next turn on, this is the plan.
+
+        Raises:
+            ConfigError: where it can't be a configuration. The former one stays.
+        """
+        self._wanted = _Wanted(plan, self._listen, haproxy_cfg.digest(plan, listen=self._listen))
+
+    @property
+    def is_shut(self) -> bool:
+        """HAProxy runs, and nobody can come: it has no certificate yet."""
+        return self._serving is not None and self._serving.listen.tls == Tls()
+
+    @property
+    def trouble(self) -> str:
+        """Why HAProxy does not do all that it was asked to; empty where it does."""
+        return (self._files.trouble if self._files is not None else "") or self._refusal
+
+    @property
+    def expires(self) -> Mapping[str, float]:
+        """Key of a Secret -> when what is served from it expires, seconds since the epoch; empty without certificates."""
+        return self._files.expires if self._files is not None else {}
+
+    async def turn(self, endpoints: tuple[Endpoint, ...] | None, *, out: AbstractSet[str] = frozenset()) -> None:
+        """One step towards what is wanted.
+
+        Args:
+            endpoints: every pod; None where they are not known yet: nothing is then put in or taken out.
+            out: pods that must take no request.
+        """
+        async with self._turn_lock:
+            self._look_at_files()
+            wanted = self._wanted
+            if wanted is None:
+                return
+            try:
+                reading = await self._runtime.read()
+                self._answered_at = self._clock()
+            except HaproxyError:
+                reading = None
+            if self._lines is None:
+                self._lines = server_assignment.adopt(reading.lines, now=self._clock()) if reading else ()
+            if reading is None:
+                self._serving = None
+                self._lines = server_assignment.resize(self._lines, _capacities(wanted.plan))
+            elif reading.config == wanted.digest:
+                self._serving, self._refusal = wanted, ""
+            elif (roomier := self._as_roomy(wanted, reading)) is not None:
+                self._serving, self._refusal = roomier, ""
+            else:
+                reading = await self._reload(reading, wanted)
+            try:
+                await self._place(reading, endpoints, out, wanted)
+            except HaproxyError as error:
+                log("warning", "a change of HAProxy's servers failed; trying again", error=str(error))
+            if reading is not None:
+                await self.variables.tell(reading.process)
+            self.reading = reading
+
+    def _look_at_files(self) -> None:
+        if self._files is None:
+            return
+        self._files.look()
+        listen = replace(self._listen, tls=self._files.tls, keys=self._files.keys)
+        if listen != self._listen:
+            self._listen = listen
+            if self._wanted is not None:
+                self.accept(self._wanted.plan)
+
+    def _as_roomy(self, wanted: _Wanted, reading: Reading) -> _Wanted | None:
+        """What is wanted, with the server lines that HAProxy has beyond it, where that is what it runs.
+
+        Lines that a smaller count leaves over wait for the next reload: one for them would come just when their pods leave.
+        """
+        known = self._roomier
+        if known is None or known[0] is not wanted or known[1] != reading.config:
+            known = self._roomier = (wanted, reading.config, _with_lines(wanted, reading))
+        return known[2]
+
+    async def _reload(self, reading: Reading, wanted: _Wanted) -> Reading:
+        now = self._clock()
+        if self._refused and self._refused[0] == wanted.digest and now < self._refused[1]:
+            return reading
+        lines = server_assignment.resize(self._lines or (), _capacities(wanted.plan))
+        before = self._written or self._read_config()
+        self._write(wanted, lines)
+        try:
+            await self._runtime.reload()
+            # The runtime socket is the new worker's from here on.
+            reading = await self._runtime.read()
+        except HaproxyError as error:
+            # A master that does not answer yet is asked again in the next turn.
+            if isinstance(error, RefusedError):
+                self._refused = (wanted.digest, now + RETRY_S)
+                self._refusal = str(error)
+            log("error", "HAProxy did not take its new configuration; the former one stays", error=str(error))
+            self._lines = server_assignment.adopt(reading.lines, now=now)
+            if before:
+                self._store(before)
+            return reading
+        self._lines, self._serving, self._refused, self._refusal = lines, wanted, None, ""
+        self.reloads += 1
+        log("info", "HAProxy runs a new configuration", config=wanted.digest, process=reading.process)
+        return reading
+
+    async def _place(
+        self, reading: Reading | None, endpoints: tuple[Endpoint, ...] | None, out: AbstractSet[str], wanted: _Wanted
+    ) -> None:
+        # Whose configuration the file may hold: what runs, or what will start. None where a former agent left it.
+        owner = self._serving if reading else wanted
+        lines = self._lines or ()
+        if endpoints is None:
+            if owner:
+                self._write(owner, lines)
+            return
+        placement = server_assignment.place(
+            lines,
+            endpoints,
+            reading.lines if reading else {},
+            now=self._clock(),
+            drain_s=(owner or wanted).plan.drain_ms / 1000,
+            keep=bool((owner or wanted).plan.sticky_header),
+            out=out,
+        )
+        if placement.unplaced and placement.unplaced != self.unplaced:
+            names = [endpoint.pod for endpoint in placement.unplaced]
+            log("warning", "no free server line for ready pods; the plan's capacity is too small", pods=names)
+        self._lines, self.unplaced = placement.lines, placement.unplaced
+        # The file first: a HAProxy that restarts in between then has the newer state.
+        if owner:
+            self._write(owner, placement.lines)
+        if placement.commands:
+            await self._runtime.apply(placement.commands)
+
+    def _write(self, owner: _Wanted, lines: tuple[Line, ...]) -> None:
+        placed = {line.key: line.address for line in lines if line.state == "ready"}
+        text = haproxy_cfg.render(owner.plan, listen=owner.listen, placed=placed)
+        if text != self._written:
+            self._store(text)
+
+    def _store(self, text: str) -> None:
+        for name, lua in haproxy_cfg.LUA.items():
+            _replace(self._config_path.with_name(name), lua)
+        _replace(self._config_path, text)
+        self._written = text
+
+    def _read_config(self) -> str:
+        return self._config_path.read_text() if self._config_path.exists() else ""
+
+
+def _replace(path: Path, text: str) -> None:
+    # At no moment is there half a file.
+    aside = path.with_suffix(".new")
+    aside.write_text(text)
+    aside.replace(path)
+
+
+def _with_lines(wanted: _Wanted, reading: Reading) -> _Wanted | None:
+    there = Counter(key.slot for key in reading.lines)
+    planned = tuple(replace(slot, capacity=max(slot.capacity, there[slot.name])) for slot in wanted.plan.slots)
+    if planned == wanted.plan.slots:
+        return None
+    plan = replace(wanted.plan, slots=planned)
+    digest = haproxy_cfg.digest(plan, listen=wanted.listen)
+    return _Wanted(plan, wanted.listen, digest) if digest == reading.config else None
+
+
+def _capacities(plan: BalancerPlan) -> dict[str, int]:
+    return {slot.name: slot.capacity for slot in plan.slots}

@@ -1,0 +1,52 @@
+"""What HAProxy's counters mean for its rules, looked at once a second.
+
+The pace of its servers (`pace`), so that it refuses what would be late, and whether requests may be sent again (`repeats`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from halcyon.balancer.config.queueing import RATE, SERVICE
+from halcyon.balancer.config.retries import ONCE
+from halcyon.balancer.log import log
+from halcyon.balancer.runtime.retry_budget import MOST_SHARE, RetryBudget
+from halcyon.balancer.runtime.service_rate import Meter
+
+if TYPE_CHECKING:
+    from halcyon.balancer.runtime.process_variables import Variables
+    from halcyon.balancer.runtime.runtime_api import Reading
+
+
+class Pacing:
+    """One HAProxy's counters, as they were and as HAProxy knows of them."""
+
+    def __init__(self, variables: Variables) -> None:
+        """Nothing is measured yet."""
+        self._variables = variables
+        self._meter = Meter()
+        self._budget = RetryBudget()
+        self._once = False
+
+    async def look(self, reading: Reading | None, *, servers: int, now: float) -> None:
+        """Measure, and tell what has changed. Once a second is enough.
+
+        Args:
+            reading: what HAProxy has now; None where it does not answer.
+            servers: those in use now.
+            now: seconds of a clock that does not jump.
+        """
+        if reading is None:
+            return
+        pace = self._meter.look(reading, servers=servers, now=now)
+        rate_mrps, service_ms = (round(pace.rate_rps * 1000), round(pace.service_s * 1000)) if pace else (0, 0)
+        once = not self._budget.allows(reading, now=now)
+        if once != self._once:
+            share = f"{MOST_SHARE:.0%} of the requests failed on the way"
+            if once:
+                log("warning", f"more than {share}; they are not sent to another server any more")
+            else:
+                log("info", f"no more than {share}; they are sent to another server again")
+        self._once = once
+        self._variables.want({RATE: rate_mrps, SERVICE: service_ms, ONCE: int(once)})
+        await self._variables.tell(reading.process)

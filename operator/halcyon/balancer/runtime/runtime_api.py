@@ -1,0 +1,295 @@
+"""HAProxy's runtime API over its unix sockets: what it has, and the few changes that are safe while it runs.
+
+`add server` and `del server` are missing on purpose: they have crashed HAProxy versions from 2.6 to 3.2 (haproxy issues
+2378, 2298, 2323, 3177). No decisions here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from halcyon.balancer.config import latency_buckets
+from halcyon.balancer.config.error_responses import PROTOCOLS
+from halcyon.balancer.config.model import LineKey, Ports
+from halcyon.balancer.config.queueing import COUNTERS
+from halcyon.balancer.runtime.server_assignment import AdminState, Command, Observed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from halcyon.balancer.config.latency_buckets import Latency
+
+_FORCED_MAINT = 0x01
+_FORCED_DRAIN = 0x08
+_BACKEND = re.compile(r"(http|grpc)_([a-z])")
+_SERVER = re.compile(r"s([0-9]{1,5})")
+_GPC = re.compile(r" gpc([0-9]{1,2})=([0-9]+)")
+_HELD = re.compile(r"held=([0-9]+) came=([0-9]+)")
+_BROKEN = re.compile(r"broken=([0-9]+)")
+_QCUR, _SCUR = 2, 4
+_SHOW = f"show info;show servers state;show stat -1 6 -1;show table {COUNTERS};show held;show broken"
+_VERBS = {"ready": "state ready", "drain": "state drain", "maint": "state maint"}
+
+
+class HaproxyError(OSError):
+    """HAProxy did not answer, or not as it should."""
+
+
+class RefusedError(HaproxyError):
+    """HAProxy answered, and said no."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What one HAProxy process said of itself."""
+
+    at: float
+    """When it was said, in seconds since the epoch."""
+    process: int
+    """Its process id: another one has lost all state and counters."""
+    config: str
+    """Digest of the configuration that it runs, as `haproxy_config.digest` makes it."""
+    lines: Mapping[LineKey, Observed] = field(default_factory=dict)
+    queued: int = 0
+    """Requests that wait for room in a server, both protocols."""
+    held: int = 0
+    """Requests that wait for the first server, both protocols."""
+    inflight: int = 0
+    """Requests that servers work on."""
+    requests: int = 0
+    refused: int = 0
+    errors: int = 0
+    answered: int = 0
+    """Answers of servers: their own failures too, and a stream from its first."""
+    service_ms: int = 0
+    """What servers took for those, all together, until their headers came."""
+    latency: Mapping[str, Latency] = field(default_factory=dict)
+    """The same by slot, and how long they took."""
+    clients: Latency | None = None
+    """How long clients waited for those, from their request's arrival on."""
+    came: int = 0
+    """Requests that ever waited for the first server."""
+    repeated: int = 0
+    """Requests that were sent a second time, or more than one connection was tried for."""
+    broken: int = 0
+    """Streams whose server went away in the middle of them, or that lasted longer than its drain."""
+
+
+@dataclass(frozen=True)
+class Knocks:
+    """Requests that found no server."""
+
+    held: int
+    """Those that wait for one now."""
+    came: int
+    """Counter: all of this process."""
+
+
+def parse(answers: Sequence[str], *, at: float) -> Reading:
+    """The reading in the answers to `show info`, `show servers state`, `show stat`, `show table`, `show held` and `show broken`.
+
+    Raises:
+        HaproxyError: where one of them is not what HAProxy 3.0 answers.
+    """
+    try:
+        info, state, stat, table, knocks, streams = answers
+        told = dict(row.split(": ", 1) for row in info.splitlines() if ": " in row)
+        sessions, queued = _stat(stat)
+        counts = {int(index): int(count) for index, count in _GPC.findall(table)}
+        requests, refused, errors, repeated = (counts.get(index, 0) for index in range(4))
+        slots, knocked = latency_buckets.read(counts), parse_knocks(knocks)
+        return Reading(
+            at=at,
+            process=int(told["Pid"]),
+            config=told.get("description", ""),
+            lines=_lines(state, sessions),
+            queued=queued,
+            held=knocked.held,
+            came=knocked.came,
+            inflight=sum(sessions.values()),
+            requests=requests,
+            refused=refused,
+            errors=errors,
+            answered=sum(slot.answered for slot in slots.values()),
+            service_ms=sum(slot.total_ms for slot in slots.values()),
+            latency=slots,
+            clients=latency_buckets.read_clients(counts),
+            repeated=repeated,
+            broken=_broken(streams),
+        )
+    except (ValueError, IndexError, KeyError) as error:
+        raise HaproxyError(f"HAProxy's answer can't be read: {error!r}") from error
+
+
+def parse_knocks(answer: str) -> Knocks:
+    """What `show held` says.
+
+    Raises:
+        HaproxyError: where it says something else.
+    """
+    found = _HELD.search(answer)
+    if not found:
+        raise HaproxyError(f"HAProxy's answer can't be read: {answer[:80]!r} where held=0 came=0 was expected")
+    return Knocks(int(found[1]), int(found[2]))
+
+
+def _broken(answer: str) -> int:
+    found = _BROKEN.search(answer)
+    if not found:
+        raise HaproxyError(f"HAProxy's answer can't be read: {answer[:80]!r} where broken=0 was expected")
+    return int(found[1])
+
+
+def _stat(text: str) -> tuple[dict[tuple[str, LineKey], int], int]:
+    sessions: dict[tuple[str, LineKey], int] = {}
+    queued = 0
+    for row in text.splitlines():
+        columns = row.split(",", _SCUR + 1)
+        backend = _BACKEND.fullmatch(columns[0])
+        if not backend:
+            continue
+        queued += int(columns[_QCUR])
+        if server := _SERVER.fullmatch(columns[1]):
+            sessions[backend[1], LineKey(backend[2], int(server[1]))] = int(columns[_SCUR])
+    return sessions, queued
+
+
+def _lines(text: str, sessions: Mapping[tuple[str, LineKey], int]) -> dict[LineKey, Observed]:
+    by_protocol: dict[LineKey, list[tuple[str, AdminState]]] = {}
+    for row in text.splitlines():
+        columns = row.split(" ", 7)
+        if len(columns) < 8 or not (backend := _BACKEND.fullmatch(columns[1])):
+            continue
+        if server := _SERVER.fullmatch(columns[3]):
+            key = LineKey(backend[2], int(server[1]))
+            by_protocol.setdefault(key, []).append((columns[4], _admin(int(columns[6]))))
+    return {
+        key: Observed(
+            address=seen[0][0] if len({address for address, _ in seen}) == 1 else "",
+            admin=seen[0][1] if len({admin for _, admin in seen}) == 1 else "mixed",
+            sessions=sum(sessions.get((protocol, key), 0) for protocol in PROTOCOLS),
+        )
+        for key, seen in by_protocol.items()
+    }
+
+
+def _admin(bits: int) -> AdminState:
+    # Only what was forced on this very server: what it inherits from the one that it tracks follows by itself.
+    if bits & _FORCED_MAINT:
+        return "maint"
+    return "drain" if bits & _FORCED_DRAIN else "ready"
+
+
+_REFUSED_PAUSE_S = 0.02
+
+
+@dataclass(frozen=True)
+class RuntimeSocket:
+    """Speaks to one HAProxy. Each call is one connection, so nothing has to be repaired when HAProxy restarts."""
+
+    path: str
+    master_path: str
+    ports: Ports = field(default_factory=Ports)
+    timeout_s: float = 2.0
+    reload_timeout_s: float = 15.0
+
+    async def read(self) -> Reading:
+        """What HAProxy has now.
+
+        Raises:
+            HaproxyError: where it does not answer.
+        """
+        asked = time.time()
+        # Answers end with an empty line, and no answer has one inside.
+        answers = (await self._ask(self.path, _SHOW, self.timeout_s)).strip("\n").split("\n\n")
+        # It was said somewhere between, and a busy machine may have kept either side waiting.
+        return parse([answer.lstrip("\n") for answer in answers], at=(asked + time.time()) / 2)
+
+    async def knocks(self) -> Knocks:
+        """Who waits for the first server: a small part of `read`, for those who ask often.
+
+        Raises:
+            HaproxyError: where HAProxy does not answer.
+        """
+        return parse_knocks(await self._ask(self.path, "show held", self.timeout_s))
+
+    async def set(self, variables: Mapping[str, int]) -> None:
+        """Give variables of the process these values.
+
+        Raises:
+            HaproxyError: where it does not answer, or has no such variable.
+        """
+        commands = ";".join(["experimental-mode on", *(f"set var {name} int({to})" for name, to in variables.items())])
+        said = await self._ask(self.path, commands, self.timeout_s)
+        if said.strip():
+            raise RefusedError(f"HAProxy refused {commands!r}: {said.strip()}")
+
+    async def apply(self, commands: Iterable[Command]) -> None:
+        """Carry out `commands` in their order.
+
+        Raises:
+            HaproxyError: where HAProxy does not answer, or refuses one; those before it are done.
+        """
+        lines = [line for command in commands for line in self._text(command)]
+        for start in range(0, len(lines), 64):
+            chunk = lines[start : start + 64]
+            answer = await self._ask(self.path, ";".join(chunk), self.timeout_s)
+            for said in filter(None, (part.strip() for part in answer.split("\n"))):
+                # Success is silent, but for addresses, whose change is told.
+                if "changed from" not in said and "no need to change" not in said and "nothing changed" not in said:
+                    raise RefusedError(f"HAProxy refused one of {chunk}: {said}")
+
+    async def reload(self) -> None:
+        """Start a new worker with the configuration as the file has it; the old one ends its requests.
+
+        The master executes itself anew after a start and after a reload, and refuses connections meanwhile; that is waited for.
+
+        Raises:
+            RefusedError: where the new worker did not start; the old one goes on.
+            HaproxyError: where the master does not answer.
+        """
+        answer = await self._ask(self.master_path, "reload", self.reload_timeout_s, refused_for_s=self.timeout_s)
+        if not answer.startswith("Success=1"):
+            raise RefusedError(f"HAProxy did not reload: {answer.strip()[-1000:]}")
+
+    def _text(self, command: Command) -> list[str]:
+        key = command.key
+        servers = [(f"{protocol}_{key.slot}/s{key.number}", protocol) for protocol in PROTOCOLS]
+        if command.verb == "cut":
+            return [f"shutdown sessions server {server}" for server, _ in servers]
+        if command.verb == "address":
+            port = {"http": self.ports.server_http, "grpc": self.ports.server_grpc}
+            return [f"set server {server} addr {command.address} port {port[protocol]}" for server, protocol in servers]
+        # The tracking server first on the way in: it follows the tracked one, and both are in use at the same moment.
+        order = reversed(servers) if command.verb == "ready" else servers
+        return [f"set server {server} {_VERBS[command.verb]}" for server, _ in order]
+
+    @staticmethod
+    async def _ask(path: str, question: str, timeout_s: float, *, refused_for_s: float = 0.0) -> str:
+        try:
+            async with asyncio.timeout(timeout_s):
+                reader, writer = await _connect(path, refused_for_s)
+                try:
+                    writer.write(question.encode() + b"\n")
+                    return (await reader.read(-1)).decode()
+                finally:
+                    writer.close()
+        except (OSError, UnicodeDecodeError) as error:
+            raise HaproxyError(f"HAProxy does not answer at {path}: {error!r}") from error
+
+
+async def _connect(path: str, refused_for_s: float) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection; one that is refused is tried again for so long."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + refused_for_s
+    while True:
+        try:
+            return await asyncio.open_unix_connection(path)
+        except ConnectionRefusedError:
+            if loop.time() >= until:
+                raise
+        await asyncio.sleep(_REFUSED_PAUSE_S)

@@ -1,0 +1,1 @@
+"""Certificates, authorities and API keys from mounted Secrets."""

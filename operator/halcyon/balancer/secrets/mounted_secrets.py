@@ -1,0 +1,298 @@
+"""What HAProxy takes from Secrets (certificate, authorities of clients, API keys): files, kept at what the Secrets say.
+
+    the Secrets as mounted            | files before | what clients meet
+    right                             | -            | what is in them, after one reload
+    TLS, wrong (missing, no match)    | good ones    | the last good one, and the trouble is told
+    TLS, wrong                        | none         | nothing: HAProxy listens where nobody comes; never plain text
+    TLS, expired                      | good ones    | the same: the last good one, as long as that is valid
+    TLS, expired                      | none         | what is in them, which clients refuse; and the trouble is told
+    API keys, missing or wrong        | -            | those that are right, perhaps none: a key that was taken away ends
+
+A file's name is a digest of its content, and none is ever changed: the configuration that runs, the one before it and a HAProxy that
+restarts each find the very certificate that they name. What was good before an agent restarted is found again by its file. What is
+served and will soon expire is told in time (`validity`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import ssl
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from halcyon.api.documents.balancer_plan import CERTIFICATE_FOLDER, CLIENTS_FOLDER, KEYS_FOLDER
+from halcyon.balancer.config import api_keys
+from halcyon.balancer.config.model import Tls
+from halcyon.balancer.log import log
+from halcyon.balancer.secrets import certificate_expiry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from halcyon.balancer.secrets.certificate_expiry import Validity
+
+_BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----\n[A-Za-z0-9+/=\n]+-----END \1-----\n")
+
+
+class SecretError(ValueError):
+    """A Secret can't be served."""
+
+
+@dataclass(frozen=True)
+class Secrets:
+    """Names of the Secrets that this pod mounts."""
+
+    certificate: str = ""
+    """Empty where clients speak plain text."""
+    clients: str = ""
+    """Empty where clients need no certificate."""
+    keys: str = ""
+    """Empty where clients need no API key."""
+
+
+class Files:
+    """The files of one pod."""
+
+    def __init__(self, secrets: Secrets, *, mounted: Path, config: Path, wall: Callable[[], float] = time.time) -> None:
+        """Takes up what an earlier agent has left; the Secrets are read by `look`.
+
+        Args:
+            secrets: their names, for what is told.
+            mounted: holds the folders of the Secrets.
+            config: haproxy.cfg; the files are beside it.
+            wall: seconds since the epoch, by which certificates expire.
+        """
+        self._mounted, self._config, self._run_dir = mounted, config, config.parent
+        kinds = (
+            _Kind(CERTIFICATE_FOLDER, secrets.certificate, ("tls.crt", "tls.key"), _pair, certificates="tls.crt"),
+            _Kind(CLIENTS_FOLDER, secrets.clients, ("ca.crt",), _authorities, certificates="ca.crt"),
+            _Kind(KEYS_FOLDER, secrets.keys, (), _keys, "map"),
+        )
+        self._kinds = [kind for kind in kinds if kind.secret]
+        self._wall = wall
+        self._served = {kind.folder: self._in_use(kind) for kind in self._kinds}
+        self._certificates = {kind.folder: self._read_certificates(kind) for kind in self._kinds if kind.certificates}
+        self._expiring: dict[str, str] = {}
+        self._seen: dict[str, Mapping[str, bytes]] = {}
+        self._links: dict[str, str] = {}
+        self._troubles: dict[str, str] = {}
+
+    @property
+    def tls(self) -> Tls | None:
+        """What HAProxy serves from now on; None where clients speak plain text."""
+        if CERTIFICATE_FOLDER not in self._served:
+            return None
+        certificate, clients = self._served[CERTIFICATE_FOLDER], self._served.get(CLIENTS_FOLDER)
+        # Without its authorities it would let in whoever comes.
+        return Tls() if not certificate or clients == "" else Tls(certificate, clients or "")
+
+    @property
+    def keys(self) -> str | None:
+        """File with the API keys; None where clients need none."""
+        return self._served.get(KEYS_FOLDER)
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong with the Secrets, or will soon be; empty where nothing is."""
+        return "; ".join([*self._troubles.values(), *self._expiring.values()])
+
+    @property
+    def expires(self) -> Mapping[str, float]:
+        """Key of a Secret -> when the first of the certificates that are served from it expires, seconds since the epoch."""
+        keys = {kind.folder: kind.certificates for kind in self._kinds}
+        return {
+            keys[folder]: min(one.ends for one in served) for folder, served in self._certificates.items() if served
+        }
+
+    def look(self) -> None:
+        """Read the Secrets, and take over what has changed in them."""
+        for kind in self._kinds:
+            self._look_at(kind)
+            self._look_at_the_clock(kind)
+
+    def _look_at(self, kind: _Kind) -> None:
+        contents = self._news(kind)
+        if contents is None:
+            return
+        try:
+            text, wrong = kind.make(contents, self._run_dir)
+            self._refuse_expired(kind, text)
+        except SecretError as error:
+            last = "the last good one is served" if self._served[kind.folder] else "no connection is taken"
+            text, wrong = None, f"{error}; {last}"
+        self._troubles.pop(kind.folder, None)
+        if wrong:
+            self._troubles[kind.folder] = f"Secret {kind.secret}: {wrong}"
+            log("error", "a Secret is not as it should be", secret=kind.secret, error=wrong)
+        if text is not None:
+            self._served[kind.folder] = self._store(kind, text)
+            if kind.certificates:
+                self._certificates[kind.folder] = _validities(text)
+            log("info", "HAProxy's file of a Secret", secret=kind.secret, file=self._served[kind.folder])
+
+    def _refuse_expired(self, kind: _Kind, text: str) -> None:
+        """No good certificate gives way to one that clients refuse.
+
+        Raises:
+            SecretError: where it would.
+        """
+        if not kind.certificates:
+            return
+        now, news, served = self._wall(), _validities(text), self._certificates[kind.folder]
+        if _is_usable(kind, served, now) and news and not _is_usable(kind, news, now):
+            raise SecretError(certificate_expiry.say(kind.certificates, news, now))
+
+    def _look_at_the_clock(self, kind: _Kind) -> None:
+        said = certificate_expiry.say(kind.certificates, self._certificates.get(kind.folder, ()), self._wall())
+        text = f"Secret {kind.secret}, as it is served: {said}" if said else ""
+        if text and text != self._expiring.get(kind.folder):
+            log("warning", "a certificate is not valid for long", secret=kind.secret, certificate=said)
+        if text:
+            self._expiring[kind.folder] = text
+        else:
+            self._expiring.pop(kind.folder, None)
+
+    def _read_certificates(self, kind: _Kind) -> tuple[Validity, ...]:
+        """Of what an earlier agent has left."""
+        name = self._served[kind.folder]
+        return _validities(_read(self._run_dir / name).decode("ascii", errors="replace")) if name else ()
+
+    def _news(self, kind: _Kind) -> Mapping[str, bytes] | None:
+        """Key -> content of the Secret as mounted; None where it is as it was."""
+        folder = self._mounted / kind.folder
+        link = _link(folder)
+        if link and self._links.get(kind.folder) == link:
+            return None
+        at = folder / link
+        names = kind.keys or (path.name for path in (at.iterdir() if at.is_dir() else ()))
+        contents = {name: _read(at / name) for name in names if not name.startswith("..")}
+        if _link(folder) != link:
+            # They have changed under our eyes: half of it could be a key that does not belong to its certificate.
+            return None
+        self._links[kind.folder] = link
+        if self._seen.get(kind.folder) == contents:
+            return None
+        self._seen[kind.folder] = contents
+        return contents
+
+    def _store(self, kind: _Kind, text: str) -> str:
+        name = f"{kind.folder}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.{kind.ending}"
+        _write(self._run_dir / (name + ".new"), text).replace(self._run_dir / name)
+        # What the configuration names until the next one is taken, and after a refused one, stays.
+        for old in self._run_dir.glob(f"{kind.folder}-*.{kind.ending}"):
+            if old.name not in {name, self._in_use(kind)}:
+                old.unlink()
+        return name
+
+    def _in_use(self, kind: _Kind) -> str:
+        text = self._config.read_text() if self._config.exists() else ""
+        found = re.search(rf"\b{kind.folder}-[0-9a-f]{{16}}\.{kind.ending}\b", text)
+        return found[0] if found and (self._run_dir / found[0]).exists() else ""
+
+
+@dataclass(frozen=True)
+class _Kind:
+    folder: str
+    secret: str
+    keys: tuple[str, ...]
+    """That count; all where none is named."""
+    make: Callable[[Mapping[str, bytes], Path], tuple[str, str]]
+    """The file, and what is wrong nevertheless."""
+    ending: str = "pem"
+    certificates: str = ""
+    """Key of the Secret with certificates; empty where there are none."""
+
+
+def _validities(text: str) -> tuple[Validity, ...]:
+    """Of what is in a file; empty where it isn't known: OpenSSL may take what isn't read here, and that is no reason to refuse it."""
+    try:
+        return certificate_expiry.of_pem(text)
+    except ValueError as error:
+        log("warning", "it isn't known when a certificate expires", error=str(error))
+        return ()
+
+
+def _is_usable(kind: _Kind, certificates: tuple[Validity, ...], now: float) -> bool:
+    """Whether a client can be served: by a certificate, which stands first, or for any of the authorities."""
+    deciding = certificates[:1] if kind.folder == CERTIFICATE_FOLDER else certificates
+    return any(not one.is_over(now) for one in deciding)
+
+
+def _pair(contents: Mapping[str, bytes], run_dir: Path) -> tuple[str, str]:
+    """Chain and key in one text.
+
+    Raises:
+        SecretError: where they are no certificate and its key.
+    """
+    chain, key = (_blocks(name, contents[name]) for name in ("tls.crt", "tls.key"))
+    # OpenSSL takes the pair from a file only.
+    aside = _write(run_dir / "certificate.try", chain + key)
+    try:
+        # A key with a password is met with a wrong one, rather than with a question to a person.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(aside, password=lambda: "-")
+    except (ssl.SSLError, OSError, ValueError) as error:
+        raise SecretError(f"tls.crt and tls.key are no certificate and its key: {_words(error)}") from error
+    finally:
+        aside.unlink()
+    return chain + key, ""
+
+
+def _keys(contents: Mapping[str, bytes], _: Path) -> tuple[str, str]:
+    text, wrong = api_keys.digests(contents)
+    if not text:
+        wrong = [*wrong, "there is no API key, so no request is taken"]
+    return text, "; ".join(wrong)
+
+
+def _authorities(contents: Mapping[str, bytes], _: Path) -> tuple[str, str]:
+    text = _blocks("ca.crt", contents["ca.crt"])
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        context.load_verify_locations(cadata=text)
+    except (ssl.SSLError, ValueError) as error:
+        raise SecretError(f"ca.crt is no certificate: {_words(error)}") from error
+    if not context.get_ca_certs():
+        raise SecretError("ca.crt holds no certificate of an authority")
+    return text, ""
+
+
+def _blocks(key: str, content: bytes) -> str:
+    """The PEM blocks, and nothing of what may stand between them."""
+    if not content:
+        raise SecretError(f"there is no {key}; kubectl describe secret shows what there is")
+    text = content.decode("ascii", errors="replace").replace("\r\n", "\n").rstrip("\n") + "\n"
+    blocks = "".join(found[0] for found in _BLOCK.finditer(text))
+    if not blocks:
+        raise SecretError(f"{key} is no PEM; it must begin with -----BEGIN")
+    return blocks
+
+
+def _words(error: Exception) -> str:
+    return str(getattr(error, "reason", None) or error)
+
+
+def _link(folder: Path) -> str:
+    """The folder of the moment: the kubelet changes a whole Secret by one link."""
+    try:
+        return str((folder / "..data").readlink())
+    except OSError:
+        return ""
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def _write(path: Path, text: str) -> Path:
+    """A file that only this user can read, from its first moment on."""
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+    return path

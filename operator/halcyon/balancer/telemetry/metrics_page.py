@@ -1,0 +1,132 @@
+"""The page of the agent's metrics, in Prometheus' text format. Pure.
+
+`halcyon.monitoring.agent_metrics` has the list; docs/reference/agent-metrics.md is compared with it. What is not known has no sample: a counter that
+fell to 0 for a moment would seem to have risen again. Labels are slots, which are two, states, which are five, and pods, of which
+there are as many as the EndpointSlices tell now.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from halcyon.balancer.telemetry.sampler import state
+from halcyon.monitoring.agent_metrics import METRICS, PREFIX
+from halcyon.monitoring.metric import family
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Set as AbstractSet
+
+    from halcyon.balancer.config.latency_buckets import Latency
+    from halcyon.balancer.runtime.runtime_api import Reading
+    from halcyon.balancer.runtime.server_assignment import Endpoint
+    from halcyon.balancer.telemetry.sampler import Sighting
+    from halcyon.monitoring.metric import Labels, Sample
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+@dataclass(frozen=True)
+class View:
+    """What the agent knows at one moment."""
+
+    reading: Reading | None
+    """None where HAProxy does not answer."""
+    endpoints: tuple[Endpoint, ...] | None
+    sightings: Mapping[str, Sighting]
+    maintenance: AbstractSet[str]
+    unplaced: int
+    reloads: int
+    plan_errors: int
+    in_trouble: bool
+    expires: Mapping[str, float]
+    """Key of a Secret -> when what is served from it expires, seconds since the epoch."""
+    uplinks: int
+    process: Mapping[str, float]
+    """Name of a `process_` metric -> value."""
+
+
+def page(view: View) -> str:
+    """The page, families in the order of `METRICS`."""
+    samples = _samples(view)
+    return "".join(family(metric, samples.get(metric.name, ())) for metric in METRICS)
+
+
+def process() -> dict[str, float]:
+    """Figures of this process, from /proc."""
+    with open("/proc/self/stat") as file:  # noqa: PTH123 - a small page, read in one call
+        # The name may hold spaces and brackets; what follows the last one doesn't.
+        stat = file.read().rpartition(")")[2].split()
+    with open("/proc/stat") as file:  # noqa: PTH123 - same
+        booted = next(float(line.split()[1]) for line in file if line.startswith("btime "))
+    ticks = os.sysconf("SC_CLK_TCK")
+    return {
+        "process_cpu_seconds_total": (int(stat[11]) + int(stat[12])) / ticks,
+        "process_resident_memory_bytes": float(int(stat[21]) * os.sysconf("SC_PAGE_SIZE")),
+        "process_open_fds": float(len(os.listdir("/proc/self/fd"))),  # noqa: PTH208 - names suffice
+        "process_start_time_seconds": booted + int(stat[19]) / ticks,
+    }
+
+
+def _samples(view: View) -> dict[str, list[Sample]]:
+    """Samples by family: labels, what is added to the name, value."""
+    reading = view.reading
+    plain: dict[str, float] = {
+        "endpoints": len(view.endpoints or ()),
+        "endpoints_known": float(view.endpoints is not None),
+        "endpoints_unplaced": view.unplaced,
+        "maintenance": len(view.maintenance),
+        "haproxy_up": float(reading is not None),
+        "reloads_total": view.reloads,
+        "plan_errors_total": view.plan_errors,
+        "trouble": float(view.in_trouble),
+        "uplinks": view.uplinks,
+    }
+    found: dict[str, list[Sample]] = {}
+    if reading is not None:
+        plain |= {
+            "requests_total": reading.requests,
+            "refused_total": reading.refused,
+            "errors_total": reading.errors,
+            "repeated_total": reading.repeated,
+            "broken_streams_total": reading.broken,
+            "held_requests_total": reading.came,
+            "held": reading.held,
+            "queued": reading.queued,
+            "inflight": reading.inflight,
+        }
+        found["halcyon_agent_answer_duration_seconds"] = [
+            sample
+            for slot, latency in sorted(reading.latency.items())
+            for sample in _histogram((("slot", slot),), latency)
+        ]
+        if reading.clients is not None:
+            found["halcyon_agent_request_duration_seconds"] = list(_histogram((), reading.clients))
+        found["halcyon_agent_pod_inflight"] = list(_inflight(reading, view.endpoints or ()))
+        found["halcyon_agent_plan_info"] = [((("digest", reading.config),), "", 1)]
+    found["halcyon_agent_pod_state"] = [
+        ((("pod", e.pod), ("slot", e.slot), ("state", state(e, view.sightings.get(e.pod), view.maintenance))), "", 1)
+        for e in view.endpoints or ()
+    ]
+    found["halcyon_agent_certificate_expires_timestamp_seconds"] = [
+        ((("key", key),), "", at) for key, at in sorted(view.expires.items())
+    ]
+    found |= {PREFIX + name: [((), "", value)] for name, value in plain.items()}
+    return found | {name: [((), "", value)] for name, value in view.process.items()}
+
+
+def _histogram(labels: Labels, latency: Latency) -> Iterator[Sample]:
+    for bound_s, count in latency.buckets:
+        yield (*labels, ("le", f"{bound_s:g}")), "_bucket", count
+    yield (*labels, ("le", "+Inf")), "_bucket", latency.answered
+    yield labels, "_sum", latency.total_ms / 1000
+    yield labels, "_count", latency.answered
+
+
+def _inflight(reading: Reading, endpoints: Iterable[Endpoint]) -> Iterator[Sample]:
+    at = {(key.slot, line.address): line.sessions for key, line in reading.lines.items() if line.admin != "maint"}
+    for endpoint in endpoints:
+        # A pod without a line gets nothing from this balancer.
+        yield (("pod", endpoint.pod), ("slot", endpoint.slot)), "", at.get((endpoint.slot, endpoint.address), 0)

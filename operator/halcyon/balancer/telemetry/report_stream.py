@@ -1,0 +1,253 @@
+"""Carries records to every operator replica, one WebSocket each. The newest wins: nothing piles up, nothing is repeated.
+
+nothing new            every 4.5 s
+something new          at most once a second
+urgent                 at once, and with it what has not been sent yet
+replica away           tries again after 0.1 to 1 s, and looks for a successor; the others do not notice
+a text comes back      a notice about a pod, which is handed on
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+import ssl
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import aiohttp
+
+from halcyon.api.documents.observation_report import STREAM_PATH
+from halcyon.api.documents.pod_notice import Notice, NoticeError
+from halcyon.balancer.log import log
+from halcyon.balancer.telemetry.sampler import without_times
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+    from halcyon.api.documents.balancer_plan import Collector
+    from halcyon.api.documents.observation_report import Record
+
+RESOLVE_S = 2.0
+"""Between two looks at the name, while all is well."""
+SEARCH_EVERY_S, SEARCH_S = 0.5, 10.0
+"""After a stream was lost, and for how long: whoever takes the place of a replica may have another address. A name server that is asked four
+times as often by all agents at once is not asked so for ever; what has not come by then takes its time anyway."""
+MOST_REPLICAS = 8
+_CONNECT_S = 5.0
+_HEARTBEAT_S = 10.0
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How often a connection sends, in seconds."""
+
+    least_s: float = 0.9
+    """Less than the second between two looks: one that was late would delay all after it."""
+    most_s: float = 4.5
+    """Operator replicas count on a record every 5 s; half a second is for what may be late on its way."""
+    first_pause_s: float = 0.1
+    """About what agents are spread over that all lose one replica in the same moment."""
+    longest_pause_s: float = 1.0
+    """A replica that is back has all its agents within this time."""
+
+
+class _Mailbox:
+    """The newest record, and whether it must not wait."""
+
+    def __init__(self) -> None:
+        self.record: Record | None = None
+        self.is_sent = False
+        self.urgent = False
+        self.ahead: Record | None = None
+        """The one before an urgent one, where it has not been sent: growth is what lies between two."""
+        self.changed = asyncio.Event()
+
+    def put(self, record: Record, *, urgent: bool) -> None:
+        if urgent and not self.is_sent:
+            self.ahead = self.record
+        self.record, self.is_sent = record, False
+        self.urgent = self.urgent or urgent
+        self.changed.set()
+
+    def take(self) -> list[Record]:
+        """What is to be sent now, oldest first."""
+        taken = [record for record in (self.ahead, self.record) if record is not None]
+        self.ahead, self.urgent, self.is_sent = None, False, True
+        return taken
+
+
+class Uplink:
+    """The connections to all operator replicas behind one name."""
+
+    def __init__(
+        self,
+        collector: Collector,
+        token_path: Path,
+        *,
+        pace: Pace = Pace(),
+        on_notice: Callable[[Notice], None] = lambda _: None,
+        resolve: Callable[[str, int], Awaitable[list[str]]] | None = None,
+    ) -> None:
+        """Nothing is opened before `run`.
+
+        Args:
+            collector: name, port and CA of the operator.
+            token_path: file of the bearer token; it rotates, so it is read at each connection.
+            pace: times.
+            on_notice: is called with each notice, whichever replica sent it.
+            resolve: name and port to addresses; DNS where it is left out.
+        """
+        self._collector = collector
+        self._token_path = token_path
+        self._pace = pace
+        self._on_notice = on_notice
+        self._resolve = resolve or _lookup
+        self._boxes: dict[str, _Mailbox] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._last: Record | None = None
+        self._lost = asyncio.Event()
+        self._lost_at = float("-inf")
+        """When a stream ended that had been open; of the loop's clock."""
+        self.connected = 0
+        """Connections that are open now."""
+
+    def offer(self, record: Record, *, urgent: bool = False) -> None:
+        """This is what is true now. Never blocks, never fails."""
+        self._last = record
+        for box in self._boxes.values():
+            box.put(record, urgent=urgent)
+
+    async def run(self) -> None:
+        """Follow the name and keep one connection per address until cancelled."""
+        tls = ssl.create_default_context(cadata=self._collector.ca_pem)
+        connector = aiohttp.TCPConnector(limit=MOST_REPLICAS)
+        async with aiohttp.ClientSession(connector=connector) as session:
+            try:
+                while True:
+                    await self._follow(session, tls)
+                    await self._rest()
+            finally:
+                for task in self._tasks.values():
+                    task.cancel()
+                await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    async def _rest(self) -> None:
+        """Until the name is to be looked up again: soon where a stream was lost, at moments of each agent's own."""
+        self._lost.clear()
+        clock = asyncio.get_running_loop().time
+        if clock() - self._lost_at < SEARCH_S:
+            await asyncio.sleep(SEARCH_EVERY_S * random.uniform(0.75, 1.25))  # noqa: S311 - spreads load, keeps no secret
+            return
+        try:
+            async with asyncio.timeout(RESOLVE_S):
+                await self._lost.wait()
+        except TimeoutError:
+            return
+        await asyncio.sleep(random.uniform(0.0, SEARCH_EVERY_S))  # noqa: S311 - the same
+
+    async def _follow(self, session: aiohttp.ClientSession, tls: ssl.SSLContext) -> None:
+        try:
+            addresses = (await self._resolve(self._collector.host, self._collector.port))[:MOST_REPLICAS]
+        except OSError as error:
+            log("warning", "the collector's name can't be resolved", host=self._collector.host, error=str(error))
+            return
+        for address in self._boxes.keys() - set(addresses):
+            self._tasks.pop(address).cancel()
+            del self._boxes[address]
+        for address in addresses:
+            if address not in self._boxes:
+                box = self._boxes[address] = _Mailbox()
+                if self._last is not None:
+                    box.put(self._last, urgent=False)
+                self._tasks[address] = asyncio.create_task(self._keep(session, tls, address, box))
+
+    async def _keep(self, session: aiohttp.ClientSession, tls: ssl.SSLContext, address: str, box: _Mailbox) -> None:
+        host = f"[{address}]" if ":" in address else address
+        url = f"wss://{host}:{self._collector.port}{STREAM_PATH}"
+        clock = asyncio.get_running_loop().time
+        pause_s = self._pace.first_pause_s
+        told = False
+        while True:
+            opened_at: float | None = None
+            try:
+                headers = {"Authorization": f"Bearer {self._token_path.read_text().strip()}"}
+                async with asyncio.timeout(_CONNECT_S):
+                    ws = await session.ws_connect(
+                        url,
+                        headers=headers,
+                        ssl=tls,
+                        server_hostname=self._collector.server_name,
+                        heartbeat=_HEARTBEAT_S,
+                        max_msg_size=65536,
+                    )
+                async with ws:
+                    told, opened_at = False, clock()
+                    await self._talk(ws, box)
+            except (aiohttp.ClientError, OSError) as error:
+                if not told:
+                    log("warning", "an operator replica does not take records", url=url, error=repr(error))
+                    told = True
+            if opened_at is not None:
+                self._lost_at = clock()
+                self._lost.set()
+                # A stream that is closed as soon as it is open was refused, and who is refused must not come ten times a second.
+                if self._lost_at - opened_at >= self._pace.longest_pause_s:
+                    pause_s = self._pace.first_pause_s
+            await asyncio.sleep(random.uniform(pause_s / 2, pause_s))  # noqa: S311 - spreads load, keeps no secret
+            pause_s = min(2 * pause_s, self._pace.longest_pause_s)
+
+    async def _talk(self, ws: aiohttp.ClientWebSocketResponse, box: _Mailbox) -> None:
+        self.connected += 1
+        sender = asyncio.create_task(self._send(ws, box))
+        try:
+            # Reading is also what answers pings and sees the end.
+            async for message in ws:
+                self._hear(message)
+        finally:
+            self.connected -= 1
+            sender.cancel()
+            await asyncio.gather(sender, return_exceptions=True)
+
+    def _hear(self, message: aiohttp.WSMessage) -> None:
+        if message.type is not aiohttp.WSMsgType.TEXT:
+            return
+        try:
+            notice = Notice.from_json(message.data)
+        except NoticeError as error:
+            log("warning", "a notice of the operator can't be read; EndpointSlices tell the same", error=str(error))
+        else:
+            self._on_notice(notice)
+
+    async def _send(self, ws: aiohttp.ClientWebSocketResponse, box: _Mailbox) -> None:
+        clock = asyncio.get_running_loop().time
+        sent: Record | None = None
+        sent_at = float("-inf")
+        try:
+            while True:
+                record = box.record
+                waited = clock() - sent_at
+                is_new = record is not None and (sent is None or without_times(record) != without_times(sent))
+                due_s = 0.0 if box.urgent else (self._pace.least_s if is_new else self._pace.most_s) - waited
+                if record is not None and due_s <= 0:
+                    # What was urgent came out of turn: the next look's record is due when it would have been.
+                    sent_at = sent_at if box.urgent else clock()
+                    for sent in box.take():
+                        await ws.send_str(replace(sent, sent=time.time()).to_json())
+                    continue
+                box.changed.clear()
+                try:
+                    async with asyncio.timeout(due_s if record is not None else None):
+                        await box.changed.wait()
+                except TimeoutError:
+                    continue
+        finally:
+            await ws.close()
+
+
+async def _lookup(host: str, port: int) -> list[str]:
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return sorted({str(info[4][0]) for info in found})

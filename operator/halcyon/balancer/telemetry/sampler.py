@@ -1,0 +1,213 @@
+"""What the agent saw -> records. Reads the pods; judges nothing but what a state is called."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from halcyon.api.documents.observation_report import (
+    BalancerSample,
+    BatchStats,
+    Histogram,
+    PodSample,
+    PodState,
+    Record,
+    SlotLatency,
+)
+from halcyon.balancer.telemetry.triton_client import Index, Metrics, TritonError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Set as AbstractSet
+
+    from halcyon.balancer.runtime.runtime_api import Reading
+    from halcyon.balancer.runtime.server_assignment import Endpoint
+    from halcyon.balancer.telemetry.triton_client import TritonClient
+
+MOST_AT_ONCE = 16
+"""Pods that are read at the same time."""
+BATCHES_EVERY_S = 5.0
+"""Least time between two reads of a pod's batch statistics: what a batch takes changes in minutes, not in seconds."""
+MOST_WITH_BATCHES = 32
+"""Pods whose batch statistics one record tells, those read last: at 64 sizes of 20 bytes they take 40 KiB of it. Every pod of
+a model says the same of a batch, so beyond this number they take turns."""
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """One look at one pod."""
+
+    at: float
+    """Seconds since the epoch."""
+    metrics: Metrics | None = None
+    """None where the pod did not answer."""
+    index: Index | None = None
+    batches: BatchStats | None = None
+    """The newest known, which may be older than the rest."""
+
+
+class Sensor:
+    """Looks at all pods; remembers which versions a ready pod has, so that its index is read once, and its batch statistics."""
+
+    def __init__(self, client: TritonClient, clock: Callable[[], float]) -> None:
+        """Nothing is read yet.
+
+        Args:
+            client: reads one pod.
+            clock: seconds since the epoch.
+        """
+        self._client = client
+        self._clock = clock
+        self._known: dict[str, Index] = {}
+        self._asked: dict[str, float] = {}
+        """When a pod's batch statistics were asked for last."""
+        self._batches: dict[str, BatchStats] = {}
+        self._places = asyncio.Semaphore(MOST_AT_ONCE)
+
+    async def look(self, endpoints: Iterable[Endpoint]) -> dict[str, Sighting]:
+        """One look at each pod, by name. A pod that does not answer has a sighting without metrics."""
+        pods = list(endpoints)
+        due = self._due(pods)
+        seen = await asyncio.gather(*(self._look(endpoint, with_batches=endpoint.pod in due) for endpoint in pods))
+        self._known = {
+            pod.pod: sighting.index
+            for pod, sighting in zip(pods, seen, strict=True)
+            if pod.serving and sighting.index is not None and sighting.index.versions
+        }
+        told = self._told(pods)
+        return {pod.pod: replace(sighting, batches=told.get(pod.pod)) for pod, sighting in zip(pods, seen, strict=True)}
+
+    def _due(self, pods: Iterable[Endpoint]) -> set[str]:
+        """Ready pods whose batch statistics are to be read in this look, those that have waited longest."""
+        now = self._clock()
+        serving = [pod.pod for pod in pods if pod.serving and not pod.terminating]
+        self._asked = {pod: at for pod, at in self._asked.items() if pod in set(serving)}
+        # A clock that was set back makes a pod due, not silent.
+        due = [pod for pod in serving if not 0 <= now - self._asked.get(pod, float("-inf")) < BATCHES_EVERY_S]
+        due = sorted(due, key=lambda pod: self._asked.get(pod, float("-inf")))[:MOST_WITH_BATCHES]
+        self._asked.update(dict.fromkeys(due, now))
+        return set(due)
+
+    def _told(self, pods: Iterable[Endpoint]) -> dict[str, BatchStats]:
+        """The batch statistics that a record tells, by pod."""
+        self._batches = {pod.pod: self._batches[pod.pod] for pod in pods if pod.pod in self._batches}
+        newest = sorted(self._batches, key=lambda pod: self._batches[pod].at, reverse=True)[:MOST_WITH_BATCHES]
+        return {pod: self._batches[pod] for pod in newest}
+
+    async def _look(self, endpoint: Endpoint, *, with_batches: bool) -> Sighting:
+        async with self._places:
+            at = self._clock()
+            index = self._known.get(endpoint.pod) if endpoint.serving else None
+            if with_batches:
+                # Side by side, so that a pod that hangs takes no longer to be found out.
+                metrics, _ = await asyncio.gather(self._read_metrics(endpoint), self._read_batches(endpoint))
+            else:
+                metrics = await self._read_metrics(endpoint)
+            if index is None and not endpoint.terminating:
+                try:
+                    index = await self._client.index(endpoint.address, pod=endpoint.pod)
+                except TritonError:
+                    index = None
+            return Sighting(at, metrics, index)
+
+    async def _read_metrics(self, endpoint: Endpoint) -> Metrics | None:
+        try:
+            return await self._client.metrics(endpoint.address, last=endpoint.terminating)
+        except TritonError:
+            return None
+
+    async def _read_batches(self, endpoint: Endpoint) -> None:
+        at = self._clock()
+        try:
+            sizes = await self._client.batches(endpoint.address, pod=endpoint.pod)
+        except TritonError:
+            return  # What was read before stands; its age tells.
+        self._batches[endpoint.pod] = BatchStats(at, sizes)
+
+
+def record(
+    *,
+    namespace: str,
+    name: str,
+    agent: str,
+    at: float,
+    reading: Reading | None,
+    endpoints: Iterable[Endpoint],
+    sightings: Mapping[str, Sighting],
+    maintenance: AbstractSet[str],
+    trouble: str = "",
+) -> Record:
+    """The record of one moment. A pod that was never looked at is in it too, with nothing known."""
+    balancer = None
+    if reading is not None:
+        balancer = BalancerSample(
+            queued=reading.queued + reading.held,
+            inflight=reading.inflight,
+            requests=reading.requests,
+            refused=reading.refused,
+            errors=reading.errors,
+            held=reading.held,
+            trouble=trouble,
+            latency=_latency(reading),
+            clients=None if reading.clients is None else Histogram(reading.clients.bounds_ms, reading.clients.counts),
+        )
+    pods = tuple(_pod(endpoint, sightings.get(endpoint.pod), at, maintenance) for endpoint in endpoints)
+    return Record(namespace=namespace, name=name, agent=agent, at=at, balancer=balancer, pods=pods)
+
+
+def _latency(reading: Reading) -> tuple[SlotLatency, ...]:
+    """Of both slots; empty where there is one, which is most of the time: nobody has anything to compare then."""
+    slots = {key.slot for key in reading.lines}
+    if len(slots) < 2:
+        return ()
+    return tuple(
+        SlotLatency(slot, found.bounds_ms, found.counts)
+        for slot, found in sorted(reading.latency.items())
+        if slot in slots
+    )
+
+
+def _pod(endpoint: Endpoint, seen: Sighting | None, at: float, maintenance: AbstractSet[str]) -> PodSample:
+    now = state(endpoint, seen, maintenance)
+    if seen is None:
+        return PodSample(endpoint.pod, now, at)
+    index = seen.index or Index()
+    read = seen.metrics or Metrics()
+    return PodSample(
+        name=endpoint.pod,
+        state=now,
+        at=seen.at,
+        pending=read.pending,
+        succeeded=read.succeeded,
+        failed=read.failed,
+        backend_failed=read.backend_failed,
+        rows=read.rows,
+        executions=read.executions,
+        queue_us=read.queue_us,
+        compute_us=read.compute_us,
+        gpu=read.gpu,
+        load_error=None if endpoint.serving else index.load_error,
+        versions=index.versions,
+        batches=seen.batches,
+    )
+
+
+def state(endpoint: Endpoint, seen: Sighting | None, maintenance: AbstractSet[str]) -> PodState:
+    """What a pod's state is called; `seen` is the last look at it, None before the first."""
+    if endpoint.terminating:
+        return "draining"
+    if endpoint.pod in maintenance:
+        return "maintenance"
+    if not endpoint.serving:
+        return "starting"
+    # Not looked at yet is not the same as no answer.
+    return "unreachable" if seen is not None and seen.metrics is None else "ready"
+
+
+def without_times(record: Record) -> Record:
+    """The record, with every time at 0, and without batches: what changed is compared without them.
+
+    No batch runs unseen by the other counters; and which pods' batches a record tells is no news.
+    """
+    return replace(record, at=0.0, pods=tuple(replace(pod, at=0.0, batches=None) for pod in record.pods))

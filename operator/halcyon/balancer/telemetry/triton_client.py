@@ -1,0 +1,257 @@
+"""One Triton pod, read over HTTP: its counters in the Prometheus text format, its repository index, its batch statistics.
+
+Only the names that a record needs are read. A name that the page lacks is None, never zero.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+
+from halcyon.api.documents.observation_report import MOST_SIZES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from halcyon.api.documents.observation_report import Batches
+
+TIMEOUT_S = 0.8
+MAX_PAGE_BYTES = 4 * 2**20
+MAX_ERROR_CHARS = 2000
+_LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"')
+_ESCAPE = re.compile(r"\\(.)")
+_PENDING = "nv_inference_pending_request_count"
+_SUCCESS = "nv_inference_request_success"
+_FAILURE = "nv_inference_request_failure"
+_ROWS = "nv_inference_count"
+_EXECUTIONS = "nv_inference_exec_count"
+_QUEUE_US = "nv_inference_queue_duration_us"
+_COMPUTE_US = "nv_inference_compute_infer_duration_us"
+_GPU = "nv_gpu_utilization"
+_COMPUTE = ("compute_input", "compute_infer", "compute_output")
+_OF_MODEL = frozenset({_PENDING, _SUCCESS, _FAILURE, _ROWS, _EXECUTIONS, _QUEUE_US, _COMPUTE_US})
+
+
+class TritonError(OSError):
+    """The pod did not answer, or not as Triton does."""
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """One page of one pod; sums over the model's versions."""
+
+    pending: int | None = None
+    succeeded: int | None = None
+    failed: int | None = None
+    """For any reason."""
+    backend_failed: int | None = None
+    rows: int | None = None
+    executions: int | None = None
+    queue_us: int | None = None
+    compute_us: int | None = None
+    gpu: float | None = None
+    """0 to 1, mean over the pod's GPUs."""
+
+
+@dataclass(frozen=True)
+class Index:
+    """What the repository index says of one model."""
+
+    versions: tuple[str, ...] = ()
+    """Ready ones, ascending."""
+    load_error: str | None = None
+    """Triton's words for the versions that could not be loaded."""
+
+
+def parse_metrics(text: str, model: str) -> Metrics:
+    """The metrics of `model` in a page of the Prometheus text format (0.0.4). Lines that can't be read are skipped."""
+    sums: dict[str, float] = {}
+    gpus: dict[str, float] = {}
+    for line in text.splitlines():
+        if not line.startswith("nv_"):
+            continue
+        sample = _sample(line)
+        if sample is None:
+            continue
+        name, labels, value = sample
+        if name == _GPU:
+            gpus[labels.get("gpu_uuid", "")] = value
+        elif labels.get("model") == model:
+            sums[name] = sums.get(name, 0.0) + value
+            if name == _FAILURE and labels.get("reason") == "BACKEND":
+                sums["backend"] = sums.get("backend", 0.0) + value
+    # A page that knows failures, but none of the backend's, is of a Triton that has had none.
+    if _FAILURE in sums:
+        sums.setdefault("backend", 0.0)
+    whole = {name: int(value) for name, value in sums.items()}
+    return Metrics(
+        pending=whole.get(_PENDING),
+        succeeded=whole.get(_SUCCESS),
+        failed=whole.get(_FAILURE),
+        backend_failed=whole.get("backend"),
+        rows=whole.get(_ROWS),
+        executions=whole.get(_EXECUTIONS),
+        queue_us=whole.get(_QUEUE_US),
+        compute_us=whole.get(_COMPUTE_US),
+        gpu=sum(gpus.values()) / len(gpus) if gpus else None,
+    )
+
+
+def _sample(line: str) -> tuple[str, dict[str, str], float] | None:
+    end = line.find("{")
+    name = line[:end] if end >= 0 else line.split(None, 1)[0]
+    name = name.strip()
+    if name != _GPU and name not in _OF_MODEL:
+        return None
+    labels: dict[str, str] = {}
+    rest = line[len(name) :]
+    if end >= 0:
+        at = end + 1 + len(line[end + 1 :]) - len(line[end + 1 :].lstrip())
+        while found := _LABEL.match(line, at):
+            labels[found[1]] = _ESCAPE.sub(lambda m: "\n" if m[1] == "n" else m[1], found[2])
+            at = found.end()
+            while at < len(line) and line[at] in ", \t":
+                at += 1
+        if line[at : at + 1] != "}":
+            return None
+        rest = line[at + 1 :]
+    try:
+        value = float(rest.split()[0])
+    except (ValueError, IndexError):
+        return None
+    # An infinite or undefined number is nothing that can be added or compared: not known.
+    return (name, labels, value) if math.isfinite(value) and value >= 0 else None
+
+
+def parse_index(document: Any, model: str, *, pod: str) -> Index:
+    """What the repository index of `pod` says of `model`.
+
+    Raises:
+        TritonError: where the document is no index.
+    """
+    if not isinstance(document, list):
+        raise TritonError("the repository index is no list")
+    versions: list[str] = []
+    errors: list[str] = []
+    for entry in document:
+        if not isinstance(entry, dict) or entry.get("name") != model:
+            continue
+        if not entry.get("state"):
+            # Triton's port opens when loading is over, so this is not a model whose turn is yet to come.
+            errors.append(
+                "Triton's index lists the model without a state: it refused its configuration; "
+                f"see the log of container triton in pod {pod}"
+            )
+            continue
+        reason = str(entry.get("reason") or "").strip()
+        if entry.get("state") == "READY":
+            versions.append(str(entry.get("version", "")))
+        elif entry.get("state") == "UNAVAILABLE" and reason not in {"", "unloaded"}:
+            errors.append(reason)
+    error = "\n".join(dict.fromkeys(errors))[:MAX_ERROR_CHARS]
+    return Index(tuple(sorted(versions, key=lambda v: (len(v), v))), error or None)
+
+
+def parse_batches(document: Any, model: str, *, pod: str) -> Batches:
+    """The batch statistics of `model` in the answer of `pod`, all versions in it summed; empty where no batch has run.
+
+    Where there are more than `MOST_SIZES` sizes, those that ran most often, the smaller ones first.
+
+    Raises:
+        TritonError: where the document is no answer to that question.
+    """
+    sums: dict[int, list[int]] = {}
+    try:
+        for entry in document["model_stats"]:
+            if entry["name"] != model:
+                continue
+            for size in entry.get("batch_stats") or ():
+                rows, executions = int(size.get("batch_size", 0)), int(size["compute_infer"].get("count", 0))
+                spent_ns = sum(int(size[part].get("ns", 0)) for part in _COMPUTE if part in size)
+                if rows < 1 or executions < 1 or spent_ns < 0:
+                    continue
+                sums.setdefault(rows, [0, 0])
+                sums[rows][0] += executions
+                sums[rows][1] += spent_ns
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise TritonError(f"the statistics of pod {pod} can't be read: {error!r}") from error
+    most = sorted(sums, key=lambda rows: (-sums[rows][0], rows))[:MOST_SIZES]
+    return tuple((rows, sums[rows][0], sums[rows][1] // 1000) for rows in sorted(most))
+
+
+@dataclass(frozen=True)
+class TritonClient:
+    """Reads pods. The session is the caller's: it bounds connections and keeps them warm."""
+
+    session: aiohttp.ClientSession
+    model: str
+    http_port: int = 8000
+    metrics_port: int = 8002
+
+    async def metrics(self, address: str, *, last: bool = False) -> Metrics:
+        """The pod's counters.
+
+        Args:
+            address: IP of the pod.
+            last: close the connection behind it: an open one can hold up the exit of a stopping Triton.
+
+        Raises:
+            TritonError: where the pod does not answer in time.
+        """
+        headers = _CLOSE if last else {}
+        body = await self._ask("GET", _url(address, self.metrics_port, "/metrics"), headers)
+        return parse_metrics(body.decode(errors="replace"), self.model)
+
+    async def index(self, address: str, *, pod: str) -> Index:
+        """What the pod at this IP says of the model's versions; `pod` is its name, for messages.
+
+        Raises:
+            TritonError: where the pod does not answer in time.
+        """
+        url = _url(address, self.http_port, "/v2/repository/index")
+        body = await self._ask("POST", url, _CLOSE)
+        try:
+            return parse_index(json.loads(body), self.model, pod=pod)
+        except ValueError as error:
+            raise TritonError(f"{url}: {error}") from error
+
+    async def batches(self, address: str, *, pod: str) -> Batches:
+        """The batch statistics of the pod at this IP; `pod` is its name, for messages. Larger than the metrics: ask less often.
+
+        Raises:
+            TritonError: where the pod does not answer in time.
+        """
+        url = _url(address, self.http_port, f"/v2/models/{self.model}/stats")
+        body = await self._ask("GET", url, _CLOSE)
+        try:
+            return parse_batches(json.loads(body), self.model, pod=pod)
+        except (ValueError, RecursionError) as error:
+            raise TritonError(f"{url}: {error}") from error
+
+    async def _ask(self, method: str, url: str, headers: Mapping[str, str]) -> bytes:
+        try:
+            timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
+            async with self.session.request(method, url, headers=headers, timeout=timeout) as response:
+                if response.status != 200:
+                    raise TritonError(f"{url} answers {response.status}")
+                body = await response.content.read(MAX_PAGE_BYTES)
+                while not response.content.at_eof() and len(body) < MAX_PAGE_BYTES:
+                    body += await response.content.read(MAX_PAGE_BYTES - len(body))
+                return body
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise TritonError(f"{url} does not answer: {error!r}") from error
+
+
+_CLOSE: Mapping[str, str] = {"Connection": "close"}
+"""On the ports of inference: a Triton that ends waits for every connection there that is open, idle ones too, for all of its
+exit time-out. Measured: 30 s instead of 4 for a pod with nothing to do."""
+
+
+def _url(address: str, port: int, path: str) -> str:
+    host = f"[{address}]" if ":" in address else address
+    return f"http://{host}:{port}{path}"

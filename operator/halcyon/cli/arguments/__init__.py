@@ -1,0 +1,1 @@
+"""Options, their types and output formats that commands share."""

@@ -1,0 +1,1 @@
+"""Why a model has as many replicas as it has, as data."""

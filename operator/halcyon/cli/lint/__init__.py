@@ -1,0 +1,1 @@
+"""Validation of files without a cluster, with line numbers."""

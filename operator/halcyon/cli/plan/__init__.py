@@ -1,0 +1,1 @@
+"""What a spec would become, and what the planner decides on recorded observations."""

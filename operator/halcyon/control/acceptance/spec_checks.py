@@ -1,0 +1,23 @@
+"""What a spec that keeps to every rule of the schema may still not ask for: what only a calendar or the site can tell. Pure."""
+
+from __future__ import annotations
+
+from halcyon.api.spec import Spec
+from halcyon.render.site import Site
+from halcyon.scaling.planner.objectives import schedules
+from halcyon.scaling.schedules import problems
+
+
+def objections(spec: Spec, site: Site) -> list[str]:
+    """A sentence for each thing that is wrong; none where the spec can be accepted."""
+    return [f"spec.scaling.schedules: {problem.say()}" for problem in problems(schedules(spec))] + [
+        f"spec.traffic.service.annotations has {key}, which this site doesn't allow; "
+        f"{_allowed(site)} (option --service-annotations of the operator)"
+        for key in site.refused_annotations(spec.traffic.service.annotations or ())
+    ]
+
+
+def _allowed(site: Site) -> str:
+    if not site.service_annotations:
+        return "it allows none"
+    return "keys must begin with one of " + ", ".join(site.service_annotations)

@@ -1,0 +1,59 @@
+"""What balancers say that they can't do: kept beside the hub, by model and balancer pod.
+
+A balancer that has been silent for `FRESH_S` has no say here, as it has none in the hub.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from halcyon.api.documents.observation_report import Record
+from halcyon.kube.kinds import Key
+from halcyon.scaling.observations import FRESH_S
+from halcyon.signals.observation_store import Hub, OnRecord
+
+MOST_CHARACTERS = 400
+_MOST_AGENTS = 32
+
+
+class HearingHub(Hub):
+    """A hub that keeps what it is told of troubles."""
+
+    def __init__(self, on_change: Callable[[str, str], None], on_record: OnRecord) -> None:
+        """As the hub; `on_change` is called for each trouble that comes, goes, or is another, too."""
+        super().__init__(on_change=on_change, on_record=on_record)
+        self._changed = on_change
+        self._troubles: dict[Key, dict[str, tuple[str, float]]] = {}
+
+    def receive(self, record: Record, now: float) -> bool:
+        """As the hub does."""
+        taken = super().receive(record, now)
+        if taken:
+            self._hear(Key(record.namespace, record.name), record, now)
+        return taken
+
+    def troubles(self, key: Key, now: float) -> tuple[str, ...]:
+        """A sentence for each balancer pod with a trouble; `now` is monotonic, in seconds."""
+        said = self._troubles.get(key, {})
+        return tuple(f"pod {pod}: {text}" for pod, (text, at) in sorted(said.items()) if now - at <= FRESH_S)
+
+    def forget(self, namespace: str, name: str) -> None:
+        """As the hub does."""
+        super().forget(namespace, name)
+        self._troubles.pop(Key(namespace, name), None)
+
+    def _hear(self, key: Key, record: Record, now: float) -> None:
+        if record.balancer is None:
+            return
+        said = self._troubles.get(key, {})
+        before = said.get(record.agent, ("", 0.0))[0]
+        text = str(record.balancer.trouble)[:MOST_CHARACTERS]
+        others = {pod: told for pod, told in said.items() if pod != record.agent and now - told[1] <= FRESH_S}
+        if text and len(others) < _MOST_AGENTS:
+            others[record.agent] = (text, now)
+        if others:
+            self._troubles[key] = others
+        else:
+            self._troubles.pop(key, None)
+        if text != before:
+            self._changed(*key)

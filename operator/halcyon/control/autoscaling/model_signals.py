@@ -1,0 +1,376 @@
+"""What is known of a model now: agents' records, pods and balancers from the caches, put together for whoever decides.
+
+GPU utilisation is taken from the first of these that tells it of at least half of the ready pods, the others as these:
+
+| source     | what it is                                              | known for                    |
+| ---------- | ------------------------------------------------------- | ---------------------------- |
+| agents     | Triton's own nv_gpu_utilization                         | `observations.FRESH_S`, 10 s |
+| prometheus | DCGM's, where the site has a Prometheus                 | `dcgm.STALE_S`, 30 s         |
+| derived    | the busy share of the instances, where pods have GPUs   | `derived.STALE_S`, 12 s      |
+
+Not here: any decision (`deciding`), how records become numbers (`signals.reading`, `scaling.rules`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+
+from halcyon.api.spec import Spec, defaults
+from halcyon.api.spec.defaults import ResolvedTargets
+from halcyon.api.spec.scaling import Targets
+from halcyon.api.types import duration_s
+from halcyon.control.objects import pods
+from halcyon.control.state.cluster_state import Caches
+from halcyon.control.state.lookups import ready_balancers, servers
+from halcyon.control.state.scope import Signals
+from halcyon.kube import kinds
+from halcyon.kube.client import Object
+from halcyon.kube.kinds import Key
+from halcyon.render import names
+from halcyon.scaling.frozen import immutable
+from halcyon.scaling.gpu_cost import Worked
+from halcyon.scaling.hpa import metrics
+from halcyon.scaling.observations import Missing, Observation, Value, fresh, mean_batch
+from halcyon.scaling.planner.reading import PodReading
+from halcyon.scaling.policy.decision import Signal
+from halcyon.signals import busy_fraction, gpu_work
+from halcyon.signals.busy_fraction import BusyMemory
+from halcyon.signals.clock import Epoch
+from halcyon.signals.observation_store import Hub
+from halcyon.signals.planner_reading import OBSERVED_S, Gathered, SignalMemory, reading
+from halcyon.signals.prometheus import source as prometheus
+from halcyon.signals.prometheus.source import Sampled
+
+BATCH_WINDOW_S = 15.0
+_SHOWN_MEAN_S = 15.0
+_RULES_WINDOW_S = 20.0
+"""More than the 15 s that the rules take the mean of."""
+_AGENTS = "agents"
+
+
+@immutable(frozen=True, slots=True)
+class _Utilization:
+    """GPU utilisation of the ready pods that are known."""
+
+    source: str
+    values: tuple[float, ...]
+    """Percent, of one pod each."""
+    at: float
+    """Of the newest, monotonic."""
+
+
+@immutable(frozen=True, slots=True)
+class Sensed:
+    """The planner's reading, and the signals in it as they are shown."""
+
+    gathered: Gathered
+    signals: tuple[Signal, ...]
+
+
+@immutable(frozen=True, slots=True)
+class Ruled:
+    """What the policy Rules goes by: its two values, and the same as signals that are shown."""
+
+    read: metrics.RulesReading | Missing
+    signals: tuple[Signal, ...]
+    """queueDepth, and gpuUtilization where there is a target for it."""
+    heard: bool
+    """Whether any agent has spoken for the model."""
+
+
+@immutable(frozen=True, slots=True)
+class _Means:
+    """Exponential means of what is shown."""
+
+    at: float | None = None
+    waiting: float | None = None
+    gpu: float | None = None
+    source: str = ""
+    """Of `gpu`: with another source it begins anew."""
+
+    def with_values(self, now: float, waiting: float | None, gpu: float | None, source: str) -> _Means:
+        weight = 1.0 if self.at is None else 1 - math.exp((self.at - now) / _SHOWN_MEAN_S)
+        if waiting is not None and self.waiting is not None:
+            waiting = self.waiting + weight * (waiting - self.waiting)
+        if gpu is not None and self.gpu is not None and source == self.source:
+            gpu = self.gpu + weight * (gpu - self.gpu)
+        return _Means(now, waiting, gpu, source)
+
+
+@dataclass(slots=True)
+class _Standing:
+    """What Kubernetes says of a model, as long as nothing changes there."""
+
+    spec: Spec
+    changes: tuple[int, int]
+    """How often pods and Deployments had changed, all models together."""
+    found: Sequence[Object]
+    """Its server pods,"""
+    beside: Sequence[Object]
+    """and its balancers', that the rest was made of."""
+    pods: tuple[PodReading, ...]
+    balancers: frozenset[str]
+    revision: str
+    of_revision: frozenset[str]
+
+
+@dataclass(slots=True)
+class _Model:
+    """What readings need to remember of one model."""
+
+    memory: SignalMemory = field(default_factory=SignalMemory)
+    means: _Means = field(default_factory=_Means)
+    stands: _Standing | None = None
+    ready_at: dict[str, float] = field(default_factory=dict)
+    """When each pod became ready the first time, by uid."""
+    busy: BusyMemory = field(default_factory=BusyMemory)
+    """Of models whose pods tell no GPU utilisation."""
+
+
+@dataclass
+class Sensing:
+    """Reads, and remembers what readings need to remember of each model."""
+
+    caches: Caches
+    hub: Hub
+    clock: Callable[[], float]
+    """Monotonic, in seconds."""
+    wall: Callable[[], float]
+    """Seconds since the epoch."""
+    sampled: Callable[[str, str], Sampled | None] | None = None
+    """GPU utilisation by namespace and name of a pod, from the site's Prometheus; None where it has none."""
+
+    _models: dict[Key, _Model] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Compare the clocks."""
+        self.epoch = Epoch.of(monotonic_s=self.clock(), wall_s=self.wall())
+        self._deployments = self.caches.children[kinds.DEPLOYMENT]
+
+    def check_clocks(self) -> None:
+        """Compare them anew: somebody may have set the wall clock."""
+        self.epoch = self.epoch.checked(monotonic_s=self.clock(), wall_s=self.wall())
+
+    def uid(self, key: Key) -> str:
+        """Of the ModelDeployment; empty where there is none."""
+        return str(((self.caches.resources.get(key) or {}).get("metadata") or {}).get("uid", ""))
+
+    def is_heard(self, key: Key) -> bool:
+        """Whether any agent has spoken for the model."""
+        return self.hub.knows(key.namespace, key.name)
+
+    def by_rules(self, key: Key, spec: Spec | None) -> Ruled:
+        """What the policy Rules goes by."""
+        read, observation, source = self._by_rules(key, spec)
+        signals = () if spec is None else self._signals(read, source, defaults.targets(spec))
+        return Ruled(read, signals, heard=observation is not None)
+
+    def for_planner(self, key: Key, spec: Spec) -> Sensed | None:
+        """The planner's reading, and what of it is shown; None where nobody has spoken for the model.
+
+        A pod that was ready when we first saw it, and took longer than its `startupTimeout`, was ready before: that it
+        became ready again is not its start.
+        """
+        picture = self.hub.look(key.namespace, key.name, self.clock())
+        if picture is None:
+            return None
+        model = self._model(key)
+        stands = self._standing(key, model, spec)
+        gathered = reading(
+            picture,
+            replicas=self.caches.replicas(key),
+            pods=stands.pods,
+            epoch=self.epoch,
+            memory=model.memory,
+            balancers=stands.balancers,
+            revision=stands.revision,
+            of_revision=stands.of_revision,
+        )
+        model.memory = gathered.memory
+        source, seen_at = _AGENTS, gathered.reading.at
+        if gathered.reading.gpu is None and spec.runtime.gpu.count:
+            ready = [str(pod.name) for pod in gathered.reading.pods if pod.phase == "ready"]
+            observation = self.hub.observe(key.namespace, key.name, picture.at, window_s=OBSERVED_S)
+            if observation is not None and (told := self._utilization(key, spec, observation, ready)) is not None:
+                total = sum(told.values) * len(ready) / len(told.values)
+                gathered = replace(gathered, reading=replace(gathered.reading, gpu=total))
+                source, seen_at = told.source, self.epoch.at(told.at)
+        read = gathered.reading
+        model.means = model.means.with_values(picture.at, read.waiting, read.gpu, source)
+        return Sensed(gathered, _shown(model.means, spec, gathered, source, seen_at))
+
+    def facts(self, key: Key) -> Signals | None:
+        """What a reconcile is told beside the scaling: load errors, versions, dead pods, the mean batch."""
+        observation = self.hub.observe(key.namespace, key.name, self.clock(), window_s=_RULES_WINDOW_S)
+        if observation is None:
+            return None
+        return Signals(
+            load_errors={p.name: p.load_error for p in observation.pods if p.load_error},
+            versions=tuple(sorted({v for p in observation.pods for v in p.versions})),
+            maintenance=frozenset(p.name for p in observation.pods if p.state == "maintenance"),
+            mean_batch=mean_batch(observation, BATCH_WINDOW_S),
+        )
+
+    def worked(self, key: Key, spec: Spec) -> Worked | None:
+        """How busy the GPUs of the ready pods are, and what each pod has computed; None where nobody has spoken for the model."""
+        picture = self.hub.look(key.namespace, key.name, self.clock())
+        if picture is None:
+            return None
+        told = gpu_work.told(picture)
+        values: Sequence[float] = told.gpus
+        if not values or 2 * len(values) < len(told.ready):
+            observation = self.hub.observe(key.namespace, key.name, picture.at, window_s=OBSERVED_S)
+            instead = None if observation is None else self._utilization(key, spec, observation, told.ready)
+            values = () if instead is None else instead.values
+        return Worked(min(sum(values) / len(values) / 100, 1.0) if values else None, told.rows)
+
+    def mean_batch(self, key: Key) -> float | None:
+        """As in `facts`."""
+        return self.hub.mean_batch(key.namespace, key.name, self.clock(), BATCH_WINDOW_S)
+
+    def _signals(
+        self, read: metrics.RulesReading | Missing, source: str, targets: ResolvedTargets
+    ) -> tuple[Signal, ...]:
+        if isinstance(read, Missing):
+            return (Signal("queueDepth", target=targets.queue_depth, missing=read.reason),)
+        found = [self._signal("queueDepth", targets.queue_depth, read.queue_depth)]
+        if read.gpu_utilization is not None:
+            made = self._signal("gpuUtilization", targets.gpu_utilization, read.gpu_utilization)
+            found.append(replace(made, source=source))
+        return tuple(found)
+
+    def forget(self, key: Key) -> None:
+        """The model is gone."""
+        self._models.pop(key, None)
+
+    def _model(self, key: Key) -> _Model:
+        model = self._models.get(key)
+        if model is None:
+            model = self._models[key] = _Model()
+        return model
+
+    def _by_rules(self, key: Key, spec: Spec | None) -> tuple[metrics.RulesReading | Missing, Observation | None, str]:
+        """The two values, what they were made from, and the source of GPU utilisation."""
+        if spec is None:
+            return Missing(f"there is no ModelDeployment {key} whose spec was accepted"), None, _AGENTS
+        observation = self.hub.observe(key.namespace, key.name, self.clock(), window_s=_RULES_WINDOW_S)
+        if observation is None:
+            return Missing("no balancer's agent has spoken yet"), None, _AGENTS
+        resource = self.caches.resources.get(key)
+        total = int((((resource or {}).get("status") or {}).get("replicas") or {}).get("total") or 0)
+        targets = defaults.targets(spec)
+        read = metrics.read(observation, targets=targets, replicas=total)
+        ready = [pod.name for pod in observation.pods if pod.ready]
+        told = self._utilization(key, spec, observation, ready)
+        if told is None or targets.gpu_utilization is None:
+            return read, observation, _AGENTS
+        filled = metrics.filled(
+            sum(told.values),
+            missing=max(total - len(told.values), 0),
+            target=targets.gpu_utilization,
+            replicas=total,
+        )
+        return replace(read, gpu_utilization=Value(filled, told.at)), observation, told.source
+
+    def _utilization(
+        self, key: Key, spec: Spec, observation: Observation, ready: Collection[str]
+    ) -> _Utilization | None:
+        """What stands in where the agents tell it of too few of the `ready` pods; None where nothing has to, or can.
+
+        Nor does anything where pods have no GPUs: busy instances on CPUs are no busy GPUs.
+        """
+        now, seen = observation.at, {pod.name: pod for pod in observation.pods}
+        own = sum(name in seen and fresh(seen[name].points, now, lambda p: p.gpu) is not None for name in ready)
+        if spec.runtime.gpu.count == 0 or 2 * own >= len(ready):
+            return None
+        # Also while Prometheus tells it: the counters take a while until they tell anything.
+        model = self._model(key)
+        busy = model.busy = model.busy.with_observation(observation)
+        if (sampled := self.sampled) is not None:
+            samples = [s for name in ready if (s := sampled(key.namespace, name)) is not None]
+            if 2 * len(samples) >= len(ready):
+                return _Utilization(prometheus.SOURCE, tuple(s.value for s in samples), max(s.at for s in samples))
+        instances = (spec.runtime.instances_per_gpu or 1) * spec.runtime.gpu.count
+        values = [v for name in ready if (v := busy.utilization(name, now=now, instances=instances)) is not None]
+        if 2 * len(values) < len(ready):
+            return None
+        return _Utilization(busy_fraction.SOURCE, tuple(v.value for v in values), max(v.at for v in values))
+
+    def _signal(self, name: str, target: float | None, value: Value | Missing) -> Signal:
+        signal = Signal(name, target=target)
+        if isinstance(value, Missing):
+            return replace(signal, missing=value.reason)
+        return replace(signal, value=value.value, at=self.epoch.at(value.at))
+
+    def _standing(self, key: Key, model: _Model, spec: Spec) -> _Standing:
+        """What Kubernetes says of the model, looked up anew only where something has changed there."""
+        pods_now, deployments_now = self.caches.pods.changes, self._deployments.changes
+        held = model.stands
+        if held is not None and held.spec is spec and held.changes == (pods_now, deployments_now):
+            return held
+        revision = self._revision(key)
+        found = self.caches.pods.find(key.namespace, key.name)
+        beside = self.caches.pods.find(key.namespace, f"balancer/{key.name}")
+        if held is not None and (held.spec, held.revision, held.found, held.beside) == (spec, revision, found, beside):
+            held.spec, held.changes = spec, (pods_now, deployments_now)
+            return held
+        made = model.stands = _Standing(
+            spec=spec,
+            changes=(pods_now, deployments_now),
+            found=found,
+            beside=beside,
+            pods=_pods(model, found, duration_s(spec.runtime.startup_timeout)),
+            balancers=ready_balancers(self.caches, key),
+            revision=revision,
+            of_revision=frozenset(pod["metadata"]["name"] for pod in found if pods.revision(pod) == revision),
+        )
+        return made
+
+    def _revision(self, key: Key) -> str:
+        """Key of the revision that the servers are to have; empty where there is no Deployment yet."""
+        deployment = servers(self.caches, key)
+        if deployment is None:
+            return ""
+        labels = deployment["spec"]["template"]["metadata"].get("labels") or {}
+        return str(labels.get(names.REVISION_LABEL, ""))
+
+
+def _shown(means: _Means, spec: Spec, gathered: Gathered, source: str, gpu_at: float | None) -> tuple[Signal, ...]:
+    """queueDepth, and gpuUtilization where pods have GPUs, as means of about 15 s: a reader can't follow single ones."""
+    read = gathered.reading
+    targets = spec.scaling.targets if spec.scaling else Targets()
+    if read.waiting is None:
+        why = "; ".join(gathered.unknown) or "it is not known"
+        queue = Signal("queueDepth", target=targets.queue_depth, missing=why)
+    else:
+        queue = Signal("queueDepth", means.waiting, targets.queue_depth, at=read.at)
+    if spec.runtime.gpu.count == 0 or (read.gpu is None and targets.gpu_utilization is None):
+        return (queue,)
+    gpu = Signal("gpuUtilization", means.gpu, targets.gpu_utilization, at=gpu_at, source=source)
+    if read.gpu is None:
+        gpu = replace(gpu, value=None, at=None, missing="too few of the ready pods tell it, and nothing stands in")
+    return queue, gpu
+
+
+def _pods(model: _Model, found: Sequence[Object], longest_start_s: float) -> tuple[PodReading, ...]:
+    known = model.ready_at
+    fresh: dict[str, float] = {}
+    for pod in found:
+        uid = pod["metadata"]["uid"]
+        if uid in known:
+            fresh[uid] = known[uid]
+        elif (since := pods.ready_since(pod)) is not None:
+            fresh[uid] = since
+    model.ready_at = fresh
+    readings = []
+    for pod in found:
+        ready_at = fresh.get(pod["metadata"]["uid"])
+        made = pods.reading(pod, ready_at)
+        if made is None:
+            continue
+        if ready_at is not None and ready_at - made.created_at > longest_start_s:
+            made = replace(made, ready_at=None)
+        readings.append(made)
+    return tuple(readings)

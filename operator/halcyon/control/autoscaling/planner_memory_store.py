@@ -1,0 +1,383 @@
+"""What planners have learnt, kept in a few ConfigMaps of the operator's own namespace: it outlives every replica.
+
+    halcyon-memory-000, -001, ...    binaryData: NAMESPACE.NAME -> zlib of {"uid", "at", "sign", "memory", "cost"}
+
+Another release in that namespace has its own: their names begin with its own.
+The hash of a model's name modulo the count of shards, a power of two, says in which it is. Only the leader writes.
+What was counted of its GPUs' time is kept beside, and is no reason to write: it is as old as the memory is.
+Not here: what a memory is and its JSON (`scaling.planner.stored`), and what is done with one that was read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import logging
+import re
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from halcyon.api.types import GROUP
+from halcyon.kube import errors
+from halcyon.kube.client import Kube
+from halcyon.kube.kinds import CONFIG_MAP, Key
+from halcyon.scaling.planner.outputs import PlannerMemory
+from halcyon.scaling.planner.serialization import MOST_BYTES, Restored, packed, resumed, unpacked
+
+log = logging.getLogger(__name__)
+
+LABEL, LABEL_VALUE = f"{GROUP}/memory", "planner"
+"""Marks the shards. Not the label of children: informers watch that one, and would keep every shard in memory."""
+SAVE_EVERY_S = 600.0
+RETRY_S = 60.0
+"""After a save that failed, in part or as a whole."""
+PACE_S = 0.25
+"""Between two models that are packed: 12 ms each, so a twentieth of a core."""
+READ_AGAIN_S = 1.0
+MEAN_SHARD_BYTES = 400 * 1024
+"""What a shard may hold on average: about 40 models after two weeks. A request of this size takes some 10 ms to make."""
+MOST_SHARD_BYTES = 768 * 1024
+"""What the fullest may hold. The API server refuses a ConfigMap of more than 1 MiB."""
+MOST_SHARDS = 512
+_MOST_JSON_BYTES = 4 * MOST_BYTES
+"""More is no memory of ours, and is not unpacked: a few KiB can hold zeros that fill the process."""
+CONFIG_MAPS = "halcyon-memory"
+"""What the names of the shards begin with, for a release named halcyon."""
+_NUMBERED = re.compile(r"(.+)-(\d{3})")
+BROKEN = (zlib.error, ValueError, KeyError, TypeError, AttributeError, RecursionError)
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """One model's memory as it is kept."""
+
+    uid: str
+    """Of the ModelDeployment that learnt it; another of the same name is another model."""
+    at: float
+    """When it was packed, seconds since the epoch."""
+    sign: str
+    """What it had learnt by then, see `sign_of`."""
+    content: bytes
+    """The whole of this, compressed."""
+
+    def restored(self) -> Restored:
+        """The memory, for a process whose counters begin anew, and what of it can't be read. Takes 20 to 40 ms."""
+        restored = unpacked(_document(self.content).get("memory"))
+        return Restored(resumed(restored.memory), restored.problems)
+
+    def cost(self) -> Any:  # any JSON value
+        """What `scaling.cost.Ledger` has given to be kept; None where nothing was. One of `BROKEN` is raised where it can't be read."""
+        return _document(self.content).get("cost")
+
+
+def saved(uid: str, memory: PlannerMemory, *, at: float, cost: object = None) -> Saved:
+    """The memory packed: about 10 KB after two weeks. Takes 12 to 20 ms. `cost`: a JSON value that is kept beside it."""
+    sign = sign_of(memory)
+    document = {"uid": uid, "at": at, "sign": sign, "memory": packed(memory)}
+    document |= {} if cost is None else {"cost": cost}
+    return Saved(uid, at, sign, zlib.compress(json.dumps(document, separators=(",", ":")).encode()))
+
+
+def read(content: bytes) -> Saved:
+    """What `saved` made; one of `BROKEN` is raised where it is something else."""
+    document = _document(content)
+    uid, at, sign = document["uid"], document["at"], document["sign"]
+    if not (isinstance(uid, str) and isinstance(at, int | float) and isinstance(sign, str)):
+        raise TypeError(f"uid is {uid!r}, at is {at!r}, sign is {sign!r}; they are a text, a number and a text")
+    return Saved(uid, float(at), sign, content)
+
+
+def _document(content: bytes) -> dict[str, Any]:
+    inflate = zlib.decompressobj()
+    text = inflate.decompress(content, _MOST_JSON_BYTES)
+    if not inflate.eof:
+        raise ValueError(f"it is cut off, or unpacked it has more than {_MOST_JSON_BYTES} bytes")
+    document = json.loads(text)
+    if not isinstance(document, dict):
+        raise TypeError(f"it is a {type(document).__name__}, not an object")
+    return document
+
+
+def sign_of(memory: PlannerMemory) -> str:
+    """Stands for what was learnt: with the same sign there is nothing worth a write.
+
+    Batches, rates, seasons and the dispersion are learnt from requests, and each request moves the time of the last one. What
+    is learnt without a request has its own place here: start times, the service line after a warm-up, the end of a spike, a
+    bet on the next that was wrong. All else that moves at rest is time that passes: empty bins (after a restart they are unknown,
+    and the season asks other days), holds that run out (by their times), samples that repeat the last.
+
+    Numbers are rounded as they are in JSON, so that a memory has the same sign after it was read.
+    """
+    capacity, spikes = memory.capacity, memory.spikes
+    line = () if capacity.line is None else (capacity.line.t0_s, capacity.line.row_s)
+    times = (
+        memory.arrivals.last_at,
+        spikes.spikes[-1].onset if spikes.spikes else None,
+        spikes.bet.due if spikes.bet else None,
+    )
+    learnt = [*("-" if at is None else f"{at:.3f}" for at in times), *(f"{s:.9g}" for s in (*line, *capacity.starts))]
+    return f"{zlib.crc32(' '.join(learnt).encode()):08x}"
+
+
+_NOTHING = sign_of(PlannerMemory())
+
+
+def entry_name(key: Key) -> str:
+    """Key of a model's entry. Neither part has a dot in it, so no two models share one."""
+    return f"{key.namespace}.{key.name}"
+
+
+def shard_name(index: int, config_maps: str = CONFIG_MAPS) -> str:
+    """Name of a shard's ConfigMap."""
+    return f"{config_maps}-{index:03}"
+
+
+def place(entry: str, count: int) -> int:
+    """Which of `count` shards an entry belongs into; the same in every process and version."""
+    return zlib.crc32(entry.encode()) % count
+
+
+def shard_count(sizes: Mapping[str, int], now: int) -> int:
+    """How many shards entries of these sizes (bytes) want, a power of two, where there are `now`.
+
+    More as soon as they are needed; fewer only where half of them would be half full, so that nothing swings.
+    """
+    count: int = 1 << (min(max(now, 1), MOST_SHARDS) - 1).bit_length()
+    while count < MOST_SHARDS and not _fits(sizes, count, 1.0):
+        count *= 2
+    while count > 1 and _fits(sizes, count // 2, 0.5):
+        count //= 2
+    return count
+
+
+def _fits(sizes: Mapping[str, int], count: int, share: float) -> bool:
+    filled = [0] * count
+    for entry, size in sizes.items():
+        filled[place(entry, count)] += size + len(entry)
+    return sum(filled) <= share * MEAN_SHARD_BYTES * count and max(filled) <= share * MOST_SHARD_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A shard to be written, or deleted where nothing belongs into it."""
+
+    index: int
+    content: dict[str, bytes] | None
+    takes: bool
+    """Whether it takes away what belongs elsewhere: not to be done before it is there."""
+
+
+def steps(stored: Mapping[int, Mapping[str, bytes]], entries: Mapping[str, bytes], count: int) -> list[Step]:
+    """From the shards as they are to `count` shards with these entries; at every point each entry is in one of them at least.
+
+    An entry in shard i that belongs into another, j, was put there under another count m. If m < count, m divides it, so
+    i = hash mod m < j = hash mod count. If m > count, i >= count: shard i goes. So: write the highest first, then delete.
+    """
+    wanted: defaultdict[int, dict[str, bytes]] = defaultdict(dict)
+    for entry in sorted(entries):
+        wanted[place(entry, count)][entry] = entries[entry]
+    puts, deletes = [], []
+    for index in sorted({*stored, *wanted}, reverse=True):
+        before, after = stored.get(index, {}), wanted.get(index)
+        takes = any(entry in entries and place(entry, count) != index for entry in before)
+        if after is None:
+            deletes.append(Step(index, None, takes))
+        elif before != after:
+            puts.append(Step(index, after, takes))
+    return puts + deletes
+
+
+class Shards:
+    """The ConfigMaps, and what is in them as far as this process has read and written it."""
+
+    def __init__(self, client: Kube, namespace: str, config_maps: str = CONFIG_MAPS) -> None:
+        """Nothing is known before `read`. `config_maps`: what their names begin with."""
+        self._client, self._namespace, self._name = client, namespace, config_maps
+        self._stored: dict[int, dict[str, bytes]] = {}
+
+    async def read(self) -> dict[Key, Saved]:
+        """Everything that can be read; of an entry that is there twice the newest.
+
+        Without a shard of this name, those of other names are read, and left as they are: the release may have been installed
+        again under another name. Entries of models that aren't its own are dropped with the first save.
+
+        Raises:
+            ApiError, Unreachable: part of it could not be fetched.
+        """
+        # One at a time: a list of all could be tens of MiB, and have no end within a request's time.
+        listed, _ = await self._client.list(
+            CONFIG_MAP, namespace=self._namespace, selector=f"{LABEL}={LABEL_VALUE}", metadata_only=True
+        )
+        stored: dict[int, dict[str, bytes]] = {}
+        found: dict[Key, Saved] = {}
+        for shard_at, index in self._sources(sorted(item["metadata"]["name"] for item in listed)):
+            shard = await self._client.get(CONFIG_MAP, self._namespace, shard_at) or {}
+            content: dict[str, bytes] = {}
+            if index is not None:
+                stored[index] = content
+            for entry, text in (shard.get("binaryData") or {}).items():
+                content[entry] = value = base64.b64decode(text)
+                try:
+                    namespace, name = entry.split(".", 1)
+                    one = read(value)
+                except BROKEN as error:
+                    told = {"config_map": shard_at, "entry": entry, "error": str(error) or repr(error)}
+                    log.warning("cannot read a planner's memory; the model begins anew", extra=told)
+                    continue
+                key = Key(namespace, name)
+                if key not in found or one.at > found[key].at:
+                    found[key] = one
+                await asyncio.sleep(0)
+        self._stored = stored
+        return found
+
+    def _sources(self, listed: list[str]) -> list[tuple[str, int | None]]:
+        """The ConfigMaps to be read, each with its number if it is a shard of this name."""
+        found: list[tuple[str, int | None]] = []
+        for name in listed:
+            matched = _NUMBERED.fullmatch(name)
+            if matched is None:
+                log.warning("a ConfigMap bears our label and is no shard", extra={"config_map": name})
+            else:
+                found.append((name, int(matched[2]) if matched[1] == self._name else None))
+        return [(name, index) for name, index in found if index is not None] or found
+
+    async def write(self, entries: Mapping[Key, Saved]) -> bool:
+        """Make the shards hold these entries and no others. Whether they do; what failed is logged and tried the next time."""
+        content = {entry_name(key): one.content for key, one in entries.items()}
+        count = shard_count({entry: len(value) for entry, value in content.items()}, max(self._stored, default=0) + 1)
+        good = True
+        for step in steps(self._stored, content, count):
+            if step.takes and not good:
+                continue
+            try:
+                await self._make(step, shard_name(step.index, self._name))
+            except (errors.ApiError, errors.Unreachable) as error:
+                good = False
+                told = {"config_map": shard_name(step.index, self._name), "error": str(error)}
+                log.warning("cannot write planners' memories", extra=told)
+        return good
+
+    async def _make(self, step: Step, name: str) -> None:
+        if step.content is None:
+            await self._client.delete(CONFIG_MAP, self._namespace, name)
+            del self._stored[step.index]
+            return
+        binary = {entry: base64.b64encode(value).decode() for entry, value in step.content.items()}
+        meta = {"name": name, "namespace": self._namespace, "labels": {LABEL: LABEL_VALUE}}
+        shard = {"apiVersion": CONFIG_MAP.api_version, "kind": CONFIG_MAP.kind, "metadata": meta, "binaryData": binary}
+        # If the answer is lost it holds this or what it held; either may be needed, and neither counts as written.
+        self._stored[step.index] = dict.fromkeys({**self._stored.get(step.index, {}), **step.content}, b"")
+        await self._client.apply(CONFIG_MAP, shard)
+        self._stored[step.index] = step.content
+
+
+class Memories:
+    """Keeps what planners offer. For the leader only: `load` as it begins, `run`, and `flush` after `run` was cancelled."""
+
+    def __init__(
+        self,
+        client: Kube,
+        namespace: str,
+        clock: Callable[[], float],
+        wall: Callable[[], float],
+        *,
+        config_maps: str = CONFIG_MAPS,
+    ) -> None:
+        """`namespace`: the operator's own. `clock`: monotonic, `wall`: since the epoch, both in seconds.
+
+        `config_maps`: what the names of the ConfigMaps begin with.
+        """
+        self._clock, self._wall = clock, wall
+        self._shards = Shards(client, namespace, config_maps)
+        self._loaded = False
+        self._entries: dict[Key, Saved] = {}
+        self._offered: dict[Key, tuple[str, PlannerMemory]] = {}
+        self.cost: Callable[[Key], object] = lambda _: None
+        """What is to be kept beside a model's memory; a JSON value."""
+
+    async def load(self, *, within_s: float = 15.0) -> Mapping[Key, Saved]:
+        """What is kept, of all models. To be asked before the first plan: a memory that is offered replaces what was kept.
+
+        Raises:
+            ApiError, Unreachable: it could not be read within `within_s`. `run` won't write before it could.
+        """
+        end = self._clock() + within_s
+        while not self._loaded:
+            try:
+                self._entries = await self._shards.read()
+                self._loaded = True
+            except (errors.ApiError, errors.Unreachable) as error:
+                if self._clock() + READ_AGAIN_S > end:
+                    raise
+                log.warning("cannot read planners' memories", extra={"error": str(error), "retry_s": READ_AGAIN_S})
+                await asyncio.sleep(READ_AGAIN_S)
+        return dict(self._entries)
+
+    def offer(self, key: Key, uid: str, memory: PlannerMemory) -> None:
+        """The newest memory of a model; costs nothing."""
+        self._offered[key] = (uid, memory)
+
+    async def run(self, live: Callable[[], Container[Key]]) -> None:
+        """Save every ten minutes, until cancelled. `live`: the models that exist; entries of others are dropped."""
+        delay = SAVE_EVERY_S
+        while True:
+            await asyncio.sleep(delay)
+            delay = SAVE_EVERY_S if await self._save(live) else RETRY_S
+
+    async def flush(self, *, within_s: float) -> None:
+        """Save what fits into the time, models with the newest requests first. What doesn't fit stays as it was saved last."""
+        if not self._loaded:
+            return
+        end = self._clock() + within_s
+        changed = sorted(filter(self._changed, self._offered), key=lambda k: self._offered[k][1].arrivals.last_at or 0)
+        left = len(changed)
+        try:
+            async with asyncio.timeout(within_s):
+                for key in reversed(changed):
+                    # The other half is for the writes, without which packing was for nothing.
+                    if self._clock() > end - within_s / 2:
+                        break
+                    self._pack(key)
+                    left -= 1
+                    await asyncio.sleep(0)
+                await self._shards.write(self._entries)
+        except TimeoutError:
+            log.warning("no time to write all planners' memories", extra={"within_s": within_s})
+        log.info("kept what planners have learnt", extra={"changed": len(changed), "not_packed": left})
+
+    async def _save(self, live: Callable[[], Container[Key]]) -> bool:
+        """Pack what changed, a few a second, then write; whether everything is kept now."""
+        try:
+            # Written without it, the shards would hold what this process has learnt, and nothing of what is in them.
+            await self.load(within_s=0)
+        except (errors.ApiError, errors.Unreachable) as error:
+            log.warning("cannot read planners' memories, so none is written", extra={"error": str(error)})
+            return False
+        pause_s = min(PACE_S, SAVE_EVERY_S / 2 / max(len(self._offered), 1))
+        for key in list(self._offered):
+            changed = self._changed(key)
+            if changed:
+                self._pack(key)
+            await asyncio.sleep(pause_s if changed else 0)
+        alive = live()
+        for held in (self._offered, self._entries):
+            for key in [key for key in held if key not in alive]:
+                del held[key]
+        return await self._shards.write(self._entries)
+
+    def _changed(self, key: Key) -> bool:
+        uid, memory = self._offered[key]
+        kept, sign = self._entries.get(key), sign_of(memory)
+        return sign != _NOTHING if kept is None else (uid, sign) != (kept.uid, kept.sign)
+
+    def _pack(self, key: Key) -> None:
+        uid, memory = self._offered[key]
+        try:
+            self._entries[key] = saved(uid, memory, at=self._wall(), cost=self.cost(key))
+        except Exception:  # one model's odd memory must cost neither the others theirs nor the leader its lead
+            log.exception("cannot pack a planner's memory", extra={"key": str(key)})

@@ -1,0 +1,167 @@
+"""Reads the servers of models that have no balancer, and so no agent: each pod once a second, by the agent's own eyes.
+
+Models are spread over the second, and those whose pods hang make nobody wait while there are fewer than `MOST_AT_ONCE`. A look at
+one takes 1.6 s: with 200 of them, others are read every five seconds.
+
+Both replicas of the operator do, so that the standby knows as much when it leads. What is read goes to the hub as the record of
+one agent, `scrape`, that speaks for the model. While balancers are still there (one way becomes the other) theirs is the word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import aiohttp
+
+from halcyon.api.spec import Spec, routing_mode
+from halcyon.balancer.runtime.server_assignment import Endpoint
+from halcyon.balancer.telemetry import dead_backend, sampler
+from halcyon.balancer.telemetry.dead_backend import Outcomes
+from halcyon.balancer.telemetry.sampler import Sensor, Sighting
+from halcyon.balancer.telemetry.triton_client import TritonClient
+from halcyon.control.autoscaling.decider import SCRAPE
+from halcyon.control.autoscaling.poll_schedule import Rota
+from halcyon.control.autoscaling.scraped_demand import Demand
+from halcyon.control.objects import pods
+from halcyon.control.state.cluster_state import Caches
+from halcyon.control.state.lookups import balancers
+from halcyon.kube.client import Object
+from halcyon.kube.kinds import Key
+from halcyon.render import names
+from halcyon.render.model_overlay import model_name
+from halcyon.signals.observation_store import Hub
+from halcyon.signals.validation import vet
+
+log = logging.getLogger(__name__)
+
+EVERY_S = 1.0
+TICK_S = 0.05
+MOST_AT_ONCE = 64
+"""Models that are read at the same time."""
+
+
+@dataclass
+class _Read:
+    """One model."""
+
+    model: str
+    eyes: Sensor
+    demand: Demand = field(default_factory=Demand)
+    outcomes: dict[str, Outcomes] = field(default_factory=dict)
+    taken_out_at: float | None = None
+    dead: frozenset[str] = frozenset()
+
+
+@dataclass
+class Scraping:
+    """Reads every model that has to be."""
+
+    caches: Caches
+    hub: Hub
+    spec_of: Callable[[Key], Spec | None]
+    """The spec in force."""
+    clock: Callable[[], float]
+    """Monotonic, in seconds."""
+    http_port: int = names.HTTP_PORT
+    metrics_port: int = names.METRICS_PORT
+
+    _reads: dict[Key, _Read] = field(default_factory=dict)
+
+    async def run(self) -> None:
+        """Read until cancelled."""
+        # No limit of its own: pods that hang would use it up, and others be taken for unreachable. `MOST_AT_ONCE` and the
+        # eyes, which look at so many pods of a model at a time, are one.
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=30)
+        async with aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session:
+            places, rota = asyncio.Semaphore(MOST_AT_ONCE), Rota[Key](EVERY_S)
+            listed = -math.inf
+            async with asyncio.TaskGroup() as looks:
+                while True:
+                    now = self.clock()
+                    if now - listed >= EVERY_S:
+                        listed = now
+                        self._list(session)
+                        rota.keep(self._reads, now)
+                    for key in rota.take(now):
+                        looks.create_task(self._turn(key, rota, places))
+                    await asyncio.sleep(TICK_S)
+
+    def _list(self, session: aiohttp.ClientSession) -> None:
+        """Whom to read, and with what."""
+        self._reads = {key: self._of(key, model, session) for key, model in self._wanted()}
+
+    async def _turn(self, key: Key, rota: Rota[Key], places: asyncio.Semaphore) -> None:
+        try:
+            async with places:
+                if (read := self._reads.get(key)) is not None:
+                    await self._look(key, read)
+        except Exception:
+            # One model's surprise is not the others' blindness.
+            log.exception("cannot read servers", extra={"key": str(key)})
+        finally:
+            rota.done(key)
+
+    def _wanted(self) -> list[tuple[Key, str]]:
+        found = []
+        for key in self.caches.resources.keys():  # noqa: SIM118  # an informer is no dict
+            spec = self.spec_of(key)
+            if spec is not None and routing_mode.is_direct(spec) and not balancers(self.caches, key):
+                found.append((key, model_name(key.name, spec)))
+        return found
+
+    def _of(self, key: Key, model: str, session: aiohttp.ClientSession) -> _Read:
+        known = self._reads.get(key)
+        if known is None or known.model != model:
+            client = TritonClient(session, model, self.http_port, self.metrics_port)
+            known = _Read(model, Sensor(client, time.time))
+        return known
+
+    async def _look(self, key: Key, read: _Read) -> None:
+        endpoints = [e for pod in self.caches.pods.find(key.namespace, key.name) if (e := endpoint(pod)) is not None]
+        sightings = await read.eyes.look(endpoints)
+        self._find_dead(key, read, endpoints, sightings)
+        record = sampler.record(
+            namespace=key.namespace,
+            name=key.name,
+            agent=SCRAPE,
+            at=time.time(),
+            reading=None,
+            endpoints=endpoints,
+            sightings=sightings,
+            maintenance=read.dead,
+        )
+        # A pod can say of itself what it likes.
+        believed = vet(record).record
+        self.hub.receive(replace(believed, balancer=read.demand.sample(believed.pods)), self.clock())
+
+    def _find_dead(self, key: Key, read: _Read, endpoints: list[Endpoint], seen: dict[str, Sighting]) -> None:
+        """A pod whose backend is dead gets requests all the same; a reconcile evicts it."""
+        after = {
+            pod: Outcomes(s.metrics.succeeded, s.metrics.backend_failed)
+            for pod, s in seen.items()
+            if s.metrics is not None
+        }
+        read.dead &= frozenset(e.pod for e in endpoints)
+        serving = {e.pod for e in endpoints if e.serving and not e.terminating} - read.dead
+        now = self.clock()
+        verdict = dead_backend.judge(read.outcomes, after, serving=serving, last_s=read.taken_out_at, now=now)
+        if verdict.dead is not None:
+            log.warning("a pod's backend answers nothing but failures", extra={"key": str(key), "pod": verdict.dead})
+            read.dead |= {verdict.dead}
+            read.taken_out_at = now
+        read.outcomes = {pod: o for pod, o in {**read.outcomes, **after}.items() if pod in seen}
+
+
+def endpoint(pod: Object) -> Endpoint | None:
+    """A server pod as its EndpointSlice tells it; None before it has an address, and once it has ended."""
+    address = pod["status"].get("podIP")
+    leaving = pod["metadata"]["deletionTimestamp"] is not None
+    if not address or not (leaving or pods.is_live(pod)):
+        return None
+    slot = str(pod["metadata"]["labels"].get(names.SLOT_LABEL, ""))
+    return Endpoint(slot, pod["metadata"]["name"], address, serving=pods.is_ready(pod), terminating=leaving)

@@ -1,0 +1,155 @@
+"""What the surroundings of a model allow, whatever its signals ask for: its namespace's quotas, the site's GPU budget.
+
+Not here: how quotas are read (`quotas`), how the budget is shared (`site_budget`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+
+from halcyon.api.spec import Spec
+from halcyon.control.autoscaling.gpu_budget import SiteBudget
+from halcyon.control.objects import pods, resource_quotas
+from halcyon.control.state.cluster_state import QUOTA_WORD, Caches
+from halcyon.control.state.lookups import gpus_each, servers
+from halcyon.kube.kinds import Key
+from halcyon.scaling.policy.decision import Ceiling, Verdict, limited
+
+SETTLED_S = 2.0
+"""Pods that have just come may not be counted yet in what is known of the quotas: until then there is no room for more."""
+
+
+PROMISE_S = 10.0
+"""Pods that were granted are created within this time, or something else keeps them from it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Granted:
+    """A count that a model was granted and that quotas don't know yet."""
+
+    count: int
+    present: int
+    """Pods that it had then."""
+    at: float
+    """Monotonic, in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What the quotas have allowed a model."""
+
+    present: int
+    """Pods that it has,"""
+    since: float
+    """and since when so many; monotonic, in seconds."""
+    told: resource_quotas.Room
+
+
+@dataclass
+class Ceilings:
+    """Limits decisions by them."""
+
+    caches: Caches
+    spec_of: Callable[[Key], Spec | None]
+    """The spec in force."""
+    clock: Callable[[], float]
+    """Monotonic, in seconds."""
+    budget: SiteBudget | None = None
+    """None: the site has none."""
+
+    _rooms: dict[Key, _Known] = field(default_factory=dict)
+    _granted: dict[str, dict[Key, _Granted]] = field(default_factory=dict)
+    """By namespace."""
+
+    def over(self, key: Key, spec: Spec, made: Verdict) -> Verdict:
+        """The decision within what is allowed."""
+        rises = made.desired is not None and made.desired > made.current
+        if self.budget is None and not rises:
+            return made  # nearly always: quotas only hold back what grows
+        is_active = spec.scaling is not None and spec.scaling.mode == "Active"
+        wanted = made.desired if made.desired is not None and is_active else made.current
+        found = [self._budgeted(key, spec, wanted, made.current)]
+        if rises:
+            found.append(self._room(key, made.current))
+        over = limited(made, (ceiling for ceiling in found if ceiling is not None))
+        if rises and is_active:
+            self._grant(key, over)
+        return over
+
+    def forget(self, key: Key) -> None:
+        """The model is gone."""
+        self._rooms.pop(key, None)
+        self._granted.get(key.namespace, {}).pop(key, None)
+        if self.budget is not None:
+            self.budget.forget(key)
+
+    def share(self, decided: AbstractSet[Key]) -> Iterable[Key]:
+        """Share the budget anew; gives the models that may have more. Those that aren't `decided` for hold what they have."""
+        if self.budget is None:
+            return ()
+        there = set(self.caches.resources.keys())
+        for key in self.budget.known() - there:
+            self.budget.forget(key)
+        for key in there:
+            if key not in decided and (gpus := self._gpus(key)) is not None:
+                count = self.caches.replicas(key)
+                self.budget.ask(key, wanted=count, current=count, gpus=gpus)
+        return self.budget.share()
+
+    def _gpus(self, key: Key) -> int | None:
+        """Of one replica: by the spec in force, or where none is known, by the pods that it has been given."""
+        spec = self.spec_of(key)
+        return gpus_each(self.caches, key) if spec is None else spec.runtime.gpu.count
+
+    def _budgeted(self, key: Key, spec: Spec, wanted: int, current: int) -> Ceiling | None:
+        if self.budget is None:
+            return None
+        priority = max((pods.priority(pod) for pod in self.caches.pods.find(key.namespace, key.name)), default=0)
+        return self.budget.ask(key, wanted=wanted, current=current, gpus=spec.runtime.gpu.count, priority=priority)
+
+    def _room(self, key: Key, current: int) -> Ceiling | None:
+        """What the quotas allow to grow to; what is in force already isn't taken back for them."""
+        there = self.caches.quotas.find(key.namespace, QUOTA_WORD)
+        deployment = servers(self.caches, key) if there else None
+        if deployment is None:
+            return None
+        present, now = self._present(key), self.clock()
+        template, promised = deployment["spec"]["template"]["spec"], self._promised(key, now)
+        room = resource_quotas.room(there, template, present=present, promised=promised)
+        if room is None:
+            return None
+        known = self._rooms.get(key)
+        since = -math.inf if known is None else known.since if known.present == present else now
+        told = room if known is None or now - since >= SETTLED_S else known.told
+        self._rooms[key] = _Known(present, since, told)
+        return Ceiling("quota", max(told.pods, current), told.say())
+
+    def _present(self, key: Key) -> int:
+        return sum(pods.is_live(pod) for pod in self.caches.pods.find(key.namespace, key.name))
+
+    def _grant(self, key: Key, made: Verdict) -> None:
+        """Remember what others must not be granted too: two decide on the same quota before either's pods are there."""
+        if made.desired is None or not self.caches.quotas.find(key.namespace, QUOTA_WORD):
+            return
+        now = self.clock()
+        granted = self._granted.setdefault(key.namespace, {})
+        for other in [other for other, known in granted.items() if now - known.at >= PROMISE_S]:
+            del granted[other]
+        before = granted.get(key)
+        if before is None or before.count != made.desired:
+            granted[key] = _Granted(made.desired, self._present(key), now)
+
+    def _promised(self, key: Key, now: float) -> list[resource_quotas.Promised]:
+        """Pods that other models of the namespace have been granted and that a quota may not count yet."""
+        found = []
+        for other, granted in self._granted.get(key.namespace, {}).items():
+            deployment = servers(self.caches, other)
+            if other == key or deployment is None or now - granted.at >= PROMISE_S:
+                continue
+            counted = granted.present if now - granted.at < SETTLED_S else self._present(other)
+            if counted < granted.count:
+                found.append(resource_quotas.Promised(deployment["spec"]["template"]["spec"], granted.count - counted))
+        return found

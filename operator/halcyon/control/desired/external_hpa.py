@@ -1,0 +1,51 @@
+"""Autoscalers of somebody else: one on the ModelDeployment, or one on a Deployment of its servers. Pure.
+
+Both are left the count. One on the ModelDeployment writes spec.replicas, as ours does. One on a Deployment writes past it: then
+what it has written is the count in force, or the two would undo each other's writes, and pods come and go, every 15 s.
+
+spec.replicas   Deployment's replicas   the other slot has pods   an HPA on the Deployment
+0               -                       -                         is not followed: 0 switches scaling off
+-               0                       -                         rests by itself
+-               -                       yes                       is not followed: a canary shares the count out
+else                                                              is followed, within the limits of the spec and the site
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from halcyon.api.spec import Spec, defaults
+from halcyon.control.acceptance import site_policy
+from halcyon.control.state.ownership import server_counts
+from halcyon.control.state.scope import View
+from halcyon.kube import kinds
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """An autoscaler of somebody else."""
+
+    why: str
+    """Who scales what, in a sentence."""
+    undo: str
+    """What a person can do about it."""
+    count: int | None = None
+    """The count that it has set on our Deployment, within the limits; None where spec.replicas is the count."""
+
+
+def autoscaler(view: View, spec: Spec) -> Foreign | None:
+    """Whoever else scales this model; None where nobody does."""
+    if view.foreign_autoscaler and spec.scaling is not None:
+        why = f"{view.foreign_autoscaler} scales this ModelDeployment"
+        return Foreign(why, "Delete it, or leave spec.scaling out")
+    counts = server_counts(view)
+    there = [name for name, count in counts.items() if count]
+    if not spec.replicas or len(there) != 1 or not (who := view.foreign_below.get(there[0])):
+        return None
+    limit = site_policy.most(view, spec)
+    count = defaults.wanted_replicas(spec.model_copy(update={"replicas": counts[there[0]]}))
+    return Foreign(
+        f"{who} scales Deployment {there[0]}, whose pods are this ModelDeployment's",
+        f"Delete it, or let it scale {kinds.MODEL_DEPLOYMENT.kind} {view.key.name}",
+        count if limit is None else min(count, limit),
+    )

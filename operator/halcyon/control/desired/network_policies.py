@@ -1,0 +1,56 @@
+"""NetworkPolicies of a model, where the site asks for them: they follow the way that requests take, and where the model comes from. Pure.
+
+spec.traffic.balancer   pods of balancers   Service led to servers   servers let in             one around balancers
+HAProxy                 -                   no                       balancers                  yes
+HAProxy                 -                   yes                      balancers, clients         yes
+else                    there are           -                        clients, balancers         yes
+else                    there are none      -                        clients                    no
+
+Without balancers and after: `ways` says when the Service leads to the servers, and its headless Service stays as long.
+"""
+
+from __future__ import annotations
+
+from halcyon.api.spec import Spec, routing_mode
+from halcyon.control.state.ownership import own
+from halcyon.control.state.scope import View
+from halcyon.kube import kinds
+from halcyon.kube.kinds import Kind
+from halcyon.render import names, network_policies, server
+from halcyon.render.metadata import Object
+
+
+def then(view: View, spec: Spec) -> list[Object]:
+    """Those that should be; none where the site asks for none."""
+    asked = view.site.network
+    if asked is None:
+        return []
+    balanced = _balanced(view, spec)
+    clients = routing_mode.is_direct(spec) or own(view, kinds.SERVICE, names.headless(view.key.name)) is not None
+    ports = _download_ports(view, spec)
+    made = [network_policies.servers(view.subject, asked, balancers=balanced, clients=clients, downloads=ports)]
+    if balanced:
+        made.append(network_policies.balancers(view.subject, asked, operator_port=view.site.port))
+    return made
+
+
+def surplus(view: View, spec: Spec) -> list[tuple[Kind, str]]:
+    """What is ours and may go now."""
+    if view.site.network is None or _balanced(view, spec):
+        return []
+    around = (kinds.NETWORK_POLICY, names.network_policy(view.key.name, names.BALANCER))
+    return [around] if own(view, *around) else []
+
+
+def _download_ports(view: View, spec: Spec) -> set[int]:
+    """Of what the spec asks for, and of what runs still: its pods may start anew."""
+    uri = spec.model.source.uri
+    found = [] if uri is None else [(uri.url, uri.endpoint)]
+    for slot in (names.SLOT_A, names.SLOT_B):
+        if (deployment := own(view, kinds.DEPLOYMENT, names.server(view.key.name, slot))) is not None:
+            found += server.downloads(deployment["spec"]["template"])
+    return {network_policies.download_port(*where) for where in found}
+
+
+def _balanced(view: View, spec: Spec) -> bool:
+    return not routing_mode.is_direct(spec) or view.balancers > 0

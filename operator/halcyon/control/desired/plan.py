@@ -1,0 +1,350 @@
+"""The plan of a reconcile: from what is to the objects that should be. Pure.
+
+spec valid?  source there?   in force
+yes          yes             this spec; the revision of its key, rendered or from its record
+yes          no              the accepted spec, with the newest revision
+no           -               the accepted spec, with its revision
+no, and nothing was ever accepted: nothing but the status
+
+Where that revision has failed, the servers are of the one before: see `rollout`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from halcyon.api.conditions import Reason
+from halcyon.api.spec import Spec, defaults
+from halcyon.api.spec.parse import SpecError, parse
+from halcyon.control.acceptance import accepted_spec_digest, site_policy
+from halcyon.control.acceptance.spec_checks import objections
+from halcyon.control.desired import network_policies, routing
+from halcyon.control.desired.external_hpa import Foreign, autoscaler
+from halcyon.control.objects import child_names, pods
+from halcyon.control.objects.actuator import Actuator
+from halcyon.control.rollout import refresh, rollout, sequence_models
+from halcyon.control.rollout.rollout import Rollout
+from halcyon.control.rollout.slot_allocation import Placed
+from halcyon.control.state.ownership import is_ours, own, server_counts
+from halcyon.control.state.scope import View
+from halcyon.kube import kinds
+from halcyon.kube.client import Object
+from halcyon.kube.kinds import Kind, kind_of
+from halcyon.render import hpa as render_hpa
+from halcyon.render import names, revision, server
+from halcyon.render.names import SLOTS
+from halcyon.render.revision import Revision
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """Whether the spec as it stands was accepted, and why not."""
+
+    accepted: bool
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True)
+class Stranger:
+    """An object of a name that we need and that isn't ours."""
+
+    kind: str
+    name: str
+    leaving: bool
+    """It belongs to a ModelDeployment of the same name that was deleted: it will go."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What should be."""
+
+    acceptance: Acceptance
+    spec: Spec | None = None
+    """The spec in force."""
+    rollout: Rollout | None = None
+    """How its revision takes over."""
+    actuator: Actuator = Actuator.NONE
+    actuator_why: str = ""
+    foreign: Foreign | None = None
+    """Another autoscaler, to which the count is left."""
+    first: tuple[Object, ...] = ()
+    """Objects that others refer to: applied before them."""
+    then: tuple[Object, ...] = ()
+    delete: tuple[tuple[Kind, str], ...] = ()
+    strangers: tuple[Stranger, ...] = ()
+    lingers: bool = False
+    """Something is still there that goes by itself, and then more is to be deleted."""
+    outdated: tuple[str, ...] = ()
+    """Where the revision asked for is from an earlier rendering: what this operator would render otherwise."""
+
+    @property
+    def target(self) -> Revision | None:
+        """The revision that the servers are made of: that of the spec in force, or the one before where it has failed."""
+        return None if self.rollout is None else self.rollout.target
+
+    @property
+    def followed(self) -> int | None:
+        """The count to be written as spec.replicas since somebody else's autoscaler has made it the one in force; None: none.
+
+        So nothing moves when that one goes. Where the count isn't ours to write, it stays what its user has declared.
+        """
+        scaling = None if self.spec is None else self.spec.scaling
+        is_ours = scaling is not None and scaling.mode == "Active"
+        return self.foreign.count if is_ours and self.foreign is not None else None
+
+    @property
+    def replicas(self) -> int:
+        """The count in force."""
+        return 0 if self.spec is None else defaults.wanted_replicas(self.spec)
+
+
+def is_servers(obj: Object) -> bool:
+    """Whether an object of a plan is a Deployment of servers: what holds the GPUs."""
+    component: str = obj["metadata"]["labels"][names.COMPONENT_LABEL]
+    return kind_of(obj) is kinds.DEPLOYMENT and component == names.SERVER
+
+
+def make(view: View) -> Plan:
+    """The plan for this view."""
+    acceptance, spec = _in_force(view)
+    if spec is None:
+        return Plan(acceptance)
+    asked, outdated = _asked(view, spec, accepted=acceptance.accepted)
+    if acceptance.accepted and asked is not None and (wrong := sequence_models.objection(view, spec, asked)):
+        acceptance, spec = Acceptance(accepted=False, reason=Reason.INVALID, message=wrong), _stored(view)
+        if spec is None:
+            return Plan(acceptance)
+        asked, outdated = _asked(view, spec, accepted=False)
+        spec = spec if asked is None else sequence_models.alone(view, spec, asked)
+    if asked is None:
+        return Plan(acceptance)
+    # Also of a spec from its ConfigMap, for it was read with its seal: an earlier version may have left none, or have written it otherwise.
+    asked = replace(asked, seal=accepted_spec_digest.of(accepted_spec_digest.text(spec)))
+    foreign = autoscaler(view, spec)
+    if foreign is not None and foreign.count is not None:
+        spec = sequence_models.alone(view, spec.model_copy(update={"replicas": foreign.count}), asked)
+    deployments = {slot: own(view, kinds.DEPLOYMENT, names.server(view.key.name, slot)) for slot in SLOTS}
+    rolled = rollout.decide(view, spec, asked, {slot: found for slot, found in deployments.items() if found})
+    actuator, why = _actuator(view, spec, foreign)
+    first = [*_records(view, rolled, acceptance), *routing.first(view, spec)]
+    then = _children(view, spec, rolled, actuator)
+    strangers = _strangers(view, [*first, *then])
+    if strangers:
+        # Nothing new is made for a ModelDeployment that can't be complete; what is ours already is kept as it should be.
+        first, then = _existing(view, first), _existing(view, then)
+        acceptance = _conflict(strangers)
+    return Plan(
+        acceptance=acceptance,
+        spec=spec,
+        rollout=rolled,
+        actuator=actuator,
+        actuator_why=why,
+        foreign=foreign,
+        first=tuple(first),
+        then=tuple(then),
+        delete=tuple(_surplus(view, spec, rolled, actuator)),
+        lingers=routing.lingers(view, spec),
+        strangers=tuple(strangers),
+        outdated=outdated,
+    )
+
+
+def _in_force(view: View) -> tuple[Acceptance, Spec | None]:
+    if view.malformed:
+        return Acceptance(accepted=False, reason=Reason.INVALID, message="; ".join(view.malformed)), _stored(view)
+    try:
+        spec = parse(view.key.name, view.resource.get("spec") or {})
+    except SpecError as error:
+        return Acceptance(accepted=False, reason=Reason.INVALID, message=str(error)), _stored(view)
+    if wrong := objections(spec, view.site):
+        return Acceptance(accepted=False, reason=Reason.INVALID, message="; ".join(wrong)), _stored(view)
+    if denied := site_policy.refused(view, spec):
+        return Acceptance(accepted=False, reason=Reason.POLICY_DENIED, message="; ".join(denied)), _stored(view)
+    if view.source.lacking:
+        return Acceptance(accepted=False, reason=Reason.INVALID, message=view.source.lacking), _stored(view)
+    if view.source.missing:
+        refusal = Acceptance(accepted=False, reason=Reason.SOURCE_NOT_FOUND, message=view.source.missing)
+        return refusal, _stored(view)
+    return Acceptance(accepted=True, reason=Reason.ACCEPTED, message="the spec is valid"), spec
+
+
+def _stored(view: View) -> Spec | None:
+    """The spec accepted last, with the count as it is now: the count is the actuator's, not part of what was refused."""
+    spec = view.accepted
+    if spec is None:
+        kept = own(view, kinds.CONFIG_MAP, names.balancer(view.key.name))
+        spec = None if kept is None else accepted_spec_digest.read(view.key.name, kept, view.revisions)
+    if spec is None:
+        return None
+    count = (view.resource.get("spec") or {}).get("replicas")
+    if not isinstance(count, int) or not 0 <= count <= 1000:  # the field's own bounds
+        return spec
+    limit = site_policy.most(view, spec)
+    there = sum(server_counts(view).values())
+    # What is there stays. More of it would be a way past the policy: `kubectl scale` meets no admission policy.
+    return spec.model_copy(update={"replicas": count if limit is None else min(count, max(limit, there))})
+
+
+# accepted   a record of this spec   it would be rendered otherwise   to be refreshed   the revision asked for
+# no         -                       -                                -                 the newest; None where there is none
+# yes        no                      -                                -                 rendered now
+# yes        yes                     no                               -                 from its record
+# yes        yes                     yes                              no                from its record, and it is outdated
+# yes        yes                     yes                              yes               rendered now, with a key of its own
+def _asked(view: View, spec: Spec, *, accepted: bool) -> tuple[Revision | None, tuple[str, ...]]:
+    """The revision asked for, and what this operator would render otherwise where it is from its record."""
+    newest = max(view.revisions, key=lambda r: r.number, default=None)
+    if not accepted:
+        return newest, ()
+    wanted = revision.key(view.subject, spec, view.source.content)
+    number = newest.number if newest else 0
+    # Of several renderings of one spec the last one is in force.
+    known = max((r for r in view.revisions if r.asks == wanted), key=lambda r: r.number, default=None)
+    if known is None:
+        return revision.render(view.subject, spec, view.site, view.source.content, number=number + 1), ()
+    kept = known if known.number == number else replace(known, number=number + 1)
+    if known.site == revision.site_digest(view.site):
+        return kept, ()
+    differs, anew = refresh.compared(view, spec, known, number + 1)
+    return (anew, ()) if differs and refresh.is_wanted(view, known) else (kept, differs)
+
+
+# policy     actuator in the spec   metrics API ours   tolerance kept   actuator
+# any        Direct                 -                  -                Direct
+# any        HPA                    -                  -                HPA (by Planner, without tolerance: HPA, and it says so)
+# Rules      Auto                   yes                -                HPA
+# Planner    Auto                   yes                yes              HPA
+# any        Auto                   else                                Direct
+def _actuator(view: View, spec: Spec, foreign: Foreign | None) -> tuple[Actuator, str]:
+    if foreign is not None:
+        return Actuator.NONE, foreign.why
+    if spec.scaling is None:
+        return Actuator.NONE, "there is no spec.scaling: spec.replicas is the count"
+    planned = defaults.policy(spec) == "Planner"
+    coarse = "this cluster's HPAs know no tolerance and ignore a change within 10 %"
+    if spec.scaling.actuator == "Direct":
+        return Actuator.DIRECT, "spec.scaling.actuator is Direct"
+    if spec.scaling.actuator == "HPA":
+        why = "spec.scaling.actuator is HPA"
+        return Actuator.HPA, why if not planned or view.metrics_api.tolerance else f"{why}, but {coarse}"
+    if view.metrics_api.ours and (not planned or view.metrics_api.tolerance):
+        return Actuator.HPA, f"Auto: {view.metrics_api.why}"
+    return Actuator.DIRECT, f"Auto: {coarse if view.metrics_api.ours else view.metrics_api.why}"
+
+
+def _records(view: View, rolled: Rollout, acceptance: Acceptance) -> list[Object]:
+    subject, asked, target = view.subject, rolled.asked, rolled.target
+    objects = [revision.overlay_map(subject, asked)]
+    if target.overlay != asked.overlay:
+        objects.append(revision.overlay_map(subject, target))
+    if asked.snapshot and acceptance.accepted and view.source.content is not None:
+        objects.append(revision.snapshot_map(subject, asked.snapshot, view.source.content))
+    known = {r.key: r for r in (target, asked, *rolled.changed)}
+    unread = _unread(view)
+    return objects + [
+        revision.record(subject, r) for r in known.values() if names.revision(view.key.name, r.key) not in unread
+    ]
+
+
+def _unread(view: View) -> set[str]:
+    """Names of our records that another version of the operator has written, in a format of its own."""
+    return {
+        name
+        for (kind, name), obj in view.children.items()
+        if kind is kinds.CONTROLLER_REVISION and is_ours(view, obj) and revision.read(obj) is None
+    }
+
+
+def _children(view: View, spec: Spec, rolled: Rollout, actuator: Actuator) -> list[Object]:
+    objects = [made for placed in rolled.slots for made in _slot(view, placed)]
+    objects += routing.then(view, spec, rolled)
+    objects += network_policies.then(view, spec)
+    if actuator is Actuator.HPA:
+        objects.append(render_hpa.hpa(view.subject, spec, tolerance=view.metrics_api.tolerance))
+    return objects
+
+
+def _slot(view: View, placed: Placed) -> list[Object]:
+    subject, slot, made_of = view.subject, placed.slot, placed.revision
+    return [
+        server.deployment(
+            subject,
+            slot,
+            made_of.template,
+            replicas=placed.replicas,
+            startup_timeout_s=made_of.startup_timeout_s,
+            max_surge=placed.pace.max_surge,
+            max_unavailable=placed.pace.max_unavailable,
+        ),
+        server.slot_service(subject, slot),
+        server.disruption_budget(subject, slot),
+    ]
+
+
+def counts(view: View, plan: Plan) -> tuple[int, int, int]:
+    """Pods wanted, there, and ready."""
+    live = [p for p in view.pods if pods.is_live(p)]
+    return plan.replicas, len(live), sum(pods.is_ready(p) for p in live)
+
+
+def _strangers(view: View, objects: list[Object]) -> list[Stranger]:
+    found = []
+    for wanted in objects:
+        there = view.children.get((kind_of(wanted), wanted["metadata"]["name"]))
+        if there is not None and not is_ours(view, there):
+            owners = there["metadata"].get("ownerReferences") or ()
+            leaving = any(
+                o.get("kind") == kinds.MODEL_DEPLOYMENT.kind and o.get("name") == view.key.name for o in owners
+            )
+            found.append(Stranger(wanted["kind"], wanted["metadata"]["name"], leaving=leaving))
+    return found
+
+
+def _conflict(strangers: list[Stranger]) -> Acceptance:
+    said = ", ".join(f"{s.kind} {s.name}" for s in strangers)
+    if all(s.leaving for s in strangers):
+        message = f"waiting until {said} of the deleted ModelDeployment of this name are gone"
+    else:
+        message = (
+            f"{said} exists and doesn't belong to this ModelDeployment; it is left untouched. Rename or delete it, or "
+            "give the ModelDeployment another name"
+        )
+    return Acceptance(accepted=False, reason=Reason.CONFLICT, message=message)
+
+
+def _existing(view: View, objects: list[Object]) -> list[Object]:
+    kept = []
+    for obj in objects:
+        there = view.children.get((kind_of(obj), obj["metadata"]["name"]))
+        if there is not None and is_ours(view, there):
+            kept.append(obj)
+    return kept
+
+
+def _surplus(view: View, spec: Spec, rolled: Rollout, actuator: Actuator) -> list[tuple[Kind, str]]:
+    surplus: list[tuple[Kind, str]] = []
+    hpa = view.children.get((kinds.HPA, view.key.name))
+    if actuator is not Actuator.HPA and hpa is not None and is_ours(view, hpa):
+        surplus.append((kinds.HPA, view.key.name))
+    surplus += routing.surplus(view, spec, rolled)
+    surplus += network_policies.surplus(view, spec)
+    unused = set(SLOTS) - {placed.slot for placed in rolled.slots}
+    surplus += [
+        (kind, name)
+        for slot in unused
+        for kind, name in child_names.slot_children(view.key.name, slot)
+        if own(view, kind, name)
+    ]
+    asked, needed_back = rolled.asked, {r.key for r in (rolled.target, rolled.way_back) if r is not None}
+    used = {pod["metadata"]["labels"].get(names.REVISION_LABEL) for pod in view.pods} | {asked.key} | needed_back
+    by_age = sorted((r for r in view.revisions if r.key != asked.key), key=lambda r: r.number, reverse=True)
+    old = [r for r in by_age[revision.KEPT - 1 :] if r.key not in used]
+    surplus += [(kinds.CONTROLLER_REVISION, names.revision(view.key.name, r.key)) for r in old]
+    if _unread(view):
+        # What can't be read may need any of the ConfigMaps.
+        return surplus
+    kept = [asked, *(r for r in view.revisions if r not in old)]
+    needed = set().union(*(revision.config_maps(r, view.key.name) for r in kept))
+    surplus += [(kinds.CONFIG_MAP, name) for name in view.config_maps if name not in needed]
+    return surplus

@@ -1,0 +1,110 @@
+"""The way that requests take to a model's servers: its objects, and how one way becomes the other. Pure.
+
+spec.traffic.balancer   a balancer is available   the Service led to   it leads to
+HAProxy                 yes                       -                    the balancers
+HAProxy                 no                        the servers          the servers, until one is
+HAProxy                 no                        else                 the balancers
+else                    -                         -                    the servers
+
+Balancers that aren't wanted any more go once the Service leads elsewhere. What their agents need in order to drain (who they are,
+and what they may read) goes with the last of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from halcyon.api.documents.balancer_plan import BalancerPlan
+from halcyon.api.spec import Spec, routing_mode
+from halcyon.control.acceptance import accepted_spec_digest
+from halcyon.control.objects import child_names
+from halcyon.control.rollout.rollout import Rollout
+from halcyon.control.rollout.rollout_record import Trail
+from halcyon.control.state.ownership import own
+from halcyon.control.state.scope import View
+from halcyon.kube import kinds
+from halcyon.kube.kinds import Kind, kind_of
+from halcyon.render import balancer, gateway_routes, names, services
+from halcyon.render.metadata import Object
+from halcyon.render.names import Slot
+
+
+def first(view: View, spec: Spec) -> list[Object]:
+    """What others refer to.
+
+    The API server takes a RoleBinding only where its Role exists, and pods only where their ServiceAccount does.
+    """
+    if routing_mode.is_direct(spec):
+        return []
+    return [balancer.service_account(view.subject), balancer.role(view.subject)]
+
+
+def then(view: View, spec: Spec, rolled: Rollout) -> list[Object]:
+    """The rest."""
+    subject = view.subject
+    # Also without balancers: both replicas of the operator read the spec in force from it.
+    objects = [balancer.config_map(subject, _balanced(view, spec, rolled), accepted_spec_digest.text(spec))]
+    objects += _routes(view, spec, rolled)
+    if routing_mode.is_direct(spec):
+        return [*objects, services.service(subject, spec), services.headless(subject, spec)]
+    return [
+        *objects,
+        balancer.role_binding(subject),
+        balancer.deployment(subject, spec, view.site),
+        services.service(subject, spec) if _stays_direct(view) else balancer.service(subject, spec),
+        balancer.disruption_budget(subject),
+    ]
+
+
+def surplus(view: View, spec: Spec, rolled: Rollout) -> list[tuple[Kind, str]]:
+    """What is ours and of another way, and may go now."""
+    name = view.key.name
+    wanted = {(kind_of(o), o["metadata"]["name"]) for o in _routes(view, spec, rolled)}
+    gone = [(kind, name) for kind in kinds.ROUTES] if view.gateway_api else []
+    if not routing_mode.is_direct(spec):
+        gone += [] if _stays_direct(view) else child_names.unbalanced_children(name)
+    else:
+        kept = child_names.AGENT_KINDS if view.balancers or own(view, kinds.DEPLOYMENT, names.balancer(name)) else ()
+        gone += [(kind, n) for kind, n in child_names.balancer_children(name) if kind not in kept]
+        gone += child_names.gateway_services(name)
+    return [where for where in gone if where not in wanted and own(view, *where)]
+
+
+def _routes(view: View, spec: Spec, rolled: Rollout) -> list[Object]:
+    """Routes by a Gateway, and what they lead to; none where the cluster doesn't know them."""
+    gateway, subject = spec.traffic.gateway, view.subject
+    if gateway is None or not view.gateway_api:
+        return []
+    shares = [(placed.slot, placed.weight) for placed in rolled.slots]
+    made = [gateway_routes.http_route(subject, spec, gateway, shares, model=rolled.model)]
+    if gateway.grpc is not None:
+        made.append(gateway_routes.grpc_route(subject, spec, gateway, gateway.grpc, shares))
+    if routing_mode.is_direct(spec):
+        made += [gateway_routes.slot_service(subject, spec, slot) for slot, _ in shares]
+    return made
+
+
+def lingers(view: View, spec: Spec) -> bool:
+    """Whether pods of a way that isn't wanted any more are there: nobody tells a reconcile when they are gone."""
+    return routing_mode.is_direct(spec) and view.balancers > 0
+
+
+def _stays_direct(view: View) -> bool:
+    service = own(view, kinds.SERVICE, view.key.name)
+    selected: dict[str, Any] = (service or {}).get("spec", {}).get("selector") or {}
+    deployment = own(view, kinds.DEPLOYMENT, names.balancer(view.key.name)) or {}
+    available = (deployment.get("status") or {}).get("availableReplicas")
+    return selected.get(names.COMPONENT_LABEL) == names.SERVER and not available
+
+
+def _balanced(view: View, spec: Spec, rolled: Rollout) -> BalancerPlan:
+    """The balancers' plan; a slot has a share of its own only where there are two."""
+    whole = balancer.plan(view.subject, spec, view.site, tuple(placed.slot for placed in rolled.slots))
+    weights = {placed.slot: placed.weight for placed in rolled.slots}
+    return replace(
+        whole,
+        model=rolled.model,
+        sequences=any(Trail.of(r).sequences for r in (rolled.asked, rolled.target)),
+        slots=tuple(replace(s, weight=weights[Slot(s.name)]) for s in whole.slots),
+    )

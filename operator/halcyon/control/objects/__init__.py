@@ -1,0 +1,1 @@
+"""Facts of single Kubernetes objects: what a pod, a Deployment's status or a ResourceQuota says, and how children are named. Pure."""

@@ -1,0 +1,13 @@
+"""What writes the replicas of a model."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Actuator(Enum):
+    """The writer of `spec.replicas`."""
+
+    NONE = "None"
+    HPA = "HPA"
+    DIRECT = "Direct"

@@ -1,0 +1,53 @@
+"""Kind and name of every object that a ModelDeployment may own: what is looked up before a reconcile, and what may be pruned. Pure.
+
+Out of scope: what is in them (`halcyon.render`) and which of them should exist now (`control/desired`).
+"""
+
+from __future__ import annotations
+
+from halcyon.kube import kinds
+from halcyon.kube.kinds import Kind
+from halcyon.render import names
+from halcyon.render.names import SLOTS, Slot
+
+AGENT_KINDS = (kinds.ROLE_BINDING, kinds.ROLE, kinds.SERVICE_ACCOUNT)
+"""An agent needs these until its pod is gone, so they are pruned last and in this order."""
+
+
+def every_child(name: str) -> list[tuple[Kind, str]]:
+    """Return every object with a fixed name that a ModelDeployment may need."""
+    of_slots = [child for slot in SLOTS for child in slot_children(name, slot)]
+    return [(kinds.HPA, name), *of_slots, *routing_children(name), *network_policies(name)]
+
+
+def slot_children(name: str, slot: Slot) -> list[tuple[Kind, str]]:
+    """Return the objects of one slot's servers."""
+    server = names.server(name, slot)
+    return [(kinds.DEPLOYMENT, server), (kinds.PDB, server), (kinds.SERVICE, names.slot_service(name, slot))]
+
+
+def routing_children(name: str) -> list[tuple[Kind, str]]:
+    """Return every object that any routing mode may need."""
+    shared = [(kinds.SERVICE, name), (kinds.CONFIG_MAP, names.balancer(name))]
+    return [*shared, *balancer_children(name), *unbalanced_children(name), *((kind, name) for kind in kinds.ROUTES)]
+
+
+def balancer_children(name: str) -> list[tuple[Kind, str]]:
+    """Return the objects of the balancers, their agents' identity and rights among them."""
+    balancer = names.balancer(name)
+    return [(kinds.DEPLOYMENT, balancer), (kinds.PDB, balancer), *((kind, balancer) for kind in AGENT_KINDS)]
+
+
+def unbalanced_children(name: str) -> list[tuple[Kind, str]]:
+    """Return the Services of a model without balancers."""
+    return [(kinds.SERVICE, names.headless(name)), *gateway_services(name)]
+
+
+def gateway_services(name: str) -> list[tuple[Kind, str]]:
+    """Return the Services that a Gateway's routes lead to, one a slot."""
+    return [(kinds.SERVICE, names.route_service(name, slot)) for slot in SLOTS]
+
+
+def network_policies(name: str) -> list[tuple[Kind, str]]:
+    """Return the NetworkPolicies around the servers and around the balancers."""
+    return [(kinds.NETWORK_POLICY, names.network_policy(name, part)) for part in (names.SERVER, names.BALANCER)]

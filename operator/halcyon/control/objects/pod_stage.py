@@ -1,0 +1,90 @@
+"""What a pod is doing, in one word, and why: of pods as the caches keep them. Pure.
+
+Not here: what a model's conditions say (`status`), and how long each part of a start took (`cold_start`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from halcyon.api.timestamps import epoch_seconds
+from halcyon.control.objects import pods
+from halcyon.kube.client import Object
+
+State = Literal[
+    "pending", "pulling", "fetching", "loading", "warming", "ready", "unready", "draining", "failed", "ended"
+]
+_QUIET = {"ContainerCreating", "PodInitializing"}
+"""What every container says that waits its turn: no news."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What a pod is doing."""
+
+    state: State
+    reason: str = ""
+    """One word; empty where the state says it all."""
+    message: str = ""
+    """The scheduler's, the kubelet's or the fetcher's own."""
+
+
+# going   ended    trouble       scheduled   Ready   the fetcher    the server's container    state
+# yes     -        -             -           -       -              -                         draining
+# no      failed   -             -           -       -              -                         failed
+# no      else     -             -           -       -              -                         ended
+# no      no       no room       -           -       -              -                         pending  Unschedulable
+# no      no       other         -           not     -              -                         failed, and why
+# no      no       none          no          -       -              -                         pending
+# no      no       none          yes         yes     -              -                         ready
+# no      no       none          yes         no      runs           -                         fetching
+# no      no       none          yes         no      waits          -                         pulling
+# no      no       none          yes         no      done, none     waits                     pulling
+# no      no       none          yes         no      done, none     has not started up        loading
+# no      no       none          yes         no      done, none     has; was never ready      warming
+# no      no       none          yes         no      done, none     has; was ready before     unready
+def stage(pod: Object) -> Stage:
+    """What this pod is doing; of a pod of a balancer too, which loads and warms nothing."""
+    status = pod["status"]
+    phase = status.get("phase")
+    if pod["metadata"]["deletionTimestamp"] is not None:
+        return Stage("draining")
+    if phase in {"Failed", "Succeeded"}:
+        word, said = status.get("reason") or "", status.get("message") or ""
+        return Stage("failed", word or "Failed", said) if phase == "Failed" else Stage("ended", word, said)
+    if pods.is_unschedulable(pod):
+        found = pods.trouble([pod])
+        return Stage("pending", "Unschedulable", found.message if found else "")
+    if pods.is_ready(pod):
+        return Stage("ready")
+    if (found := pods.trouble([pod])) is not None:
+        return Stage("failed", str(found.reason), found.message)
+    if pods.condition(pod, "PodScheduled").get("status") != "True":
+        return Stage("pending")
+    return _starting(pod)
+
+
+def _starting(pod: Object) -> Stage:
+    status = pod["status"]
+    for container in status["initContainerStatuses"]:
+        state = container["state"]
+        if "running" in state:
+            return Stage("fetching")
+        if "terminated" not in state:
+            return Stage("pulling", "", _waiting(state))
+    server: Object = next(iter(status["containerStatuses"]), {"state": {}})
+    state = server["state"]
+    if "running" not in state:
+        return Stage("pulling", "", _waiting(state))
+    ready = pods.condition(pod, "Ready")
+    began, changed = epoch_seconds(state["running"].get("startedAt")), epoch_seconds(ready.get("lastTransitionTime"))
+    # A pod's Ready is False from its creation on: a change after the start is one from True.
+    if began is not None and changed is not None and changed - began > 1:
+        return Stage("unready", "", str(ready.get("message") or ""))
+    return Stage("warming" if server.get("started") else "loading")
+
+
+def _waiting(state: Object) -> str:
+    reason = str((state.get("waiting") or {}).get("reason") or "")
+    return "" if reason in _QUIET else reason

@@ -1,0 +1,233 @@
+"""What pods say about themselves: whether they are ready, and what keeps them from it. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from halcyon.api.conditions import Reason
+from halcyon.api.timestamps import epoch_seconds
+from halcyon.kube.client import Object
+from halcyon.render import names
+from halcyon.scaling.planner.reading import PodReading
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """What keeps a pod from being ready."""
+
+    reason: Reason
+    message: str
+    pod: str
+
+
+def project(pod: Object) -> Object:
+    """What is kept of a pod: a few percent of it."""
+    meta, status = pod["metadata"], pod.get("status") or {}
+    return {
+        "metadata": {
+            "namespace": meta["namespace"],
+            "name": meta["name"],
+            "uid": meta["uid"],
+            "resourceVersion": meta["resourceVersion"],
+            "labels": meta.get("labels") or {},
+            "creationTimestamp": meta.get("creationTimestamp"),
+            "deletionTimestamp": meta.get("deletionTimestamp"),
+        },
+        "spec": {"priority": (pod.get("spec") or {}).get("priority")},
+        "status": {
+            "phase": status.get("phase"),
+            **{key: status[key] for key in ("reason", "message") if status.get(key)},
+            "podIP": status.get("podIP"),
+            "conditions": [
+                {k: c.get(k) for k in ("type", "status", "reason", "message", "lastTransitionTime")}
+                for c in status.get("conditions") or ()
+                if c.get("type") in {"Ready", "PodScheduled"}
+            ],
+            "initContainerStatuses": [_container(c) for c in status.get("initContainerStatuses") or ()],
+            "containerStatuses": [_container(c) for c in status.get("containerStatuses") or ()],
+        },
+    }
+
+
+def _container(status: Mapping[str, Any]) -> Object:
+    return {
+        "name": status["name"],
+        "image": status.get("image"),
+        "restartCount": status.get("restartCount", 0),
+        "started": status.get("started") is True,
+        "state": status.get("state") or {},
+        "lastState": status.get("lastState") or {},
+    }
+
+
+def is_live(pod: Object) -> bool:
+    """Neither ended nor on its way out."""
+    return pod["metadata"]["deletionTimestamp"] is None and pod["status"]["phase"] not in {"Failed", "Succeeded"}
+
+
+def is_ready(pod: Object) -> bool:
+    """Its Ready condition."""
+    return is_live(pod) and condition(pod, "Ready").get("status") == "True"
+
+
+def is_unschedulable(pod: Object) -> bool:
+    """The scheduler finds no node for it."""
+    found = condition(pod, "PodScheduled")
+    return is_live(pod) and found.get("status") == "False" and found.get("reason") == "Unschedulable"
+
+
+def holds_node(pod: Object) -> bool:
+    """It has a node and hasn't ended: what it asks for is taken."""
+    scheduled = condition(pod, "PodScheduled").get("status") == "True" or pod["status"].get("podIP") is not None
+    return scheduled and pod["status"]["phase"] not in {"Failed", "Succeeded"}
+
+
+def is_server(pod: Object) -> bool:
+    """A pod of Triton, not of a balancer."""
+    return bool(pod["metadata"]["labels"].get(names.COMPONENT_LABEL) == names.SERVER)
+
+
+def reading(pod: Object, ready_at: float | None) -> PodReading | None:
+    """What the planner is told of a server pod; None for one that has ended.
+
+    `ready_at`, in seconds since the epoch, is when it became ready the first time; None where it never was, or that isn't known.
+
+    is going   ended   no node found   Ready   ever ready, or fails   phase
+    yes        -       -               -       -                      draining
+    no         yes     -               -       -                      (none: no pod)
+    no         no      yes             -       -                      unschedulable
+    no         no      no              yes     -                      ready
+    no         no      no              no      yes                    broken: no capacity, and none to be expected soon
+    no         no      no              no      no                     starting
+    """
+    meta = pod["metadata"]
+    created = placed_at(pod) or created_at(pod) or 0.0
+    if meta["deletionTimestamp"] is not None:
+        return PodReading(meta["name"], "draining", created, ready_at)
+    if not is_live(pod):
+        return None
+    if is_unschedulable(pod):
+        return PodReading(meta["name"], "unschedulable", created, ready_at)
+    if is_ready(pod):
+        return PodReading(meta["name"], "ready", created, ready_at)
+    fails = any(c["restartCount"] > 0 for c in pod["status"]["containerStatuses"])
+    return PodReading(meta["name"], "broken" if fails or ready_at is not None else "starting", created, ready_at)
+
+
+def ready_since(pod: Object) -> float | None:
+    """When it became ready, this time; seconds since the epoch. None where it is not."""
+    return epoch_seconds(condition(pod, "Ready").get("lastTransitionTime")) if is_ready(pod) else None
+
+
+def lacking(said: str) -> list[str]:
+    """The resources that a scheduler has found too little of, by its own words; each once."""
+    return list(dict.fromkeys(re.findall(r"Insufficient ([\w./-]*\w)", said)))
+
+
+def unschedulable_since(pod: Object) -> float | None:
+    """When the scheduler found no node for it first; seconds since the epoch. None where it found one, or it isn't known."""
+    if not is_unschedulable(pod):
+        return None
+    return epoch_seconds(condition(pod, "PodScheduled").get("lastTransitionTime")) or created_at(pod)
+
+
+def placed_at(pod: Object) -> float | None:
+    """When it was given a node; None where it has none, or where that isn't told."""
+    told = condition(pod, "PodScheduled")
+    return epoch_seconds(told.get("lastTransitionTime")) if told.get("status") == "True" else None
+
+
+def created_at(pod: Object) -> float | None:
+    """Seconds since the epoch."""
+    return epoch_seconds(pod["metadata"].get("creationTimestamp"))
+
+
+def priority(pod: Object) -> int:
+    """Of its PriorityClass, as the API server has resolved it; 0 where it has none."""
+    return int((pod.get("spec") or {}).get("priority") or 0)
+
+
+def revision(pod: Object) -> str:
+    """Key of the revision that it is made of."""
+    return str(pod["metadata"]["labels"].get(names.REVISION_LABEL, ""))
+
+
+def condition(pod: Object, wanted: str) -> Mapping[str, Any]:
+    """Its condition of this type; empty where it has none."""
+    return next((c for c in pod["status"]["conditions"] if c["type"] == wanted), {})
+
+
+_PULL = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable"}
+
+
+def trouble(pods: Iterable[Object]) -> Trouble | None:
+    """The first trouble of these pods, the most telling kind first."""
+    found = [t for pod in pods if is_live(pod) and not is_ready(pod) for t in _troubles(pod)]
+    order = [
+        Reason.MODEL_CONFIG_INVALID,
+        Reason.MODEL_SOURCE_NOT_FOUND,
+        Reason.MODEL_STORE_FAILED,
+        Reason.IMAGE_PULL_FAILED,
+        Reason.CONTAINER_FAILED,
+        Reason.UNSCHEDULABLE,
+    ]
+    return min(found, key=lambda t: (order.index(t.reason), t.pod), default=None)
+
+
+def _troubles(pod: Object) -> list[Trouble]:
+    name = pod["metadata"]["name"]
+    if is_unschedulable(pod):
+        return [Trouble(Reason.UNSCHEDULABLE, str(condition(pod, "PodScheduled").get("message")), name)]
+    found = []
+    for status in (*pod["status"]["initContainerStatuses"], *pod["status"]["containerStatuses"]):
+        waiting = status["state"].get("waiting") or {}
+        ended = status["state"].get("terminated") or status["lastState"].get("terminated") or {}
+        if waiting.get("reason") in _PULL:
+            found.append(Trouble(Reason.IMAGE_PULL_FAILED, _pull(status, waiting), name))
+        elif status["name"] == "fetch" and ended.get("exitCode"):
+            found.append(_fetch(ended, name))
+        elif waiting.get("reason") in {"CreateContainerConfigError", "CreateContainerError"}:
+            found.append(Trouble(Reason.CONTAINER_FAILED, f"{status['name']}: {_create(waiting)}", name))
+        elif ended.get("exitCode") and status["restartCount"] > 0:
+            text = f"{status['name']} ended with {ended.get('reason') or 'Error'} (exit code {ended['exitCode']})"
+            if ended.get("message"):
+                text += f": {ended['message']}"
+            found.append(Trouble(Reason.CONTAINER_FAILED, f"{text}, {status['restartCount']} restarts", name))
+    return found
+
+
+def _pull(status: Mapping[str, Any], waiting: Mapping[str, Any]) -> str:
+    return f"container {status['name']}: {waiting['reason']}: {waiting.get('message') or status.get('image')}"
+
+
+def _create(waiting: Mapping[str, Any]) -> str:
+    message = str(waiting.get("message"))
+    # Said by containerd 1.6 and 1.7 of a volume of a kind that they don't know (checked on 1.6.20).
+    if message.endswith('failed to mkdir "": mkdir : no such file or directory'):
+        message += (
+            ". The node's container runtime knows no image volumes: containerd 2.1 and CRI-O 1.31 are the first that do"
+        )
+    return message
+
+
+def _fetch(ended: Mapping[str, Any], pod: str) -> Trouble:
+    # The fetcher's termination message is JSON; anything else (OOMKilled, say) is told as it is.
+    try:
+        said = json.loads(ended.get("message") or "")
+        reason, message = str(said["reason"]), str(said["message"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        what = (
+            f"fetch ended with {ended.get('reason')} (exit code {ended.get('exitCode')}) {ended.get('message') or ''}"
+        )
+        return Trouble(Reason.CONTAINER_FAILED, what.strip(), pod)
+    known = {
+        "ModelSourceNotFound": Reason.MODEL_SOURCE_NOT_FOUND,
+        "ModelStoreFailed": Reason.MODEL_STORE_FAILED,
+        "ModelConfigInvalid": Reason.MODEL_CONFIG_INVALID,
+        "ModelConfigConflict": Reason.MODEL_CONFIG_INVALID,
+    }
+    return Trouble(known.get(reason, Reason.CONTAINER_FAILED), message, pod)

@@ -1,0 +1,162 @@
+"""How many pods of a model its namespace's ResourceQuotas leave room for. Pure.
+
+A pod that a quota refuses is never created, so nothing would ever be seen of it: it is better not asked for. Free GPUs are no
+limit (a Pending pod is what a node autoscaler waits for), quotas are. Source: what counts against a quota, and its scopes,
+are those of k8s.io/kubernetes/pkg/quota/v1/evaluator/core.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from halcyon.api.types import quantity
+from halcyon.kube.client import Object
+
+_PLAIN = ("cpu", "memory", "ephemeral-storage")
+"""Resources that a quota may also name without `requests.`"""
+_NONE = Decimal(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """The most pods that the tightest quota allows."""
+
+    pods: int
+    quota: str
+    """Its name."""
+    resource: str
+    hard: str
+    used: str
+    granted: str = "0"
+    """To other models whose pods aren't counted yet."""
+
+    def say(self) -> str:
+        """For example `ResourceQuota team allows 5: requests.nvidia.com/gpu is 4 of 4 used`."""
+        said = f"ResourceQuota {self.quota} allows {self.pods}: {self.resource} is {self.used} of {self.hard} used"
+        return said if self.granted == "0" else f"{said}, and {self.granted} are granted to other models"
+
+
+def project(quota: Object) -> Object:
+    """What is kept of a ResourceQuota."""
+    meta, spec, status = quota["metadata"], quota.get("spec") or {}, quota.get("status") or {}
+    return {
+        "metadata": {key: meta.get(key) for key in ("namespace", "name", "uid", "resourceVersion")},
+        "spec": {key: spec[key] for key in ("scopes", "scopeSelector") if spec.get(key)},
+        "status": {key: status.get(key) or {} for key in ("hard", "used")},
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Promised:
+    """Pods of another model that were granted and aren't counted yet."""
+
+    template: Mapping[str, Any]
+    """Spec of one pod."""
+    pods: int
+
+
+def room(
+    quotas: Iterable[Object], template: Mapping[str, Any], *, present: int, promised: Iterable[Promised] = ()
+) -> Room | None:
+    """What the quotas leave room for; None where no quota limits such pods.
+
+    Args:
+        quotas: those of the namespace, as `project` keeps them.
+        template: spec of one pod.
+        present: pods of the model that exist and count already. The room is never less.
+        promised: pods of others that will be there before this model's.
+    """
+    each = charges(template)
+    others = [(other, charges(other.template)) for other in promised]
+    rooms = [
+        Room(present + free, quota["metadata"]["name"], resource, str(hard), str(used), f"{taken.normalize():f}")
+        for quota in quotas
+        if _is_for(quota.get("spec") or {}, template, each)
+        for resource, hard in quota["status"]["hard"].items()
+        for used in [quota["status"]["used"].get(resource, "0")]
+        for taken in [_taken(quota.get("spec") or {}, resource, others)]
+        if (free := _free(hard, used, each.get(resource), taken)) is not None
+    ]
+    return min(rooms, key=lambda found: (found.pods, found.quota, found.resource), default=None)
+
+
+def charges(template: Mapping[str, Any]) -> dict[str, Decimal]:
+    """What one pod counts for, by the quota's names: its containers together, or its largest init container."""
+    found = {"pods": Decimal(1), "count/pods": Decimal(1)}
+    for side in ("requests", "limits"):
+        main = [_resources(container, side) for container in template.get("containers") or ()]
+        init = [_resources(container, side) for container in template.get("initContainers") or ()]
+        for name in {name for part in (*main, *init) for name in part}:
+            total = max(
+                [sum((part.get(name, _NONE) for part in main), _NONE), *(part.get(name, _NONE) for part in init)]
+            )
+            found[f"{side}.{name}"] = total
+            if side == "requests" and name in _PLAIN:
+                found[name] = total
+    return found
+
+
+def _resources(container: Mapping[str, Any], side: str) -> dict[str, Decimal]:
+    resources = container.get("resources") or {}
+    # A request that is not there is the limit: the API server's own default.
+    given = {**(resources.get("limits") or {}), **(resources.get("requests") or {})} if side == "requests" else None
+    return {name: quantity(text) for name, text in (given or resources.get(side) or {}).items()}
+
+
+def _taken(spec: Mapping[str, Any], resource: str, others: Iterable[tuple[Promised, dict[str, Decimal]]]) -> Decimal:
+    """What promised pods will count for in one quota."""
+    found = (o.pods * each.get(resource, _NONE) for o, each in others if _is_for(spec, o.template, each))
+    return sum(found, _NONE)
+
+
+def _free(hard: object, used: object, each: Decimal | None, taken: Decimal) -> int | None:
+    """More pods that fit; None where the quota isn't about them, or can't be read."""
+    if not each:
+        return None
+    try:
+        return max(math.floor((quantity(str(hard)) - quantity(str(used)) - taken) / each), 0)
+    except ValueError:
+        return None
+
+
+def _is_for(spec: Mapping[str, Any], template: Mapping[str, Any], each: Mapping[str, Decimal]) -> bool:
+    """Whether a quota counts such pods: all of its scopes have to match."""
+    scopes = [{"scopeName": name, "operator": "Exists"} for name in spec.get("scopes") or ()]
+    scopes += (spec.get("scopeSelector") or {}).get("matchExpressions") or ()
+    return all(_matches(scope, template, each) for scope in scopes)
+
+
+def _matches(scope: Mapping[str, Any], template: Mapping[str, Any], each: Mapping[str, Decimal]) -> bool:
+    best_effort = not any(name in each for name in ("requests.cpu", "requests.memory"))
+    match scope.get("scopeName"):
+        case "NotTerminating":
+            return template.get("activeDeadlineSeconds") is None
+        case "Terminating":
+            return template.get("activeDeadlineSeconds") is not None
+        case "BestEffort":
+            return best_effort
+        case "NotBestEffort":
+            return not best_effort
+        case "PriorityClass":
+            return _has_priority(scope, template.get("priorityClassName"))
+    # One that a later Kubernetes has brought. A limit too few shows as pods that can't be created; one too many would be
+    # a count that is held down without need.
+    return False
+
+
+def _has_priority(scope: Mapping[str, Any], name: str | None) -> bool:
+    values = scope.get("values") or ()
+    match scope.get("operator"):
+        case "In":
+            return name in values
+        case "NotIn":
+            return name not in values
+        case "Exists":
+            return name is not None
+        case "DoesNotExist":
+            return name is None
+    return False

@@ -1,0 +1,57 @@
+"""Tells a model's balancers at once which server pods have become ready, are not so any more, or leave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from halcyon.api.documents.pod_notice import Notice, PodNews
+from halcyon.control.objects import pods
+from halcyon.render import names
+
+if TYPE_CHECKING:
+    from halcyon.control.state.cluster_state import Caches
+    from halcyon.kube.client import Object
+    from halcyon.kube.kinds import Key
+
+Tell = Callable[[str, str, str], None]
+"""Namespace and name of a model, and the text for its agents."""
+
+
+class Notices:
+    """Reads the pods' changes."""
+
+    def __init__(self, caches: Caches, tell: Tell) -> None:
+        """Listens to the caches from now on."""
+        self._tell = tell
+        caches.pods.listeners.append(self._changed)
+
+    def _changed(self, key: Key, before: Object | None, after: Object | None) -> None:
+        owner = None if after is None else after["metadata"]["labels"].get(names.OWNER_LABEL)
+        if after is None or owner is None:
+            return
+        notice = of_change(before, after)
+        if notice is not None:
+            self._tell(key.namespace, owner, notice.to_json())
+
+
+def of_change(before: Object | None, after: Object) -> Notice | None:
+    """The notice that a pod's change asks for; None where its balancers need not hear of it.
+
+    A pod that is seen for the first time is known to them already, or it is neither ready nor leaving yet.
+    """
+    if before is None or before["metadata"]["uid"] != after["metadata"]["uid"] or not pods.is_server(after):
+        return None
+    news = _news(after)
+    if news == _news(before):
+        return None
+    slot, address = after["metadata"]["labels"].get(names.SLOT_LABEL), after["status"]["podIP"] or ""
+    if slot is None or (news == "ready" and not address):
+        return None
+    return Notice(after["metadata"]["name"], slot, address, news)
+
+
+def _news(pod: Object) -> PodNews:
+    if pod["metadata"]["deletionTimestamp"] is not None:
+        return "leaving"
+    return "ready" if pods.is_ready(pod) else "unready"

@@ -1,0 +1,369 @@
+"""One reconcile: observe, plan, apply, status. It is given a key and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from halcyon.control.acceptance import accepted_spec_digest
+from halcyon.control.desired import plan
+from halcyon.control.desired.plan import Plan
+from halcyon.control.objects import pods
+from halcyon.control.state.cluster_state import Caches
+from halcyon.control.state.ownership import own
+from halcyon.control.state.scope import View
+from halcyon.control.status import status
+from halcyon.control.status.events import happenings
+from halcyon.kube import errors, kinds
+from halcyon.kube.apply_diff import DIGEST, holds, with_digest
+from halcyon.kube.client import Kube, Object
+from halcyon.kube.event_recorder import Happening, Recorder
+from halcyon.kube.kinds import Key, Kind, kind_of
+from halcyon.kube.tracing import OFF, Tracer
+from halcyon.render import balancer, names
+from halcyon.render.site import Site
+
+log = logging.getLogger(__name__)
+
+STATUS_EVERY_S = 10.0
+"""Changes of values alone are written no more often than this."""
+COUNTS_EVERY_S = 1.0
+"""The same for how many pods there are, which come and go one by one, and for the generation, which a count of ours moves too."""
+STATES_EVERY_S = 0.5
+"""The same for conditions and phases: where one thing follows from another, they are told together. A count waits for nobody."""
+REFUSED_AGAIN_S = 30.0
+REPLACE_EVERY_S = 30.0
+STRANGERS_AGAIN_S = 10.0
+LEAVING_AGAIN_S = 0.5
+LINGERS_AGAIN_S = 5.0
+BEHIND_AGAIN_S = 0.05
+_REFUSED = (errors.Refused, errors.Conflicted)
+"""Nothing was written, and nothing will be without a change."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a reconcile says to the queue."""
+
+    again_s: float | None = None
+    """When to look again, unless something changes before; None: not."""
+    postponed: bool = False
+    """Nothing was done: it is as urgent as it was."""
+
+
+class Shares(Protocol):
+    """Shares of a limit that models have in common: reserved as a plan is made, since two are planned at the same time."""
+
+    def planned(self, key: Key, plan: Plan, /) -> None:
+        """The plan was made in this very turn of the event loop."""
+
+    def sent(self, key: Key, /) -> None:
+        """Its servers' Deployments were written, or may have been."""
+
+    def written(self, key: Key, /) -> None:
+        """All of it is as it should be."""
+
+    def withdrawn(self, key: Key, /) -> None:
+        """The reconcile has ended before that."""
+
+
+@dataclass
+class Counts:
+    """What was done since the start, for /metrics."""
+
+    written: int = 0
+    skipped: int = 0
+    statuses: int = 0
+
+
+@dataclass
+class Reconciler:
+    """Makes what is into what should be, for one ModelDeployment at a time."""
+
+    client: Kube
+    caches: Caches
+    recorder: Recorder
+    site: Callable[[], Site]
+    """The site as it is now: its certificate comes later than the process, and changes."""
+    clock: Callable[[], float]
+    """Monotonic, in seconds."""
+    on_plan: Callable[[Key, Plan], None]
+    """Told what was planned."""
+    on_gone: Callable[[Key], None]
+    """Told that a ModelDeployment is no more."""
+    shares: Shares
+    tracer: Tracer = OFF
+    counts: Counts = field(default_factory=Counts)
+
+    def __post_init__(self) -> None:
+        """Nothing was written yet."""
+        self._refused: dict[Key, str] = {}
+        self._status_at: dict[Key, float] = {}
+        self._replaced_at: dict[Key, float] = {}
+        self._as_is: dict[Key, dict[tuple[Kind, str], tuple[str, str]]] = {}
+
+    async def reconcile(self, key: Key) -> Outcome:
+        """Bring this ModelDeployment a step nearer, or to its goal.
+
+        Raises:
+            ApiError, Unreachable: where a request failed that may succeed later; whatever was written stays.
+        """
+        if self.caches.is_behind(key):
+            return Outcome(BEHIND_AGAIN_S, postponed=True)
+        with self.tracer.span("reconcile", k8s__namespace__name=key.namespace, halcyon__model=key.name) as span:
+            outcome = await self._reconcile(key)
+            span.note(halcyon__again_s=-1.0 if outcome.again_s is None else outcome.again_s)
+            return outcome
+
+    async def _reconcile(self, key: Key) -> Outcome:
+        try:
+            return await self._follow_plan(key)
+        finally:
+            # Changes nothing where all was written. A cancelled one, too: it plans and writes no more.
+            self.shares.withdrawn(key)
+
+    async def _follow_plan(self, key: Key) -> Outcome:
+        with self.tracer.part("observe"):
+            observed = await self._observe(key)
+        if observed is None:
+            self._forget(key)
+            return Outcome()
+        view, planned = observed
+        self.on_plan(key, planned)
+        self._tell_of_edit(view)
+        try:
+            with self.tracer.part("apply") as span:
+                await self._follow(view, planned)
+                refused = await self._apply(view, planned)
+                span.note(halcyon__refused=refused)
+            if not refused:
+                self.shares.written(key)
+            await self._replace_dead(view)
+        except Exception:
+            # Written last and always: a failed write is part of what is. But not by who is cancelled: the lease may be lost.
+            await self._write_status(view, planned)
+            raise
+        with self.tracer.part("status"):
+            again = await self._write_status(view, planned)
+        before = self._refused.get(key, "")
+        if refused != before:
+            self._refused[key] = refused
+            # At once where that is news. Some admission webhooks give each refusal another number: no reason to hurry.
+            return Outcome(STATUS_EVERY_S if refused and before else 0.0)
+        waits = [again, planned.rollout.again_s if planned.rollout else None]
+        if refused:
+            waits.append(REFUSED_AGAIN_S)
+        if planned.lingers:
+            waits.append(LINGERS_AGAIN_S)
+        if planned.strangers:
+            leaving = all(s.leaving for s in planned.strangers)
+            waits.append(LEAVING_AGAIN_S if leaving else STRANGERS_AGAIN_S)
+        return Outcome(min((w for w in waits if w is not None), default=None))
+
+    def _forget(self, key: Key) -> None:
+        self.on_gone(key)
+        self._refused.pop(key, None)
+        self._status_at.pop(key, None)
+        self._replaced_at.pop(key, None)
+        self._as_is.pop(key, None)
+
+    async def _observe(self, key: Key) -> tuple[View, Plan] | None:
+        """The view and its plan; objects that the plan would make are looked for first, in case they are somebody's."""
+        refused = self._refused.get(key, "")
+        view = await self.caches.view(key, self.site(), found={}, refused=refused)
+        if view is None:
+            return None
+        planned = self._planned(view)
+        missing = [
+            (kind_of(obj), obj["metadata"]["name"])
+            for obj in (*planned.first, *planned.then)
+            if (kind_of(obj), obj["metadata"]["name"]) not in view.children
+        ]
+        if not missing:
+            return view, planned
+        answers = await asyncio.gather(*(self.client.get(kind, key.namespace, name) for kind, name in missing))
+        found = {where: obj for where, obj in zip(missing, answers, strict=True) if obj is not None}
+        if not found:
+            return view, planned
+        view = await self.caches.view(key, self.site(), found=found, refused=refused)
+        return None if view is None else (view, self._planned(view))
+
+    def _planned(self, view: View) -> Plan:
+        """The plan, with its share reserved before anything is awaited: what it was checked against still holds."""
+        planned = plan.make(view)
+        self.shares.planned(view.key, planned)
+        return planned
+
+    def _tell_of_edit(self, view: View) -> None:
+        """Tell of an accepted spec that somebody has written over. It isn't in force; what is goes back into its place."""
+        name = names.balancer(view.key.name)
+        kept = own(view, kinds.CONFIG_MAP, name)
+        if kept is None or not accepted_spec_digest.was_edited(kept, view.revisions, view.accepted):
+            return
+        message = (
+            f"{balancer.ACCEPTED_KEY} of ConfigMap {name} isn't the spec that was accepted, so it isn't in force; what was accepted "
+            "is written there again. Change the ModelDeployment instead, for example spec.scaling.maxReplicas"
+        )
+        if self.recorder.tell(view.resource, Happening("Warning", "AcceptedSpecEdited", message)):
+            log.warning("somebody has written over an accepted spec", extra={"key": str(view.key), "config_map": name})
+
+    async def _follow(self, view: View, planned: Plan) -> None:
+        """Take the count that another autoscaler has set on our Deployment."""
+        count, before = planned.followed, (view.resource.get("spec") or {}).get("replicas", 1)
+        if count is None or count == before:
+            return
+        after = await self.client.scale(kinds.MODEL_DEPLOYMENT, view.resource, before=before, after=count)
+        self.caches.wrote(view.key, kinds.MODEL_DEPLOYMENT, after)
+
+    async def _apply(self, view: View, planned: Plan) -> str:
+        """Write what differs; what the API server refused, in a sentence, or nothing."""
+        refused: list[str] = []
+        for wave in (planned.first, planned.then):
+            results = await asyncio.gather(*(self._one(view, obj) for obj in wave), return_exceptions=True)
+            servers = (result for obj, result in zip(wave, results, strict=True) if plan.is_servers(obj))
+            if not all(isinstance(result, _REFUSED) for result in servers):
+                self.shares.sent(view.key)
+            refused += _refusals(results)
+            if refused:
+                return "; ".join(refused)
+        for kind, name in planned.delete:
+            # Of that uid: somebody else's may have its name by now.
+            seen = view.children.get((kind, name))
+            uid = None if seen is None else seen["metadata"].get("uid")
+            await self.client.delete(kind, view.key.namespace, name, uid=uid)
+        return ""
+
+    async def _replace_dead(self, view: View) -> None:
+        """Evict a pod whose backend is dead: Triton itself stays "ready" and never restarts it.
+
+        The agents have taken it out already. One in a while, and never the last that is ready.
+        """
+        dead = [p for p in view.pods if view.signals and p["metadata"]["name"] in view.signals.maintenance]
+        dead = [p for p in dead if pods.is_live(p)]
+        serving = [p for p in view.pods if pods.is_ready(p) and p not in dead]
+        if (
+            not dead
+            or not serving
+            or self.clock() - self._replaced_at.get(view.key, -REPLACE_EVERY_S) < REPLACE_EVERY_S
+        ):
+            return
+        name = dead[0]["metadata"]["name"]
+        try:
+            await self.client.evict(view.key.namespace, name)
+        except (errors.Busy, errors.NotFound) as error:
+            log.info("cannot evict yet", extra={"key": str(view.key), "pod": name, "error": str(error)})
+            return
+        self._replaced_at[view.key] = self.clock()
+        message = f"pod {name} answered with backend errors only; it was taken out and is being replaced"
+        self.recorder.tell(view.resource, Happening("Warning", "BackendDied", message))
+
+    async def _one(self, view: View, obj: Object) -> None:
+        kind = kind_of(obj)
+        wanted = with_digest(obj)
+        meta = wanted["metadata"]
+        where = (kind, meta["name"])
+        live = view.children.get((kind, meta["name"]))
+        if live is not None:
+            version = live["metadata"]["resourceVersion"]
+            digest = meta["annotations"][DIGEST]
+            if holds(live, wanted) or self._as_is.get(view.key, {}).get(where) == (digest, version):
+                self.counts.skipped += 1
+                return
+        # Not forced where there was none a moment ago: what somebody has made meanwhile is not ours to take.
+        after = await self.client.apply(kind, wanted, force=live is not None)
+        self.counts.written += 1
+        self.caches.wrote(view.key, kind, after)
+        if not holds(after, wanted):
+            # Somebody (an admission policy, say) wants it otherwise. Writing again would not end.
+            this = (meta["annotations"][DIGEST], after["metadata"]["resourceVersion"])
+            self._as_is.setdefault(view.key, {})[where] = this
+
+    async def _write_status(self, view: View, planned: Plan) -> float | None:
+        """Write the status where it differs; when to come back, where only values differ and it is too early."""
+        stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        wanted = status.make(view, planned, now=stamp)
+        told, tells = _settled(view.status), _settled(wanted)
+        if told == tells:
+            return None
+        since = self.clock() - self._status_at.get(view.key, -STATUS_EVERY_S)
+        if since < (rest_s := _rest_s(told, tells)):
+            return rest_s - since
+        body = {
+            "apiVersion": kinds.MODEL_DEPLOYMENT.api_version,
+            "kind": kinds.MODEL_DEPLOYMENT.kind,
+            "metadata": {"namespace": view.key.namespace, "name": view.key.name},
+            "status": wanted,
+        }
+        try:
+            after = await self.client.apply(kinds.MODEL_DEPLOYMENT, body, subresource="status")
+        except errors.NotFound:
+            return None
+        self.counts.statuses += 1
+        self._status_at[view.key] = self.clock()
+        self.caches.wrote(view.key, kinds.MODEL_DEPLOYMENT, after)
+        for happening in happenings(view.status, wanted):
+            self.recorder.tell(view.resource, happening)
+        return None
+
+
+def _refusals(results: list[BaseException | None]) -> list[str]:
+    """Sentences of the writes that were refused; anything else that went wrong is raised."""
+    refused = []
+    for result in results:
+        if isinstance(result, _REFUSED):
+            refused.append(str(result))
+        elif isinstance(result, BaseException):
+            raise result
+    return refused
+
+
+_TIMES = {"lastTransitionTime", "observedAt", "decidedAt", "startedAt"}
+"""What changes by itself. Also `startedAt`: where a revision can't be written, each look takes the rollout to begin just now."""
+
+
+def _settled(written: Any) -> Any:  # any JSON value
+    """A status without what changes by itself: times."""
+    if isinstance(written, dict):
+        return {k: _settled(v) for k, v in written.items() if k not in _TIMES}
+    if isinstance(written, list):
+        return [_settled(v) for v in written]
+    return written
+
+
+_PARTS = {"observedGeneration", "conditions", "summary", "scaling", "model", "rollout", "replicas", "coldStart", "cost"}
+"""Of the status: those that have values in them which can wait."""
+_COUNTS = {"total", "ready", "updated", "unschedulable"}
+
+
+def _rest_s(before: Any, after: Any) -> float:  # any JSON values
+    """How long after the last write the next one is: not at all, where the count asked for differs."""
+    if _asked(before) != _asked(after):
+        return 0.0
+    if _weighty(before) != _weighty(after):
+        return STATES_EVERY_S
+    return COUNTS_EVERY_S if _counts(before) != _counts(after) else STATUS_EVERY_S
+
+
+def _asked(written: Any) -> Any:  # any JSON value
+    """Waited for by whoever is to write it (`scale_writer`)."""
+    return (written.get("scaling") or {}).get("desired")
+
+
+def _counts(written: Any) -> Any:  # any JSON value
+    counts = {k: v for k, v in (written.get("replicas") or {}).items() if k in _COUNTS}
+    return counts | {"generation": written.get("observedGeneration")}
+
+
+def _weighty(written: Any) -> Any:  # any JSON value
+    """What is news by itself: everything but values, sentences about them, and counts of pods."""
+    return {
+        **{k: v for k, v in written.items() if k not in _PARTS},
+        "conditions": [(c["type"], c["status"], c["reason"]) for c in written.get("conditions") or ()],
+        "scaling": {k: (written.get("scaling") or {}).get(k) for k in ("actuator", "desired")},
+        "model": (written.get("model") or {}).get("versions"),
+        "rollout": {k: v for k, v in (written.get("rollout") or {}).items() if k != "message"},
+    }

@@ -1,0 +1,80 @@
+"""Workers: they take keys from the queue, reconcile them, and tell the queue how it went."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass, field
+
+from prometheus_client import CollectorRegistry
+
+from halcyon.control.reconcile.reconciler import Reconciler
+from halcyon.kube import errors
+from halcyon.kube.kinds import Key
+from halcyon.kube.work_queue import WorkQueue
+from halcyon.monitoring import instruments, operator_metrics
+
+log = logging.getLogger(__name__)
+
+_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+
+
+@dataclass
+class Workers:
+    """A number of workers on one queue."""
+
+    queue: WorkQueue
+    reconciler: Reconciler
+    registry: CollectorRegistry
+    moved: float = field(default_factory=time.monotonic)
+    """When a reconcile last began or ended: what liveness looks at."""
+
+    def __post_init__(self) -> None:
+        """Register the metrics."""
+        self._results = instruments.counter(operator_metrics.RECONCILES, self.registry)
+        self._seconds = instruments.histogram(operator_metrics.RECONCILE, self.registry, buckets=_BUCKETS)
+
+    async def run(self, count: int) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for n in range(count):
+                group.create_task(self._work(), name=f"worker-{n}")
+
+    async def _work(self) -> None:
+        while True:
+            key = await self.queue.get()
+            began = self.moved = time.monotonic()
+            try:
+                await self._one(key)
+            finally:
+                self.queue.done(key)
+                self.moved = time.monotonic()
+                self._seconds.observe(self.moved - began)
+
+    async def _one(self, key: Key) -> None:
+        try:
+            outcome = await self.reconciler.reconcile(key)
+        except errors.LeaseLost:
+            raise
+        except (errors.ApiError, errors.Unreachable) as error:
+            least = getattr(error, "retry_after_s", None) or 0.0
+            delay = self.queue.fail(key, least)
+            self._results.labels("error").inc()
+            log.warning("reconcile failed", extra={"key": str(key), "error": str(error), "retry_s": round(delay, 1)})
+            return
+        except Exception:
+            # One object that nobody thought of must not stop the others.
+            delay = self.queue.fail(key)
+            self._results.labels("error").inc()
+            log.exception("reconcile broke", extra={"key": str(key), "retry_s": round(delay, 1)})
+            return
+        self.queue.succeed(key)
+        if outcome.again_s is None:
+            self._results.labels("done").inc()
+        elif outcome.postponed:
+            self._results.labels("again").inc()
+            self.queue.postpone(key, outcome.again_s)
+        else:
+            self._results.labels("again").inc()
+            self.queue.add_after(key, outcome.again_s)

@@ -1,0 +1,364 @@
+"""What the web dashboard reads of the operator, the reviews that it asks for, and its life: serving and sampling.
+
+Every replica serves it: caches and agents' records are warm on the standby too, and the counts asked for are in the status that the
+leader writes. Not here: what is shown (`halcyon.dashboard`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from halcyon.api.documents.observation_report import Histogram
+from halcyon.api.types import GROUP, PLURAL, VERSION
+from halcyon.control.autoscaling.loop import Scaler
+from halcyon.control.objects.pod_stage import stage
+from halcyon.control.reporting.recent_events import Happened
+from halcyon.control.state.cluster_state import Caches
+from halcyon.dashboard.authorization import Access, Proxy
+from halcyon.dashboard.client_latency import Answered
+from halcyon.dashboard.history import STEP_S, Counts, History
+from halcyon.dashboard.ports import UNKNOWN, Event, Name, Past, Pod, Reading
+from halcyon.dashboard.server import NO_PAGES, Dashboard
+from halcyon.kube import kinds
+from halcyon.kube.client import Kube, Object
+from halcyon.kube.kinds import LOCAL_SUBJECT_ACCESS_REVIEW, SUBJECT_ACCESS_REVIEW, Key, Kind
+from halcyon.metricsapi.auth import User
+from halcyon.metricsapi.listener import Ports
+from halcyon.metricsapi.tls import ServingTLS
+from halcyon.render import revision
+from halcyon.scaling.observations import FRESH_S, PodPoint
+from halcyon.scaling.planner.forecast.seasonality import BIN_S
+from halcyon.scaling.planner.whatif import Known
+from halcyon.signals.observation_store import Hub
+from halcyon.signals.store_state import BALANCER_COUNTERS, POD_COUNTERS, Picture
+from halcyon.signals.time_series import Ring
+
+log = logging.getLogger(__name__)
+
+WINDOW_S = 15.0
+"""Over which rates are taken: agents at rest speak every 5 s."""
+SLICE_S = 0.02
+"""Sampling many lets others have their turn after this long."""
+CLOSE_WITHIN_S = 0.5
+"""Of the 2 s that a hand-over may take."""
+_SLICES = STEP_S
+"""Each second the models of one slice are sampled, so that thousands are no lump."""
+_QUEUED = 1
+_PENDING, _GPU = ([*PodPoint.__dataclass_fields__].index(name) for name in ("pending", "gpu"))
+_OF_BALANCERS = tuple(3 + BALANCER_COUNTERS.index(name) for name in ("requests", "refused", "errors"))
+_OF_SERVERS = tuple(
+    3 + POD_COUNTERS.index(name) for name in ("succeeded", "failed", "rows", "executions", "queue_us", "compute_us")
+)
+"""Columns of the rings (`signals.hub`)."""
+
+
+@dataclass(frozen=True)
+class DashboardSettings:
+    """How the dashboard is served."""
+
+    local: bool
+    """On localhost, plain, without sign-in; else on every address, by TLS, for users of the cluster."""
+    port: int
+    proxy: Proxy | None = None
+    """Whose word on users is taken; None: nobody's."""
+
+
+class TokenReviews(Protocol):
+    """Tells whose a token is."""
+
+    async def user(self, token: str) -> User | None:
+        """The user; None where the token isn't valid."""
+
+
+class ModelReviews:
+    """May somebody see models: asked of the API server."""
+
+    def __init__(self, client: Kube, tokens: TokenReviews, *, local: bool) -> None:
+        """`local`: with rights in some namespaces only, so that each is asked about by itself."""
+        self._client, self._tokens, self._local = client, tokens, local
+
+    @property
+    def knows_all(self) -> bool:
+        """Whether it can be asked about all namespaces at once."""
+        return not self._local
+
+    async def user(self, token: str) -> User | None:
+        """Whose token it is."""
+        return await self._tokens.user(token)
+
+    async def may_see(self, user: User, *, namespace: str, name: str = "") -> bool:
+        """Whether they may list the ModelDeployments of a namespace (empty: of all), or get the one of this name."""
+        kind = LOCAL_SUBJECT_ACCESS_REVIEW if self._local else SUBJECT_ACCESS_REVIEW
+        review = _review(kind, user, namespace=namespace, name=name)
+        made = await self._client.create(kind, review, namespace=namespace if self._local else "")
+        return bool((made.get("status") or {}).get("allowed"))
+
+
+def _review(kind: Kind, user: User, *, namespace: str, name: str) -> Object:
+    attributes = {"group": GROUP, "version": VERSION, "resource": PLURAL, "verb": "get" if name else "list"}
+    attributes |= {key: value for key, value in (("namespace", namespace), ("name", name)) if value}
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        **({"metadata": {"namespace": namespace}} if kind.namespaced else {}),
+        "spec": {
+            "user": user.name,
+            "groups": list(user.groups),
+            "extra": {key: list(values) for key, values in user.extra.items()},
+            "resourceAttributes": attributes,
+        },
+    }
+
+
+@dataclass
+class OperatorSource:
+    """The operator, as the dashboard reads it."""
+
+    caches: Caches
+    hub: Hub
+    scaler: Scaler
+    clock: Callable[[], float]
+    """Monotonic, in seconds."""
+    wall: Callable[[], float]
+    """Seconds since the epoch."""
+    _names: tuple[int, Collection[Name]] = (-1, ())
+
+    def __post_init__(self) -> None:
+        """Nothing has happened yet."""
+        self._happened = Happened(self.wall)
+        self.caches.resources.listeners.append(self._happened.changed)
+
+    @property
+    def synced(self) -> bool:
+        """Whether the caches are filled."""
+        return self.caches.synced
+
+    @property
+    def changes(self) -> int:
+        """How often a ModelDeployment has come, changed or gone."""
+        return self.caches.resources.changes
+
+    def names(self) -> Collection[Name]:
+        """Every model."""
+        if self._names[0] != self.changes:
+            self._names = (self.changes, [Name(*key) for key in self.caches.resources.keys()])  # noqa: SIM118  # an informer is no dict
+        return self._names[1]
+
+    def model(self, name: Name) -> Object | None:
+        """The ModelDeployment."""
+        return self.caches.resources.get(Key(*name))
+
+    def servers(self, name: Name) -> Sequence[Pod]:
+        """Its server pods."""
+        return self._pods(name.namespace, name.name)
+
+    def balancers(self, name: Name) -> Sequence[Pod]:
+        """Its balancers' pods."""
+        return self._pods(name.namespace, f"balancer/{name.name}")
+
+    def _pods(self, namespace: str, word: str) -> Sequence[Pod]:
+        found = [(pod, stage(pod)) for pod in self.caches.pods.find(namespace, word)]
+        return [Pod(pod, doing.state, doing.reason, doing.message) for pod, doing in found]
+
+    def events(self, name: Name) -> Sequence[Event]:
+        """What has happened to it lately."""
+        return self._happened.of(Key(*name))
+
+    def overlay(self, name: Name) -> str:
+        """Of the revision that is asked for, else of the one that serves."""
+        told = ((self.model(name) or {}).get("status") or {}).get("revision") or {}
+        records = self.caches.children[kinds.CONTROLLER_REVISION]
+        for which in ("target", "current"):
+            record = records.get(Key(name.namespace, str(told.get(which) or "")))
+            if record is not None and (found := revision.read(record)) is not None:
+                return found.overlay
+        return ""
+
+    def reading(self, name: Name) -> Reading:
+        """What is known of it now."""
+        now = self.clock()
+        picture = self.hub.look(name.namespace, name.name, now)
+        if picture is None:
+            return UNKNOWN
+        gpu, scaled = _gpu(picture, now), self.scaler.scaled(Key(*name))
+        if gpu is None and scaled is not None and scaled.verdict is not None:
+            # Of the site's Prometheus, or derived: the decision has it for all ready pods together.
+            ready = sum(pod.state in {"ready", "unreachable"} for pod in picture.pods.values())
+            told = next((s.value for s in scaled.verdict.signals if s.name == "gpuUtilization"), None)
+            gpu = None if told is None or not ready else told / ready
+        return measured(picture, now, gpu=gpu)
+
+    def answers(self, name: Name) -> Mapping[str, Histogram]:
+        """What its balancers have counted of their clients' answers, by pod."""
+        return self.hub.answers(*name, self.clock())
+
+    def past(self, name: Name) -> Past | None:
+        """What its planner remembers of the arrivals."""
+        history = self.scaler.deciding.history(Key(*name))
+        if history is None or not history.bins:
+            return None
+        return Past(BIN_S, history.open * BIN_S, history.bins)
+
+    def known(self, name: Name) -> Known | None:
+        """What its planner has learnt."""
+        spec = self.scaler.spec_of(Key(*name))
+        return None if spec is None or spec.scaling is None else self.scaler.deciding.known(Key(*name), spec)
+
+
+def measured(picture: Picture, now: float, *, gpu: float | None) -> Reading:
+    """The reading of what agents have said."""
+    balancers = [ring for _, ring in picture.balancers]
+    servers = [pod.ring for pod in picture.pods.values() if pod.ring is not None]
+    asked, refused, lost = _rates(balancers, _OF_BALANCERS, now)
+    answered, failed, rows, executions, queue_us, compute_us = _rates(servers, _OF_SERVERS, now)
+    known_us = [value for value in (queue_us, compute_us) if value is not None]
+    queued, pending = _sum(balancers, _QUEUED, now), _sum(servers, _PENDING, now)
+    waiting = [value for value in (queued, pending) if value is not None]
+    return Reading(
+        rate=asked if balancers else answered,
+        waiting=sum(waiting) if waiting else None,
+        latency_ms=sum(known_us) / answered / 1000 if answered and known_us else None,
+        batch=rows / executions if rows is not None and executions else None,
+        gpu=gpu,
+        refused=refused,
+        lost=lost,
+        failed=failed,
+    )
+
+
+def _gpu(picture: Picture, now: float) -> float | None:
+    values = [v for p in picture.pods.values() if p.ring is not None and (v := _newest(p.ring, _GPU, now)) is not None]
+    return sum(values) / len(values) if values else None
+
+
+def _rates(rings: Iterable[Ring], columns: Sequence[int], now: float) -> list[float | None]:
+    """Per column, the sum of the rates that are known; None where none is."""
+    total: list[float | None] = [None] * len(columns)
+    for ring in rings:
+        for index, rate in enumerate(ring.rates(columns, now, WINDOW_S)):
+            if rate is not None:
+                total[index] = rate + (total[index] or 0.0)
+    return total
+
+
+def _sum(rings: Iterable[Ring], column: int, now: float) -> float | None:
+    values = [value for ring in rings if (value := _newest(ring, column, now)) is not None]
+    return sum(values) if values else None
+
+
+def _newest(ring: Ring, column: int, now: float) -> float | None:
+    back = ring.fresh((column,), now, FRESH_S, -math.inf)
+    return ring.value(back, column) if back else None
+
+
+def sliced(models: Iterable[Name]) -> list[list[Name]]:
+    """The models by the second at which they are sampled."""
+    slices: list[list[Name]] = [[] for _ in range(_SLICES)]
+    for name in models:
+        slices[hash(name) % _SLICES].append(name)
+    return slices
+
+
+def due(slices: Sequence[Sequence[Name]], before_s: int, now_s: int) -> list[Name]:
+    """The models to sample at this second: each once in `STEP_S` seconds, whichever seconds were missed."""
+    seconds = range(max(before_s + 1, now_s - _SLICES + 1), now_s + 1)
+    return [name for second in seconds for name in slices[second % _SLICES]]
+
+
+class Board:
+    """The dashboard of this replica."""
+
+    def __init__(
+        self,
+        chosen: DashboardSettings,
+        source: OperatorSource,
+        reviews: ModelReviews,
+        ports: Ports,
+    ) -> None:
+        """What is shown is the source's."""
+        wall = source.wall
+        self._ports = ports
+        self._chosen, self._source, self._wall = chosen, source, wall
+        self.history = History()
+        self._answered = Answered()
+        access = Access(
+            None if chosen.local else reviews,
+            clock=source.clock,
+            namespaces=lambda: {name.namespace for name in source.names()},
+            proxy=chosen.proxy,
+        )
+        steps = lambda: int(wall() // STEP_S)  # noqa: E731  # as short as a name for it
+        self._site = Dashboard(source, access, self.history, steps=steps)
+
+    async def run(self, tls: Callable[[], Awaitable[ServingTLS]]) -> None:
+        """Serve and sample until cancelled. A port that can't be had is the dashboard's loss alone.
+
+        Args:
+            tls: waits for the operator's certificate.
+        """
+        if not self._site.has_pages:
+            log.warning(NO_PAGES)
+        context = None if self._chosen.local else (await tls()).context
+        try:
+            listener = await self._ports.open(
+                self._site.app(),
+                name="dashboard",
+                host="127.0.0.1" if self._chosen.local else None,
+                port=self._chosen.port,
+                tls=context,
+                shutdown_s=CLOSE_WITHIN_S,
+            )
+        except OSError as error:
+            log.error("the dashboard can't be served", extra={"port": self._chosen.port, "error": str(error)})  # noqa: TRY400  # it says it all
+            return
+        try:
+            log.info("serving the dashboard", extra={"port": self._chosen.port, "localhost": self._chosen.local})
+            await self._sample()
+        finally:
+            await listener.cleanup()
+
+    async def _sample(self) -> None:
+        clock = self._source.clock
+        before = int(self._wall()) - _SLICES
+        changes, slices = -1, sliced(())
+        while True:
+            now = self._wall()
+            if not before - _SLICES < int(now):  # the clock was set back
+                before = int(now) - 1
+            began = clock()
+            if changes != self._source.changes:
+                changes, slices = self._source.changes, sliced(self._source.names())
+            for name in due(slices, before, int(now)):
+                try:
+                    self.sample(name, now)
+                except Exception:
+                    # A page that lacks a point is no reason to end an operator.
+                    log.exception("a model's history lacks a point", extra={"key": f"{name.namespace}/{name.name}"})
+                if clock() - began > SLICE_S:
+                    await asyncio.sleep(0)
+                    began = clock()
+            if len(self.history) > len(self._source.names()):
+                self.history.keep(self._source.names())
+                self._answered.keep(self._source.names())
+            before = max(int(now), before)
+            await asyncio.sleep(1.0)
+
+    def sample(self, name: Name, at: float) -> None:
+        """One point of a model; `at` in seconds since the epoch."""
+        model = self._source.model(name)
+        if model is None:
+            return
+        spec, status = model.get("spec") or {}, model.get("status") or {}
+        replicas, desired = status.get("replicas") or {}, (status.get("scaling") or {}).get("desired")
+        counts = Counts(replicas=int(spec.get("replicas", 1)), ready=replicas.get("ready"), desired=desired)
+        reading = self._source.reading(name)
+        if reading is UNKNOWN:
+            self._answered.lose(name)
+            self.history.add(name, at, counts, reading)
+        else:
+            self.history.add(name, at, counts, reading, self._answered.look(name, self._source.answers(name)))

@@ -1,0 +1,176 @@
+"""What models' GPUs cost: looked at every ten seconds, of both replicas, so that the standby knows as much when it leads.
+
+A model on CPU has no cost here. What is told in the status is told as it was when it was news, so that a model at rest is at rest: its shares
+of the day drift for hours, which the time alone says too.
+
+| what is another            | is told                                                                                      |
+| -------------------------- | -------------------------------------------------------------------------------------------- |
+| the GPUs that it holds     | at once                                                                                      |
+| shares, by much            | every ten minutes while it works, once when it has come to rest, every hour while it rests   |
+
+Not here: what is counted how (`scaling.cost`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from halcyon.api.spec import Spec
+from halcyon.control.autoscaling.model_signals import Sensing
+from halcyon.control.autoscaling.planner_memory_store import BROKEN, Saved
+from halcyon.control.objects import pods
+from halcyon.control.state.cluster_state import Caches
+from halcyon.control.state.scope import Costs as Shown
+from halcyon.kube import kinds
+from halcyon.kube.client import Object
+from halcyon.kube.kinds import Key
+from halcyon.scaling import gpu_cost
+from halcyon.scaling.gpu_cost import Cost, Ledger, Look, Prices, Spent, Worked
+
+log = logging.getLogger(__name__)
+
+EVERY_S = 10.0
+SLICE_S = 0.02
+"""Others have their turn after this long."""
+AT_WORK_S, AT_REST_S = 600.0, 3600.0
+"""Shares are compared with what was told no more often than this."""
+RESTS_AFTER_S = 60.0
+"""Without an inference."""
+PRODUCT = "nvidia.com/gpu.product"
+"""Label of nodes, by NVIDIA's GPU feature discovery; a model that asks for a product has it in its nodeSelector."""
+
+
+@dataclass
+class _Counted:
+    """One model."""
+
+    uid: str
+    ledger: Ledger
+    shown: Cost | None = None
+    compared_at: float = -math.inf
+    """When shares were last held against those that were told, whatever came of it."""
+    worked_at: float = -math.inf
+    """When inferences were counted last."""
+
+    def is_due(self, at: float) -> bool:
+        """Whether to compare shares again."""
+        rests = at - self.worked_at >= RESTS_AFTER_S
+        if rests and self.compared_at < self.worked_at + RESTS_AFTER_S:
+            return True
+        return at - self.compared_at >= (AT_REST_S if rests else AT_WORK_S)
+
+
+@dataclass
+class Costs:
+    """Counts, and remembers what was told."""
+
+    caches: Caches
+    sensing: Sensing
+    spec_of: Callable[[Key], Spec | None]
+    """The spec in force."""
+    enqueue: Callable[[Key], None]
+    leads: Callable[[], bool]
+    clock: Callable[[], float]
+    """Monotonic, in seconds."""
+    prices: Prices = field(default_factory=Prices)
+    kept: Mapping[Key, Saved] = field(default_factory=dict)
+    """What an earlier process has kept, of models that weren't counted here yet."""
+
+    _models: dict[Key, _Counted] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Tell the caches, for views, and hear from them who is gone, on a standby too."""
+        self.caches.costs = self.shown
+        self.caches.resources.listeners.append(self._changed)
+
+    async def run(self) -> None:
+        """Count until cancelled."""
+        while True:
+            await asyncio.sleep(EVERY_S)
+            began = self.clock()
+            for key in self.caches.resources.keys():  # noqa: SIM118  # an informer is no dict
+                with self.caches.malformed.passed_over(kinds.MODEL_DEPLOYMENT.kind, key, "costs"):
+                    self.count(key)
+                if self.clock() - began > SLICE_S:
+                    await asyncio.sleep(0)
+                    began = self.clock()
+
+    def count(self, key: Key) -> None:
+        """Look at a model."""
+        spec = self.spec_of(key)
+        if spec is None or not spec.runtime.gpu.count:
+            if self._models.pop(key, None) is not None and self.leads():
+                self.enqueue(key)
+            return
+        known, uid = self._models.get(key), self.sensing.uid(key)
+        if known is None or known.uid != uid:
+            known = self._models[key] = _Counted(uid, self._restored(key, uid))
+        before, at = known.ledger.total.inferences, self.clock()
+        known.ledger = known.ledger.counted(self._look(key, spec))
+        if known.ledger.total.inferences > before:
+            known.worked_at = at
+        now = gpu_cost.cost(known.ledger, self.price(spec))
+        shown, is_due = known.shown, known.is_due(at)
+        if is_due:
+            known.compared_at = at
+        if shown is None or gpu_cost.is_news(shown, now) or (is_due and gpu_cost.has_moved(shown, now)):
+            known.shown, known.compared_at = now, at
+            if self.leads():
+                self.enqueue(key)
+
+    def price(self, spec: Spec) -> float | None:
+        """Of a GPU of this model for an hour, by the product that it asks for; None where it isn't known."""
+        return self.prices.of((spec.runtime.placement.node_selector or {}).get(PRODUCT))
+
+    def shown(self, key: Key) -> Shown:
+        """What a reconcile is told: as it was when it was news; of a model that wasn't looked at yet, what was told before."""
+        known = self._models.get(key)
+        return Shown(None if known is None else known.shown, self.prices.currency, settling=known is None)
+
+    def spent(self, key: Key) -> Spent | None:
+        """GPU-seconds since this process counts; None where none were counted."""
+        known = self._models.get(key)
+        return None if known is None else known.ledger.total
+
+    def per_hour(self, key: Key) -> float | None:
+        """What the GPUs that a model holds cost; None where that isn't known."""
+        known, spec = self._models.get(key), self.spec_of(key)
+        price = None if spec is None else self.price(spec)
+        return None if known is None or price is None or known.ledger.last is None else price * known.ledger.last.held
+
+    def stored(self, key: Key) -> list[list[float]] | None:
+        """What is to be kept beside the planner's memory."""
+        known = self._models.get(key)
+        return None if known is None else known.ledger.to_json()
+
+    def _changed(self, key: Key, _before: Object | None, after: Object | None) -> None:
+        if after is None:
+            self._models.pop(key, None)
+
+    def _restored(self, key: Key, uid: str) -> Ledger:
+        saved = self.kept.get(key)
+        if saved is None or saved.uid != uid:
+            return Ledger()
+        try:
+            return Ledger.from_json(saved.cost())
+        except BROKEN as error:
+            log.warning(
+                "what a model has cost can't be read; it is counted anew", extra={"key": str(key), "error": str(error)}
+            )
+            return Ledger()
+
+    def _look(self, key: Key, spec: Spec) -> Look:
+        each = spec.runtime.gpu.count
+        there = [pod for pod in self.caches.pods.find(key.namespace, key.name) if pods.holds_node(pod)]
+        serving = sum(pods.is_ready(pod) or pod["metadata"]["deletionTimestamp"] is not None for pod in there)
+        return Look(
+            at=self.sensing.epoch.at(self.clock()),
+            starting=(len(there) - serving) * each,
+            serving=serving * each,
+            worked=self.sensing.worked(key, spec) or Worked(),
+            most=None if spec.scaling is None else spec.scaling.max_replicas * each,
+        )

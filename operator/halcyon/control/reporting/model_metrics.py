@@ -1,0 +1,172 @@
+"""The part of /metrics that tells of models: made anew for each scrape from what is known, so that a model that goes leaves nothing.
+
+Only the replica that leads tells it; a sum over replicas would count twice. Made a slice at a time: 5,000 models take a while, and
+decisions don't wait for a scrape.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from halcyon.api.spec import Spec, defaults
+from halcyon.control.autoscaling.model_state import Scaled
+from halcyon.control.reporting.gpu_costs import Costs
+from halcyon.control.reporting.start_times import Start
+from halcyon.control.state.cluster_state import Caches
+from halcyon.kube import kinds
+from halcyon.kube.client import Object
+from halcyon.kube.kinds import Key
+from halcyon.monitoring import per_model_metrics
+from halcyon.monitoring.metric import Metric, head, line, told
+from halcyon.scaling.gpu_cost import Spent
+from halcyon.scaling.policy.decision import Signal
+
+SLICE_S = 0.02
+"""Others have their turn after this long."""
+
+GPU_STATES = ("starting", "busy", "idle", "unknown")
+More = tuple[tuple[str, str], ...]
+"""Labels beside those of the model."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of one model."""
+
+    resource: Object
+    spec: Spec | None
+    """The spec in force; None where none was accepted yet."""
+    scaled: Scaled | None
+    """None where nobody decides for it."""
+    start: Start | None
+    spent: Spent | None = None
+    """None where no GPU time was counted."""
+    per_hour: float | None = None
+    """What its GPUs cost; None where that isn't known."""
+
+
+@dataclass(frozen=True)
+class ModelMetrics:
+    """Reads the facts, and writes the page."""
+
+    caches: Caches
+    spec_of: Callable[[Key], Spec | None]
+    scaled: Callable[[Key], Scaled | None]
+    start: Callable[[Key], Start | None]
+    costs: Costs
+    leads: Callable[[], bool]
+    clock: Callable[[], float]
+    """Monotonic, in seconds."""
+
+    async def page(self) -> str:
+        """In the text format; empty on a standby."""
+        if not self.leads():
+            return ""
+        lines: dict[Metric, list[str]] = {metric: [] for metric in per_model_metrics.METRICS}
+        began = self.clock()
+        for key in self.caches.resources.keys():  # noqa: SIM118  # an informer is no dict
+            resource = self.caches.resources.get(key)
+            if resource is None:
+                continue  # it has gone meanwhile
+            with self.caches.malformed.passed_over(kinds.MODEL_DEPLOYMENT.kind, key, "metrics"):
+                for metric, text in self._lines(key, resource):
+                    lines[metric].append(text)
+            if self.clock() - began > SLICE_S:
+                await asyncio.sleep(0)
+                began = self.clock()
+        return "".join(head(metric) + "".join(found) for metric, found in lines.items() if found)
+
+    def _lines(self, key: Key, resource: Object) -> list[tuple[Metric, str]]:
+        """All of a model, or none."""
+        ours = told(zip(per_model_metrics.OF, key, strict=True))
+        facts = Facts(
+            resource,
+            self.spec_of(key),
+            self.scaled(key),
+            self.start(key),
+            self.costs.spent(key),
+            self.costs.per_hour(key),
+        )
+        return [
+            (metric, line(metric.name, f"{ours},{told(more)}" if more else ours, value))
+            for metric, more, value in samples(facts)
+        ]
+
+
+def samples(facts: Facts) -> Iterator[tuple[Metric, More, float]]:
+    """Metric, labels beside the model's, and value of everything that is known."""
+    status: dict[str, Any] = facts.resource.get("status") or {}
+    for condition in status.get("conditions") or ():
+        labels = tuple((name, str(condition.get(name))) for name in ("type", "status", "reason"))
+        yield per_model_metrics.CONDITION, labels, 1
+    replicas = status.get("replicas") or {}
+    counts = (
+        (per_model_metrics.REPLICAS, "total"),
+        (per_model_metrics.READY, "ready"),
+        (per_model_metrics.UNSCHEDULABLE, "unschedulable"),
+    )
+    for metric, name in counts:
+        if name in replicas:
+            yield metric, (), replicas[name]
+    if facts.spec is not None:
+        yield from _of_spec(facts.spec, facts.resource, int(replicas.get("total", 0)))
+    if facts.scaled is not None:
+        yield from _of_scaling(facts.scaled, ready=int(replicas.get("ready", 0)))
+    if facts.start is not None:
+        yield per_model_metrics.START, (), facts.start.seconds
+        yield per_model_metrics.START_TIME, (), facts.start.ready_at
+    if facts.spent is not None:
+        for state in GPU_STATES:
+            yield per_model_metrics.GPU_SECONDS, (("state", state),), getattr(facts.spent, state)
+        yield per_model_metrics.INFERENCES, (), facts.spent.inferences
+    if facts.per_hour is not None:
+        yield per_model_metrics.COST, (), facts.per_hour
+
+
+def _of_spec(spec: Spec, resource: Object, total: int) -> Iterator[tuple[Metric, More, float]]:
+    # The count of the spec in force is not kept in it.
+    count = int((resource.get("spec") or {}).get("replicas", 1))
+    yield per_model_metrics.WANTED, (), defaults.wanted_replicas(spec.model_copy(update={"replicas": count}))
+    yield per_model_metrics.GPUS, (), spec.runtime.gpu.count * total
+    if spec.scaling is None:
+        return
+    yield per_model_metrics.MIN, (), spec.scaling.min_replicas
+    yield per_model_metrics.MAX, (), spec.scaling.max_replicas
+    targets = defaults.targets(spec)
+    yield per_model_metrics.QUEUE_TARGET, (), targets.queue_depth
+    if targets.gpu_utilization is not None:
+        yield per_model_metrics.GPU_TARGET, (), targets.gpu_utilization / 100
+
+
+def _of_scaling(scaled: Scaled, *, ready: int) -> Iterator[tuple[Metric, More, float]]:
+    for direction, count in (("up", scaled.raised), ("down", scaled.lowered)):
+        yield per_model_metrics.CHANGES, (("direction", direction),), count
+    verdict = scaled.verdict
+    if verdict is None:
+        return
+    if verdict.desired is not None:
+        yield per_model_metrics.DESIRED, (), verdict.desired
+    for part in {part.name: part for part in verdict.parts}.values():
+        yield per_model_metrics.PART, (("part", part.name),), part.replicas
+    for limit in dict.fromkeys(verdict.limited_by):
+        yield per_model_metrics.LIMITED, (("limit", limit),), 1
+    for signal in verdict.signals:
+        yield from _of_signal(signal, ready=ready)
+
+
+def _of_signal(signal: Signal, *, ready: int) -> Iterator[tuple[Metric, More, float]]:
+    name = ("signal", signal.name)
+    yield per_model_metrics.SIGNAL_MISSING, (name,), float(signal.value is None)
+    if signal.value is None:
+        return
+    if signal.at is not None:
+        yield per_model_metrics.SIGNAL_TIME, (name, ("source", signal.source)), signal.at
+    if signal.name == "requestRate":
+        yield per_model_metrics.REQUEST_RATE, (), signal.value
+    elif signal.name == "queueDepth":
+        yield per_model_metrics.QUEUE, (), signal.value
+    elif signal.name == "gpuUtilization" and ready:
+        yield per_model_metrics.GPU_UTILIZATION, (), signal.value / ready / 100

@@ -1,0 +1,158 @@
+"""Watches canaries: what both revisions have done from look to look, and the judge's word on it.
+
+    failures, executions, time in Triton's queue   Triton's own counters, by pod
+    how long answers took                          the balancers' histograms, by slot; not judged where there are no balancers
+
+Evidence is gathered from the first look of this process on: a new leader begins anew, which costs time and no safety. Not here: what is
+made of a verdict (`canary`), how it is reached (`halcyon.scaling.canary.analysis`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from halcyon.api.documents.observation_report import SlotLatency
+from halcyon.control.objects import pods
+from halcyon.control.rollout.rollout import Rollout
+from halcyon.control.state.scope import CanaryVerdict
+from halcyon.kube.client import Object
+from halcyon.kube.kinds import Key
+from halcyon.render import names
+from halcyon.scaling.canary.analysis import judge
+from halcyon.scaling.canary.data import Memory, Rules, Sample
+from halcyon.scaling.histogram import Histogram
+from halcyon.scaling.observations import BalancerObservation, PodPoint
+from halcyon.signals.observation_store import Hub
+
+LOOK_S = 5.0
+"""Looks come no more often: many short windows tell no more than one."""
+_WINDOW_S = 20.0
+_RULES = Rules()
+_WITHOUT_BALANCERS = Rules(latency_ratio=None)
+
+
+class _Counts(NamedTuple):
+    """Triton's counters of a pod, since its start."""
+
+    succeeded: float
+    failed: float
+    executions: float
+    queue_us: float
+
+
+@dataclass
+class _Watched:
+    """One canary."""
+
+    stable: str
+    canary: str
+    rules: Rules
+    memory: Memory = field(default_factory=Memory)
+    counts: dict[str, _Counts] = field(default_factory=dict)
+    """Of each pod at the last look."""
+    latency: dict[tuple[str, str], SlotLatency] = field(default_factory=dict)
+    """Of each balancer's slots at the last look."""
+    looked_at: float | None = None
+    verdict: CanaryVerdict | None = None
+
+
+@dataclass
+class CanaryWatch:
+    """The verdicts on all canaries under way."""
+
+    hub: Hub
+    clock: Callable[[], float]
+    """Monotonic, in seconds."""
+    _watched: dict[Key, _Watched] = field(default_factory=dict)
+
+    def planned(self, key: Key, rollout: Rollout | None, *, balanced: bool) -> None:
+        """A reconcile has decided: watch this canary, or none. `balanced`: balancers of ours lead to it, and tell of it."""
+        if rollout is None or rollout.canary is None or rollout.good is None:
+            self._watched.pop(key, None)
+            return
+        # Rules that change would be another test.
+        asked = (rollout.good.key, rollout.asked.key, _RULES if balanced else _WITHOUT_BALANCERS)
+        known = self._watched.get(key)
+        if known is None or (known.stable, known.canary, known.rules) != asked:
+            self._watched[key] = _Watched(*asked)
+
+    def forget(self, key: Key) -> None:
+        """The ModelDeployment is gone."""
+        self._watched.pop(key, None)
+
+    def verdict(self, key: Key, servers: Iterable[Object]) -> CanaryVerdict | None:
+        """What is known of the canary now; None where there is none, or nothing was measured yet."""
+        watched, now = self._watched.get(key), self.clock()
+        if watched is None:
+            return None
+        if watched.looked_at is not None and now - watched.looked_at < LOOK_S:
+            return watched.verdict
+        observation = self.hub.observe(key.namespace, key.name, now, window_s=_WINDOW_S)
+        if observation is None:
+            return watched.verdict
+        watched.looked_at = now
+        there = list(servers)
+        revisions = {pod["metadata"]["name"]: pods.revision(pod) for pod in there}
+        done: dict[str, list[_Counts]] = {watched.stable: [], watched.canary: []}
+        counts = {pod.name: found for pod in observation.pods if pod.points and (found := _counts(pod.points[-1]))}
+        for name, after in counts.items():
+            before = watched.counts.get(name)
+            # A pod seen for the first time has answered its own warm-up; one whose counters fell has started anew.
+            if (
+                before is not None
+                and revisions.get(name) in done
+                and all(a >= b for a, b in zip(after, before, strict=True))
+            ):
+                done[revisions[name]].append(_Counts(*(a - b for a, b in zip(after, before, strict=True))))
+        watched.counts = counts
+        took = _took(watched, observation.balancers, _homes(there))
+        stable, canary = (_sample(done[key], took.get(key)) for key in (watched.stable, watched.canary))
+        if stable.requests or canary.requests:
+            judged = judge(stable, canary, watched.rules, watched.memory)
+            watched.memory = judged.memory
+            watched.verdict = CanaryVerdict(watched.canary, judged.action, judged.why)
+        return watched.verdict
+
+
+def _counts(point: PodPoint) -> _Counts | None:
+    """The counters, where all of them are known."""
+    told = (point.succeeded, point.failed, point.executions, point.queue_us)
+    known = [value for value in told if value is not None]
+    return _Counts(*known) if len(known) == len(told) else None
+
+
+def _homes(servers: Iterable[Object]) -> dict[str, str]:
+    """Slot -> the revision of all its pods. One with pods of two has none: its answers are of both."""
+    found: dict[str, set[str]] = {}
+    for pod in servers:
+        found.setdefault(pod["metadata"]["labels"].get(names.SLOT_LABEL, ""), set()).add(pods.revision(pod))
+    return {slot: next(iter(keys)) for slot, keys in found.items() if len(keys) == 1}
+
+
+def _took(watched: _Watched, balancers: Iterable[BalancerObservation], homes: dict[str, str]) -> dict[str, Histogram]:
+    """How long the answers of each revision took since the last look, all balancers together."""
+    before = watched.latency
+    watched.latency = {(balancer.agent, slot.slot): slot for balancer in balancers for slot in balancer.latency}
+    found: dict[str, Histogram] = {}
+    for key, now in watched.latency.items():
+        revision, then = homes.get(key[1]), before.get(key)
+        # One seen for the first time has counts from before the canary; one whose counts fell is of another process.
+        if revision is None or then is None or then.bounds_ms != now.bounds_ms:
+            continue
+        grown = tuple(after - count for after, count in zip(now.counts, then.counts, strict=True))
+        if min(grown) < 0:
+            continue
+        more, known = Histogram(tuple(bound / 1000 for bound in now.bounds_ms), grown), found.get(revision)
+        # Balancers of two versions may count by other bounds; those of the first are enough.
+        if known is None or known.bounds_s == more.bounds_s:
+            found[revision] = more if known is None else known + more
+    return found
+
+
+def _sample(done: Iterable[_Counts], latency: Histogram | None) -> Sample:
+    """What the pods of a revision have done together."""
+    sums = [round(sum(column)) for column in zip(*done, strict=True)] or [0, 0, 0, 0]
+    succeeded, failed, executions, queue_us = sums
+    return Sample(requests=succeeded + failed, failures=failed, batches=executions, latency=latency, queue_us=queue_us)

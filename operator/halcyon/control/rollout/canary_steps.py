@@ -1,0 +1,101 @@
+"""A canary: one more step, the way back, or the new revision for everybody. Pure.
+
+Not here: where its pods are (`rollout`), and whether it is as good as the one that serves (`halcyon.scaling.canary.analysis`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from halcyon.api.spec.rollout import Canary, CanaryStep
+from halcyon.api.timestamps import epoch_seconds, rfc3339
+from halcyon.api.types import GROUP, duration_s
+from halcyon.control.rollout.rollout_record import Trail
+from halcyon.control.state.scope import CanaryVerdict
+
+PROMOTE, ABORT = f"{GROUP}/promote", f"{GROUP}/abort"
+"""Annotations of a ModelDeployment: a person's word on the revision that they name. On any other they have none."""
+Wish = Literal["", "promote", "abort"]
+
+
+@dataclass(frozen=True)
+class Advance:
+    """Where the canary is now."""
+
+    trail: Trail
+    weight: int
+    """Percent of the requests that it is to have, once a pod of it is ready."""
+    pods: int
+    outcome: Literal["goes on", "promoted", "aborted", "worse"]
+    say: str
+    """What it waits for, or why it ended."""
+    due: float | None = None
+    """When the pause is over, in seconds since the epoch; None where time alone changes nothing."""
+
+
+def wish(annotations: Mapping[str, str], key: str, name: str) -> Wish:
+    """What a person has said of a revision, by its key or its record's name."""
+    if annotations.get(ABORT) in {key, name}:
+        return "abort"
+    return "promote" if annotations.get(PROMOTE) in {key, name} else ""
+
+
+def share(count: int, weight: int) -> int:
+    """Pods of the canary, of `count`: as near to its weight as can be, and one at least for each. A count of 1 needs two."""
+    return max(1, min(count - 1, round(count * weight / 100)))
+
+
+# wish      verdict      its pods are ready   pause over   what
+# abort     -            -                    -            back
+# promote   -            one is               -            for everybody
+# -         rollback     -                    -            back
+# -         -            no                   -            waits for them
+# -         -            yes                  no           waits
+# -         promote      yes                  yes          the next step; after the last one, for everybody
+# -         else         yes                  yes          waits for evidence; with analysis Off as if it were there
+def advance(
+    trail: Trail, rules: Canary, *, now: float, count: int, ready: int, verdict: CanaryVerdict | None, wished: Wish
+) -> Advance:
+    """The canary by what is known now; `ready` are its pods, `count` those of both together."""
+    steps = rules.steps or DEFAULT_STEPS
+    at = min(trail.step, len(steps) - 1)
+    step = steps[at]
+    pods = share(count, step.weight)
+    here = f"step {at + 1} of {len(steps)}: {step.weight} % of the requests, {pods} of {max(count, pods + 1)} pods"
+
+    def now_at(
+        outcome: Literal["goes on", "promoted", "aborted", "worse"], say: str, due: float | None = None
+    ) -> Advance:
+        return Advance(trail, step.weight, pods, outcome, say, due)
+
+    if wished == "abort":
+        return now_at("aborted", f"aborted by annotation {ABORT} at {here}")
+    if wished == "promote" and ready:
+        return now_at("promoted", f"promoted by annotation {PROMOTE} at {here}")
+    if verdict is not None and verdict.action == "rollback" and rules.analysis == "On":
+        return now_at("worse", f"{verdict.why} ({here})")
+    if ready < pods:
+        return now_at("goes on", f"{here}; {ready} of them ready")
+    trail = trail if trail.step_at else replace(trail, step_at=rfc3339(now))
+    over = (epoch_seconds(trail.step_at) or now) + duration_s(step.pause)
+    if now < over:
+        return now_at("goes on", f"{here}, until {rfc3339(over)} at least", over)
+    if rules.analysis == "On" and (verdict is None or verdict.action != "promote"):
+        why = verdict.why if verdict else "nothing was measured yet"
+        return now_at(
+            "goes on", f"{here}; waits for evidence: {why}. Annotation {PROMOTE} does without, {ABORT} ends it"
+        )
+    if at + 1 == len(steps):
+        return now_at("promoted", verdict.why if verdict else "every step is over")
+    nearer = replace(trail, step=at + 1, step_at="")
+    return advance(nearer, rules, now=now, count=count, ready=ready, verdict=verdict, wished=wished)
+
+
+DEFAULT_STEPS = (
+    CanaryStep(weight=5, pause="2m"),
+    CanaryStep(weight=25, pause="5m"),
+    CanaryStep(weight=50, pause="5m"),
+)
+"""Where the spec gives none."""

@@ -1,0 +1,62 @@
+"""Models that keep a state between requests: what tells one, and what it must not be asked for. Pure.
+
+| the model's source | what tells it                                                                      |
+| ------------------ | ---------------------------------------------------------------------------------- |
+| ConfigMap          | its config.pbtxt, before the first pod                                             |
+| a volume           | the fetcher of the revision's first pod, which reads it; kept with the revision    |
+"""
+
+from __future__ import annotations
+
+import base64
+
+from halcyon.api.sequence_batching import REPORT, in_config
+from halcyon.api.spec import Spec, defaults
+from halcyon.control.objects import pods
+from halcyon.control.rollout.rollout_record import Trail
+from halcyon.control.state.scope import View
+from halcyon.kube.client import Object
+from halcyon.render import revision
+from halcyon.render.revision import Revision
+
+_CONFIG = "config.pbtxt"
+
+
+def keeps_state(view: View, spec: Spec, asked: Revision) -> bool:
+    """Whether the model of this revision is known to."""
+    if Trail.of(asked).sequences or any(pods.revision(pod) == asked.key and _tells(pod) for pod in view.pods):
+        return True
+    content, source = view.source.content, spec.model.source.config_map
+    if content is None or source is None:
+        return False
+    keys = [item.key for item in source.items if item.path == _CONFIG]
+    texts = [content.data[key] for key in keys if key in content.data]
+    texts += [base64.b64decode(content.binary[key]).decode(errors="replace") for key in keys if key in content.binary]
+    # Of another revision than this one it says nothing: what was refused isn't what serves.
+    return any(map(in_config, texts)) and revision.key(view.subject, spec, content) == asked.asks
+
+
+def objection(view: View, spec: Spec, asked: Revision) -> str:
+    """Why it can't be served as asked for, in a sentence; empty where it can."""
+    most = defaults.most_replicas(spec)
+    if most <= 1 or spec.traffic.stickiness is not None or not keeps_state(view, spec, asked):
+        return ""
+    field = "spec.scaling.maxReplicas" if spec.scaling is not None else "spec.replicas"
+    return (
+        f"the model's config.pbtxt has sequence_batching and {field} is {most}: requests of one sequence must reach one pod, and no "
+        "balancer reads the sequence id in a body; write traffic: {stickiness: {header: x-sequence-id}} and have clients send it, "
+        f"or {field.rpartition('.')[2]}: 1"
+    )
+
+
+def alone(view: View, spec: Spec, asked: Revision) -> Spec:
+    """The spec without a count that nobody has accepted and the model can't have: that is no count to follow."""
+    if spec.scaling is not None or not objection(view, spec, asked):
+        return spec
+    return spec.model_copy(update={"replicas": 1})
+
+
+def _tells(pod: Object) -> bool:
+    statuses = [status for status in pod["status"]["initContainerStatuses"] if status["name"] == "fetch"]
+    ended = [(status["state"].get("terminated") or {}) for status in statuses]
+    return any(end.get("exitCode") == 0 and end.get("message") == REPORT for end in ended)

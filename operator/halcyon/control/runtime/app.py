@@ -1,0 +1,281 @@
+"""`halcyon operator`: its parts, put together. What they do, and when, is operator.py's."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import math
+import re
+import signal
+import time
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, disable_created_metrics
+from prometheus_client.platform_collector import PlatformCollector
+from prometheus_client.process_collector import ProcessCollector
+
+from halcyon.api.documents.balancer_plan import Collector as CollectorAddress
+from halcyon.api.spec import routing_mode
+from halcyon.control.acceptance.accepted_specs import Accepted
+from halcyon.control.autoscaling.balancer_errors import HearingHub
+from halcyon.control.autoscaling.gpu_budget import SiteBudget
+from halcyon.control.autoscaling.history_backfill import Histories
+from halcyon.control.autoscaling.loop import Scaler
+from halcyon.control.autoscaling.model_signals import Sensing
+from halcyon.control.autoscaling.planner_memory_store import Memories
+from halcyon.control.autoscaling.pod_scraper import Scraping
+from halcyon.control.desired.plan import Plan
+from halcyon.control.reconcile.gpu_reservations import NamespaceGpus
+from halcyon.control.reconcile.reconciler import Counts, Reconciler
+from halcyon.control.reconcile.workers import Workers
+from halcyon.control.reporting.dashboard_source import Board, ModelReviews, OperatorSource
+from halcyon.control.reporting.gpu_costs import Costs
+from halcyon.control.reporting.model_metrics import ModelMetrics
+from halcyon.control.reporting.start_times import Starts
+from halcyon.control.rollout.canary_analysis import CanaryWatch
+from halcyon.control.runtime import json_logging, memory_limit, settings
+from halcyon.control.runtime.operator import Duty, Operator
+from halcyon.control.runtime.settings import Settings
+from halcyon.control.state.cluster_state import Caches
+from halcyon.kube import errors, malformed_objects, rbac_denials, tracing
+from halcyon.kube.client import KubeClient, connect
+from halcyon.kube.event_recorder import Recorder
+from halcyon.kube.kinds import Key
+from halcyon.kube.leader_election import Elector
+from halcyon.kube.tracing import OFF, Tracer
+from halcyon.kube.work_queue import Priority, WorkQueue
+from halcyon.metricsapi.auth import Gate
+from halcyon.metricsapi.listener import Ports
+from halcyon.metricsapi.namespaced_reviews import LocalReviews
+from halcyon.metricsapi.reviews import Reviews
+from halcyon.metricsapi.server import MetricsApi
+from halcyon.metricsapi.serving_certificate import Identity
+from halcyon.monitoring import instruments
+from halcyon.monitoring import operator_metrics as listed
+from halcyon.render.site import Site
+from halcyon.scaling.gpu_cost import Prices
+from halcyon.signals.collector import Collector
+from halcyon.signals.prometheus.source import PrometheusSource
+
+log = logging.getLogger(__name__)
+
+VERSION = version("halcyon-operator")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the operator; returns the exit status: 0 when it was asked to end."""
+    parser = argparse.ArgumentParser(prog="halcyon operator", description="Run the operator.")
+    settings.add_arguments(parser)
+    arguments = parser.parse_args(list(argv))
+    json_logging.configure(arguments.log_level)
+    status = 0
+    try:
+        asyncio.run(_run(settings.of(arguments)))
+    except* errors.HalcyonError as group:
+        log.error("the operator ends", extra={"error": "; ".join(_messages(group))})  # noqa: TRY400  # it says it all
+        status = 1
+    return status
+
+
+def _registry() -> CollectorRegistry:
+    # When a counter began doubles the page, and nobody asks for it.
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # has no types
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    return registry
+
+
+def _peak_memory_bytes() -> float:
+    """The kernel's own mark; getrusage's begins at the size of whoever launched the process."""
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    return float(found[1]) * 1024 if found else math.nan
+
+
+def _messages(group: BaseExceptionGroup[BaseException]) -> list[str]:
+    found: list[str] = []
+    for error in group.exceptions:
+        found += _messages(error) if isinstance(error, BaseExceptionGroup) else [str(error)]
+    return found
+
+
+async def _run(chosen: Settings) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    client = await connect(chosen.kubeconfig)
+    tracer = OFF if chosen.traces is None else tracing.connect(chosen.traces, instance=chosen.pod_name, version=VERSION)
+    try:
+        await build(chosen, client, tracer).run(stop)
+    finally:
+        await client.close()
+        await asyncio.to_thread(tracer.close)
+
+
+def build(chosen: Settings, client: KubeClient, tracer: Tracer = OFF) -> Operator:
+    """Put the parts together; nothing runs before `run`."""
+    client.tracer = tracer
+    clock = time.monotonic
+    registry = _registry()
+    queue = WorkQueue(clock)
+    caches = Caches(client, enqueue=queue.add, namespaces=chosen.watch_namespaces, walls=chosen.network is not None)
+    elector = Elector(client, chosen.namespace, chosen.lease, chosen.pod_name, clock)
+    client.fence = elector.fence
+    duty = Duty()
+    hub = HearingHub(
+        on_change=lambda namespace, name: queue.add(Key(namespace, name)),
+        on_record=lambda namespace, name, confirms: scaler.heard(Key(namespace, name), confirms=confirms),
+    )
+    caches.accepted = accepted = Accepted(caches)
+    prometheus = None if chosen.prometheus is None else PrometheusSource(chosen.prometheus, registry=registry)
+    scaler = Scaler(
+        client=client,
+        caches=caches,
+        sensing=Sensing(caches, hub, clock, time.time, None if prometheus is None else prometheus.gpu),
+        spec_of=accepted,
+        enqueue=queue.add,
+        leads=lambda: duty.on,
+        led=lambda: elector.led,
+        clock=clock,
+        registry=registry,
+        budget=None if chosen.gpu_budget is None else SiteBudget(chosen.gpu_budget),
+        tracer=tracer,
+    )
+    if prometheus is not None:
+        scaler.deciding.histories = Histories(prometheus.history, clock=clock)
+    caches.signals = scaler.facts
+    caches.scaling = scaler.shown
+    caches.troubles = lambda key: hub.troubles(key, clock())
+
+    limited = chosen.site_policy.limits.gpus_per_namespace is not None
+    caches.gpus = gpus = NamespaceGpus(caches, accepted, queue.add, limited=limited)
+
+    costs = Costs(caches, scaler.sensing, accepted, queue.add, lambda: duty.on, clock, prices=chosen.prices or Prices())
+
+    def everything() -> None:
+        for key in caches.resources.keys():  # noqa: SIM118  # an informer is no dict
+            queue.add(key, Priority.RESYNC)
+
+    host = f"{chosen.service}.{chosen.namespace}.svc"
+    identity = Identity(
+        client,
+        namespace=chosen.namespace,
+        secret=chosen.tls_secret,
+        names=(host, f"{host}.cluster.local", f"{chosen.agents_service}.{chosen.namespace}.svc"),
+        on_change=everything,
+        fronted=not chosen.watch_namespaces,
+    )
+    reviews: Reviews | LocalReviews = Reviews(client)
+    if chosen.watch_namespaces:
+        reviews = LocalReviews(client, monotonic=clock, wall=time.time)
+    gate = Gate(front_proxy=None, review_token=reviews.user, review_access=reviews.may_list)
+
+    def site() -> Site:
+        known = identity.certificates
+        return Site(
+            operator_image=chosen.operator_image,
+            balancer_image=chosen.balancer_image,
+            server_image=chosen.server_image,
+            pull_secrets=chosen.image_pull_secrets,
+            service_annotations=chosen.service_annotations,
+            version=VERSION,
+            policy=chosen.site_policy,
+            balancers=chosen.balancers,
+            network=chosen.network,
+            port=chosen.port,
+            own_secret=f"{chosen.namespace}/{chosen.tls_secret}",
+            collector=None
+            if known is None
+            else CollectorAddress(
+                host=f"{chosen.agents_service}.{chosen.namespace}.svc",
+                port=chosen.port,
+                server_name=host,
+                ca_pem=known.bundle_pem,
+            ),
+        )
+
+    watch = CanaryWatch(hub, clock)
+    caches.canary = lambda key: watch.verdict(key, caches.pods.find(key.namespace, key.name))
+
+    def planned(key: Key, plan: Plan) -> None:
+        scaler.planned(key, plan)
+        watch.planned(key, plan.rollout, balanced=plan.spec is not None and not routing_mode.is_direct(plan.spec))
+
+    def gone(key: Key) -> None:
+        gpus.gone(key)
+        scaler.gone(key)
+        watch.forget(key)
+        hub.forget(key.namespace, key.name)
+
+    memories = Memories(client, chosen.namespace, clock, time.time, config_maps=chosen.memory_config_maps)
+    scaler.keep = memories.offer
+    memories.cost = costs.stored
+    recorder = Recorder(client, instance=chosen.pod_name, clock=clock)
+    reconciler = Reconciler(
+        client, caches, recorder, site, clock, on_plan=planned, on_gone=gone, shares=gpus, tracer=tracer
+    )
+    ports = Ports(registry)
+    operator = Operator(
+        settings=chosen,
+        client=client,
+        registry=registry,
+        queue=queue,
+        caches=caches,
+        scaler=scaler,
+        identity=identity,
+        gate=gate,
+        collector=Collector(hub, reviews.agent, monotonic=clock, registry=registry),
+        metrics=MetricsApi(scaler, gate, monotonic=clock, ready=lambda: caches.synced, registry=registry),
+        workers=Workers(queue, reconciler, registry),
+        events=recorder,
+        elector=elector,
+        duty=duty,
+        memories=memories,
+        prometheus=prometheus,
+        scraping=Scraping(caches, hub, accepted, clock),
+        ports=ports,
+        board=None
+        if chosen.dashboard is None
+        else Board(
+            chosen.dashboard,
+            OperatorSource(caches, hub, scaler, clock, time.time),
+            ModelReviews(client, reviews, local=bool(chosen.watch_namespaces)),
+            ports,
+        ),
+        costs=costs,
+        of_models=ModelMetrics(
+            caches,
+            accepted,
+            scaler.scaled,
+            Starts(caches, registry).last,
+            costs,
+            leads=lambda: duty.on,
+            clock=clock,
+        ),
+    )
+    _instruments(operator, reconciler.counts)
+    return operator
+
+
+def _instruments(operator: Operator, counts: Counts) -> None:
+    """What is read when it is asked for."""
+    reads: instruments.Reads = {
+        listed.LEADING: lambda: float(operator.elector.leading.is_set()),
+        listed.QUEUE_READY: lambda: float(len(operator.queue)),
+        listed.QUEUE_WAITING: lambda: float(operator.queue.waiting),
+        listed.MODELS: lambda: float(len(operator.caches.resources.keys())),
+        listed.API_WRITES: lambda: operator.client.writes,
+        listed.OBJECTS_WRITTEN: lambda: counts.written,
+        listed.OBJECTS_SKIPPED: lambda: counts.skipped,
+        listed.STATUSES_WRITTEN: lambda: counts.statuses,
+        listed.PEAK_MEMORY: _peak_memory_bytes,
+        listed.MEMORY_LIMIT: memory_limit.read,
+    }
+    instruments.Read(reads, operator.registry)
+    operator.registry.register(rbac_denials.Page(operator.client.rights))
+    operator.registry.register(malformed_objects.Page(operator.caches.malformed))
+    instruments.gauge(listed.BUILD, operator.registry).labels(VERSION).set(1)

@@ -1,0 +1,314 @@
+"""The operator: every part of it, started in order and stopped in order.
+
+    always                   caches, election, certificates, the TLS site (metrics API, collector), the plain site, kopf, the
+                             reading of servers that have no agent, and Prometheus, where the site has one
+    only while leading       workers, scaler, who serves the metrics API
+
+The standby has warm caches and the agents' observations, so that it answers the metrics API too and leads at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+
+from prometheus_client import CollectorRegistry
+
+from halcyon.control.autoscaling.loop import Scaler
+from halcyon.control.autoscaling.planner_memory_store import Memories
+from halcyon.control.autoscaling.pod_scraper import Scraping
+from halcyon.control.reconcile.pod_notices import Notices
+from halcyon.control.reconcile.workers import Workers
+from halcyon.control.reporting.dashboard_source import Board
+from halcyon.control.reporting.gpu_costs import Costs
+from halcyon.control.reporting.model_metrics import ModelMetrics
+from halcyon.control.runtime import http_endpoints as probes
+from halcyon.control.runtime import kopf_watch
+from halcyon.control.runtime.gc_freeze import Heap
+from halcyon.control.runtime.settings import Settings
+from halcyon.control.state.cluster_state import Caches
+from halcyon.kube import errors
+from halcyon.kube.client import KubeClient
+from halcyon.kube.event_recorder import Recorder
+from halcyon.kube.kinds import Key
+from halcyon.kube.leader_election import Elector
+from halcyon.kube.work_queue import Priority, WorkQueue
+from halcyon.metricsapi import api_service
+from halcyon.metricsapi.auth import Gate
+from halcyon.metricsapi.listener import Listener, Ports
+from halcyon.metricsapi.server import MetricsApi, build_app, start_site
+from halcyon.metricsapi.serving_certificate import CHECK_EVERY_S, Identity
+from halcyon.metricsapi.tls import ServingTLS
+from halcyon.signals.collector import Collector
+from halcyon.signals.prometheus.source import PrometheusSource
+
+log = logging.getLogger(__name__)
+
+RESYNC_EVERY_S = 600.0
+HEAR_WITHIN_S = 15.0
+"""A new replica is ready after this long, whoever was not heard."""
+FLUSH_WITHIN_S = 0.6
+"""Of the 2 s that a hand-over may take. What isn't written then is as it was ten minutes ago at most."""
+EVENTS_WITHIN_S = 0.3
+"""The same for events."""
+STUCK_S = 120.0
+"""Work is waiting, and no reconcile has begun or ended for this long: the process is taken for stuck."""
+
+
+@dataclass
+class Duty:
+    """Whether this replica does the leader's work now: later than the lease is won, and ended before it is given back."""
+
+    on: bool = False
+
+
+@dataclass
+class Operator:
+    """The parts, and the order in which they start and stop."""
+
+    settings: Settings
+    client: KubeClient
+    registry: CollectorRegistry
+    queue: WorkQueue
+    caches: Caches
+    scaler: Scaler
+    identity: Identity
+    gate: Gate
+    collector: Collector
+    metrics: MetricsApi
+    workers: Workers
+    events: Recorder
+    elector: Elector
+    duty: Duty
+    memories: Memories
+    prometheus: PrometheusSource | None
+    scraping: Scraping
+    ports: Ports
+    board: Board | None
+    """The web dashboard."""
+    of_models: ModelMetrics
+    costs: Costs
+
+    def __post_init__(self) -> None:
+        """Nothing was heard yet; what pods do is told to their balancers from the start."""
+        Notices(self.caches, self.collector.tell)
+        self._built = time.monotonic()
+        self._heard = False
+        self._tolerance: bool | None = None
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Run until `stop`; whoever leads stops working before it gives the lease back."""
+        released = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            background = [
+                group.create_task(self.caches.run(), name="caches"),
+                group.create_task(self._certificates(), name="certificates"),
+                group.create_task(self._serve(), name="sites"),
+                group.create_task(self._decide(), name="scaler"),
+                group.create_task(self._ask_prometheus(), name="prometheus"),
+                group.create_task(self._scrape(), name="scraping"),
+                group.create_task(self._show(), name="dashboard"),
+                group.create_task(self._count(), name="costs"),
+                group.create_task(Heap(self.caches.size, self.caches.changes).run(), name="heap"),
+            ]
+            election = group.create_task(self.elector.run(released), name="election")
+            leader = group.create_task(self._lead(), name="leader")
+            loop = asyncio.get_running_loop()
+            kopf_stop = asyncio.Event()
+            kopf = group.create_task(self._front(loop, kopf_stop), name="kopf")
+            await asyncio.wait({asyncio.ensure_future(stop.wait()), kopf}, return_when=asyncio.FIRST_COMPLETED)
+            log.info("stopping", extra={"asked": stop.is_set()})
+            kopf_stop.set()
+            leader.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await leader
+            if self.elector.leading.is_set():
+                await self.events.flush(EVENTS_WITHIN_S)
+                await self.memories.flush(within_s=FLUSH_WITHIN_S)
+            released.set()
+            await election
+            await self.collector.close()
+            for task in background:
+                task.cancel()
+
+    async def _front(self, loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+        def enqueue(key: Key) -> None:
+            loop.call_soon_threadsafe(self.queue.add, key)
+
+        handlers = kopf_watch.registry(enqueue, self.settings.kubeconfig)
+        namespaces, identity = self.settings.watch_namespaces, self.settings.pod_name
+        await kopf_watch.run(handlers, namespaces=namespaces, identity=identity, stop=stop)
+
+    async def _lead(self) -> None:
+        await self.elector.leading.wait()
+        self.workers.moved = time.monotonic()  # a standby's workers don't move, and that is no reason to end it now
+        await self.caches.wait_synced()
+        # Agents are told our certificate with their plan: one write less where it is there before the first plan.
+        await self._until(lambda: self.identity.certificates is not None, within_s=10.0)
+        await self._look()
+        log.info("working", extra={"model_deployments": len(self.caches.resources.keys())})
+        await self._recall(self.memories)
+        self.duty.on = True
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.workers.run(self.settings.workers), name="workers")
+                group.create_task(self._every(CHECK_EVERY_S, self._look), name="look")
+                group.create_task(self._resync(), name="resync")
+                group.create_task(self.memories.run(lambda: set(self.caches.resources.keys())), name="memories")
+                group.create_task(self.events.run(), name="events")
+        finally:
+            self.duty.on = False
+
+    async def _decide(self) -> None:
+        await self.caches.wait_synced()
+        # A standby never writes them: what it reads is of this moment, and is read anew when it leads.
+        own, config_maps = self.settings.namespace, self.settings.memory_config_maps
+        await self._recall(Memories(self.client, own, time.monotonic, time.time, config_maps=config_maps))
+        await self.scaler.run()
+
+    async def _scrape(self) -> None:
+        await self.caches.wait_synced()
+        await self.scraping.run()
+
+    async def _count(self) -> None:
+        await self.caches.wait_synced()
+        await self.costs.run()
+
+    async def _show(self) -> None:
+        """The web dashboard, where there is to be one: on the standby too."""
+        if self.board is not None:
+            await self.board.run(self._tls)
+
+    async def _tls(self) -> ServingTLS:
+        await self._until(lambda: self.identity.tls is not None)
+        assert self.identity.tls is not None  # noqa: S101  # waited for
+        return self.identity.tls
+
+    async def _ask_prometheus(self) -> None:
+        """Nothing where the site has none. The standby asks too, so that it knows as much when it leads."""
+        source, deciding = self.prometheus, self.scaler.deciding
+        if source is None:
+            return
+        pause_s = await source.poll()
+        log.info(source.status())  # later changes the source tells itself
+        async with asyncio.TaskGroup() as group:
+            if deciding.histories is not None:
+                group.create_task(deciding.histories.run(deciding.history, deciding.learn), name="histories")
+            await asyncio.sleep(pause_s)
+            await source.run()
+
+    async def _recall(self, memories: Memories) -> None:
+        """What earlier processes have learnt, for models that nothing was decided for here yet."""
+        try:
+            self.costs.kept = await memories.load()
+            self.scaler.deciding.kept = dict(self.costs.kept)
+        except (errors.ApiError, errors.Unreachable) as error:
+            log.warning("what planners have learnt can't be read; they begin anew", extra={"error": str(error)})
+
+    async def _resync(self) -> None:
+        while True:
+            for key in self.caches.resources.keys():  # noqa: SIM118  # an informer is no dict
+                self.queue.add(key, Priority.RESYNC)
+            await asyncio.sleep(RESYNC_EVERY_S)
+
+    async def _look(self) -> None:
+        """Who serves the metrics API; a change concerns every model with scaling."""
+        own, watched = self.settings.namespace, self.settings.watch_namespaces
+        found = api_service.NOT_HERE
+        if not watched:
+            found = await api_service.look(self.client, namespace=own, service=self.settings.service)
+        if self._tolerance is None:
+            self._tolerance = await api_service.keeps_tolerance(self.client, namespace=next(iter(watched), own))
+        found = replace(found, tolerance=bool(self._tolerance))
+        if found.ours and self.identity.certificates is not None:
+            try:
+                await api_service.trust(self.client, self.identity.certificates.bundle_pem)
+            except (errors.ApiError, errors.Unreachable) as error:
+                log.warning("cannot write the caBundle", extra={"error": str(error)})
+        if found != self.caches.metrics_api:
+            log.info("metrics API", extra={"ours": found.ours, "why": found.why})
+            self.caches.metrics_api = found
+            for key in self.caches.resources.keys():  # noqa: SIM118  # an informer is no dict
+                self.queue.add(key, Priority.RESYNC)
+
+    async def _certificates(self) -> None:
+        """Keep the certificates; often until there are some, since the sites wait for them."""
+        while True:
+            leading = self.elector.leading.is_set()
+            try:
+                await self.identity.refresh(leading=leading)
+                self.gate.front_proxy = self.identity.front_proxy
+            except (errors.ApiError, errors.Unreachable) as error:
+                log.warning("cannot refresh the certificates", extra={"error": str(error)})
+            waiting = self.identity.tls is None
+            if waiting and not leading:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(0.5):
+                        await self.elector.leading.wait()
+                continue
+            await asyncio.sleep(0.5 if waiting else CHECK_EVERY_S)
+
+    async def _serve(self) -> None:
+        """Both sites, until cancelled."""
+        checks = {"work": self._stuck}
+        plain = await self.ports.open(
+            probes.build(self.registry, live=checks, ready=self._readiness(), of_models=self.of_models.page),
+            name="http",
+            host=None,
+            port=self.settings.http_port,
+        )
+        secure: Listener | None = None
+        try:
+            await self._until(lambda: self.identity.tls is not None)
+            tls = self.identity.tls
+            if tls is not None:
+                app = build_app(self.metrics, more=self.collector.routes())
+                secure = await start_site(app, tls, port=self.settings.port, ports=self.ports)
+                log.info("serving", extra={"port": self.settings.port})
+            await asyncio.Event().wait()
+        finally:
+            for listener in (plain, secure):
+                if listener is not None:
+                    await listener.cleanup()
+
+    def _stuck(self) -> str:
+        idle = time.monotonic() - self.workers.moved
+        busy = len(self.queue) > 0 and self.elector.leading.is_set()
+        return f"work waits and nothing has moved for {idle:.0f} s" if busy and idle > STUCK_S else ""
+
+    def _readiness(self) -> dict[str, Callable[[], str]]:
+        return {
+            "caches": lambda: "" if self.caches.synced else "not synced",
+            "certificates": lambda: "" if self.identity.tls is not None else "none yet",
+            "agents": self._listening,
+        }
+
+    def _listening(self) -> str:
+        """Once: a replica that has just started must not be asked for metrics before it has heard the agents.
+
+        Bounded, since a model whose agents are silent must not keep the operator from being ready.
+        """
+        if self._heard or not self.caches.synced:
+            return ""
+        unheard = self.scaler.unheard()
+        if not unheard or time.monotonic() - self._built > HEAR_WITHIN_S:
+            self._heard = True
+            return ""
+        return f"nothing heard yet of {len(unheard)} models, {unheard[0]} among them"
+
+    @staticmethod
+    async def _every(period_s: float, act: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await asyncio.sleep(period_s)
+            await act()
+
+    @staticmethod
+    async def _until(true: Callable[[], bool], *, within_s: float | None = None) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while not true():  # noqa: ASYNC110  # a value of another part; a few times at the start only
+                    await asyncio.sleep(0.05)

@@ -1,0 +1,394 @@
+"""Settings of the operator process: command-line options, each with its meaning and default."""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import math
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+from halcyon.api.policy.network import SiteNetwork
+from halcyon.api.policy.site_policy import ANYTHING, SitePolicy
+from halcyon.api.spec.runtime import Placement
+from halcyon.api.types import Model
+from halcyon.control.autoscaling.planner_memory_store import CONFIG_MAPS as MEMORY_CONFIG_MAPS
+from halcyon.control.reporting.dashboard_source import DashboardSettings
+from halcyon.dashboard.authorization import Proxy
+from halcyon.kube.errors import SettingsError
+from halcyon.kube.tracing import TracesSite
+from halcyon.render.site import ANYWHERE, SERVICE_ANNOTATIONS
+from halcyon.scaling.gpu_cost import Prices
+from halcyon.signals.prometheus import arrival_history
+from halcyon.signals.prometheus.client import PrometheusSite
+
+_Read = TypeVar("_Read", bound=Model)
+"""What an option's JSON is read as."""
+_PREFIX = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[-A-Za-z0-9_.]*")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The options of `halcyon operator`."""
+
+    namespace: str
+    pod_name: str
+    watch_namespaces: tuple[str, ...]
+    """Those whose ModelDeployments count; empty: all. Where there are some, nothing that is of the whole cluster is asked for."""
+    service: str
+    agents_service: str
+    lease: str
+    memory_config_maps: str
+    operator_image: str
+    balancer_image: str
+    server_image: str
+    image_pull_secrets: tuple[str, ...]
+    tls_secret: str
+    port: int
+    http_port: int
+    workers: int
+    kubeconfig: str | None
+    pod_ip: str
+    prometheus: PrometheusSite | None = None
+    """None: there is none to ask."""
+    gpu_budget: int | None = None
+    """GPUs that all models together may hold; None: as many as there are."""
+    service_annotations: tuple[str, ...] = SERVICE_ANNOTATIONS
+    """Beginnings of the annotations that models may give their Services."""
+    site_policy: SitePolicy = ANYTHING
+    """What ModelDeployments may ask for."""
+    dashboard: DashboardSettings | None = None
+    """None: there is none."""
+    balancers: Placement = ANYWHERE
+    """Where balancer pods may run."""
+    network: SiteNetwork | None = None
+    """Of whom the NetworkPolicies of models know; None: none are made."""
+    prices: Prices | None = None
+    """Of GPUs; None: not known."""
+    traces: TracesSite | None = None
+    """None: none are sent."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options, for the command line."""
+    add = parser.add_argument
+    add("--namespace", required=True, help="namespace of the operator itself: its Lease, Secret and Services")
+    add("--pod-name", default=os.uname().nodename, help="name of this replica (default: the host's name)")
+    add("--pod-ip", default=os.environ.get("POD_IP", ""), help="address of this replica")
+    add(
+        "--watch-namespace",
+        dest="watch_namespaces",
+        action="append",
+        default=[],
+        metavar="NAMESPACE",
+        help="namespace whose ModelDeployments count; may be given several times (default: all). The operator then needs rights in "
+        "these only: it serves no metrics API, and models scale by the actuator Direct",
+    )
+    add("--service", default="halcyon", help="Service in front of the metrics API")
+    add("--agents-service", default="halcyon-agents", help="headless Service that agents send to")
+    add("--lease", default="halcyon", help="Lease by which replicas elect their leader (default: halcyon)")
+    add(
+        "--memory-config-maps",
+        default=MEMORY_CONFIG_MAPS,
+        metavar="NAME",
+        help=f"what the names of the ConfigMaps with planners' memories begin with (default: {MEMORY_CONFIG_MAPS})",
+    )
+    add("--operator-image", required=True, help="image of agents and fetchers")
+    add("--balancer-image", required=True, help="image with HAProxy")
+    add("--server-image", required=True, help="Triton image of models that name none")
+    add(
+        "--image-pull-secret",
+        dest="image_pull_secrets",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="Secret, in the namespace of each ModelDeployment, for pulling these images; may be given several times",
+    )
+    add("--tls-secret", default="halcyon-tls", help="Secret for the certificate that the operator makes")
+    add("--port", type=int, default=10250, help="TLS port of the metrics API and of the collector (default: 10250)")
+    add("--http-port", type=int, default=8080, help="port of /healthz, /readyz and /metrics (default: 8080)")
+    add("--workers", type=int, default=16, help="ModelDeployments worked on at the same time (default: 16)")
+    add("--kubeconfig", default=None, help="outside a cluster: the kubeconfig to use")
+    add(
+        "--prometheus-url",
+        default="",
+        metavar="URL",
+        help="Prometheus to read, for example http://prometheus:9090 (default: none)",
+    )
+    add("--prometheus-token-file", default="", metavar="FILE", help="bearer token for it, read with each question")
+    add(
+        "--prometheus-ca-file",
+        default="",
+        metavar="FILE",
+        help="PEM of whom to trust for https (default: the usual authorities)",
+    )
+    add(
+        "--prometheus-gpu-matchers",
+        default="",
+        metavar="MATCHERS",
+        help='what DCGM\'s series must match, for example namespace="gpu-operator" (default: nothing)',
+    )
+    add(
+        "--prometheus-arrivals",
+        default="",
+        metavar="PROMQL",
+        help="a model's requests per second over five minutes, with $namespace and $name (default: from HAProxy's counters)",
+    )
+    add(
+        "--gpu-budget",
+        type=_count,
+        default=None,
+        metavar="GPUS",
+        help="GPUs that all models together may hold, shared by priority and need (default: no limit but the nodes)",
+    )
+    add(
+        "--service-annotations",
+        type=_prefixes,
+        default=SERVICE_ANNOTATIONS,
+        metavar="PREFIXES",
+        help="beginnings of the annotations that models may give their Services, with commas between them; empty: none "
+        "(default: those of load balancers and external-dns)",
+    )
+    add(
+        "--dashboard",
+        choices=["off", "localhost", "pod"],
+        default="off",
+        help="serve the web dashboard: on localhost, plain and without sign-in, for kubectl port-forward; or on every address of the "
+        "pod, by TLS, for users of the cluster (default: off)",
+    )
+    add("--dashboard-port", type=int, default=8090, help="its port (default: 8090)")
+    add(
+        "--dashboard-proxy",
+        dest="dashboard_proxies",
+        type=_network,
+        action="append",
+        default=[],
+        metavar="CIDR",
+        help="addresses of a proxy whose word on users is taken; may be given several times (default: nobody's)",
+    )
+    add(
+        "--dashboard-user-header",
+        default="X-Forwarded-User",
+        help="its header with the user (default: X-Forwarded-User)",
+    )
+    add(
+        "--dashboard-groups-header",
+        default="X-Forwarded-Groups",
+        help="its header with the user's groups, with commas between them (default: X-Forwarded-Groups)",
+    )
+    add(
+        "--site-policy-file",
+        dest="site_policy",
+        type=_policy,
+        default=ANYTHING,
+        metavar="FILE",
+        help="JSON of what ModelDeployments may ask for, as the chart's sitePolicy has it; read at the start (default: everything)",
+    )
+    add(
+        "--gpu-price",
+        dest="gpu_prices",
+        type=_product_price,
+        action="append",
+        default=[],
+        metavar="PRODUCT=PRICE",
+        help="of one GPU for an hour, by the value of its node's label nvidia.com/gpu.product, which models ask for in their nodeSelector; "
+        "default=PRICE is that of the others; may be given several times (default: not known, and no cost is shown)",
+    )
+    add("--currency", default="", metavar="NAME", help="of these prices, for example EUR (default: none is shown)")
+    add(
+        "--balancer-placement",
+        dest="balancers",
+        type=_placement,
+        default=ANYWHERE,
+        metavar="JSON",
+        help="where balancer pods may run: an object with nodeSelector, tolerations and priorityClassName, as a spec's runtime.placement "
+        "has them (default: anywhere without a taint)",
+    )
+    add(
+        "--network-policies",
+        dest="network",
+        type=_network_peers,
+        default=None,
+        metavar="JSON",
+        help="make NetworkPolicies around the pods of each model: an object with operator (as what the operator's pods are seen), clients "
+        "(who may ask models; none: anybody) and scrapers, lists of NetworkPolicyPeers, egress, a list of NetworkPolicyEgressRules (what "
+        "servers may reach; none: nothing), sources (peers that models are downloaded from; none: anywhere but clouds' metadata), and "
+        "apiServerPorts (default: none are made)",
+    )
+    add(
+        "--traces-endpoint",
+        default="",
+        metavar="URL",
+        help="OTLP receiver that traces are sent to, for example http://collector.observability.svc:4318/v1/traces (default: none are sent)",
+    )
+    add(
+        "--traces-ratio",
+        type=_share,
+        default=None,
+        metavar="SHARE",
+        help="share of the traces that are sent, from 0 to 1 (default: 1)",
+    )
+    add("--log-level", choices=["debug", "info", "warning"], default="info", help="least level that is logged")
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no share from 0 to 1; good: 0.1")
+    return share
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of GPUs; good: 64")
+    return int(text)
+
+
+def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    try:
+        return ipaddress.ip_network(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} are no addresses: {error}; good: 10.0.12.0/24") from None
+
+
+def _price(text: str) -> float:
+    try:
+        price = float(text)
+    except ValueError:
+        price = -1.0
+    if not 0 <= price < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no price; good: 2.50")
+    return price
+
+
+def _product_price(text: str) -> tuple[str, float]:
+    product, _, price = text.rpartition("=")
+    if not product:
+        raise argparse.ArgumentTypeError(f"{text!r} has no product; good: NVIDIA-L4=0.80, or default=2.50")
+    return product, _price(price)
+
+
+def _prefixes(text: str) -> tuple[str, ...]:
+    found = tuple(part.strip() for part in text.split(",") if part.strip())
+    for part in found:
+        if not _PREFIX.fullmatch(part):
+            good = "service.beta.kubernetes.io/,external-dns.alpha.kubernetes.io/hostname"
+            raise argparse.ArgumentTypeError(f"{part!r} can't begin an annotation's key with a domain; good: {good}")
+    return found
+
+
+def _placement(text: str) -> Placement:
+    return _read(
+        Placement, text, "is no placement", '{"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]}'
+    )
+
+
+def _network_peers(text: str) -> SiteNetwork:
+    good = '{"operator": [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "halcyon"}}}]}'
+    return _read(SiteNetwork, text, "names no peers", good)
+
+
+def _read(kind: type[_Read], text: str, wrong: str, good: str) -> _Read:
+    try:
+        return kind.model_validate_json(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} {wrong}: {error}; good: {good}") from None
+
+
+def _policy(name: str) -> SitePolicy:
+    try:
+        return SitePolicy.from_json(Path(name).read_text())
+    except OSError as error:
+        raise argparse.ArgumentTypeError(
+            f"{name} can't be read: {error.strerror}; good: a mounted policy.json"
+        ) from None
+    except ValueError as error:
+        good = '{"limits": {"replicas": 8}}'
+        raise argparse.ArgumentTypeError(f"{name} is no policy of a site: {error}; good: {good}") from None
+
+
+def of(arguments: argparse.Namespace) -> Settings:
+    """The settings of parsed arguments.
+
+    Raises:
+        SettingsError: an option's value can't work.
+    """
+    given = {name: getattr(arguments, name) for name in Settings.__dataclass_fields__ if name in arguments}
+    lists = {
+        "image_pull_secrets": tuple(arguments.image_pull_secrets),
+        "watch_namespaces": tuple(dict.fromkeys(filter(None, arguments.watch_namespaces))),
+    }
+    prices = dict(arguments.gpu_prices)
+    default = prices.pop("default", None)
+    known = Prices(arguments.currency, prices, default) if arguments.gpu_prices else None
+    return Settings(
+        **given
+        | lists
+        | {"prices": known, "prometheus": _prometheus(arguments), "dashboard": _dashboard(arguments)}
+        | {"traces": _traces(arguments)}
+    )
+
+
+def _traces(arguments: argparse.Namespace) -> TracesSite | None:
+    url, good = arguments.traces_endpoint, "good: --traces-endpoint=http://collector.observability.svc:4318/v1/traces"
+    if not url:
+        if arguments.traces_ratio is not None:
+            raise SettingsError(f"--traces-ratio is given without --traces-endpoint; {good}")
+        return None
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or not parts.path.strip("/"):
+        raise SettingsError(f"--traces-endpoint is {url}, which is no http:// or https:// URL with a path; {good}")
+    return TracesSite(url, 1.0 if arguments.traces_ratio is None else arguments.traces_ratio)
+
+
+def _dashboard(arguments: argparse.Namespace) -> DashboardSettings | None:
+    if arguments.dashboard == "off":
+        return None
+    local, networks = arguments.dashboard == "localhost", tuple(arguments.dashboard_proxies)
+    if local and networks:
+        raise SettingsError(
+            f"--dashboard-proxy={networks[0]} is given with --dashboard=localhost, where nobody signs in; good: --dashboard=pod"
+        )
+    proxy = Proxy(networks, arguments.dashboard_user_header, arguments.dashboard_groups_header) if networks else None
+    return DashboardSettings(local, arguments.dashboard_port, proxy)
+
+
+def _prometheus(arguments: argparse.Namespace) -> PrometheusSite | None:
+    if not arguments.prometheus_url:
+        for option in ("token_file", "ca_file", "gpu_matchers", "arrivals"):
+            if getattr(arguments, f"prometheus_{option}"):
+                raise SettingsError(
+                    f"--prometheus-{option.replace('_', '-')} is given without --prometheus-url; "
+                    "good: --prometheus-url=http://prometheus-operated.monitoring:9090"
+                )
+        return None
+    try:
+        return PrometheusSite(
+            arguments.prometheus_url,
+            token_file=_readable("--prometheus-token-file", arguments.prometheus_token_file),
+            ca_file=_readable("--prometheus-ca-file", arguments.prometheus_ca_file),
+            gpu_matchers=arguments.prometheus_gpu_matchers,
+            arrivals=arguments.prometheus_arrivals or arrival_history.ARRIVALS,
+        )
+    except ValueError as error:
+        raise SettingsError(f"--prometheus-url and what goes with it: {error}") from error
+
+
+def _readable(option: str, name: str) -> Path | None:
+    """The file, if it can be read now: one that isn't there is a wrong path more often than a late one."""
+    if not name:
+        return None
+    path = Path(name)
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        good = f"{option}=/etc/halcyon/prometheus/file, of a volume of the pod"
+        raise SettingsError(f"{option}={name} can't be read: {error.strerror}; good: {good}") from None
+    return path

@@ -1,0 +1,440 @@
+"""The caches of everything that the controller looks at, and the view of one ModelDeployment in them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from halcyon.api.schema import shape
+from halcyon.api.spec import Spec
+from halcyon.control.objects import pods, resource_quotas
+from halcyon.control.objects.child_names import every_child
+from halcyon.control.state import route_conflicts
+from halcyon.control.state.gateway_routes import RouteCaches
+from halcyon.control.state.image_volume_support import ImageVolumes
+from halcyon.control.state.scope import CanaryVerdict, Costs, Gpus, Scaling, Signals, Source, View
+from halcyon.kube import kinds
+from halcyon.kube.client import FIELD_MANAGER, Kube, Object
+from halcyon.kube.informer import Informer, OnChange, drop_managed_fields
+from halcyon.kube.kinds import CHILDREN, Key, Kind
+from halcyon.kube.malformed_objects import Malformed
+from halcyon.metricsapi import api_service
+from halcyon.metricsapi.api_service import ExternalMetricsApi
+from halcyon.render import names, revision
+from halcyon.render.site import Site
+
+OURS = f"{names.MANAGER_LABEL}={names.MANAGER}"
+PATIENCE_S = 5.0
+"""After this long without the event of our own write, the cache is believed as it is."""
+
+_DEPLOYMENT = "deployment/"
+"""What an HPA that scales a Deployment is found by, before its name."""
+QUOTA_WORD = "quota"
+"""What every ResourceQuota is found by."""
+
+
+MALFORMED = "malformed"
+"""Of a ModelDeployment in the cache: sentences about its fields that were left out since they are of another type."""
+
+
+MOST_SAID = 20
+"""Sentences that the log has of one object."""
+
+
+def _nobody(_key: Key, _before: Object | None, _after: Object | None) -> None:
+    """Each decision looks at the quotas anyway."""
+
+
+def _pod_index(pod: Object) -> Iterable[str]:
+    """Server pods under their owner's name, its balancers' under `balancer/NAME`."""
+    for owner in _owner_index(pod):
+        yield owner if pods.is_server(pod) else f"balancer/{owner}"
+
+
+def _owner_index(obj: Object) -> Iterable[str]:
+    owner = (obj["metadata"].get("labels") or {}).get(names.OWNER_LABEL)
+    return (owner,) if owner else ()
+
+
+def _source_words(resource: Object) -> Iterable[str]:
+    source = ((resource.get("spec") or {}).get("model") or {}).get("source") or {}
+    if name := (source.get("configMap") or {}).get("name"):
+        yield f"configmap/{name}"
+    if name := (source.get("persistentVolumeClaim") or {}).get("claimName"):
+        yield f"claim/{name}"
+
+
+def _hpa_words(hpa: Object) -> Iterable[str]:
+    """The ModelDeployment that it scales under its name, a Deployment under `deployment/NAME`."""
+    target = hpa["spec"]["scaleTargetRef"]
+    if target.get("kind") == kinds.MODEL_DEPLOYMENT.kind:
+        yield target["name"]
+    elif target.get("kind") == kinds.DEPLOYMENT.kind:
+        yield f"{_DEPLOYMENT}{target['name']}"
+
+
+def _only_version(obj: Object) -> Object:
+    meta = obj["metadata"]
+    return {"metadata": {k: meta.get(k) for k in ("namespace", "name", "uid", "resourceVersion")}}
+
+
+@dataclass
+class Caches:
+    """Informers, and what was heard beside the API server."""
+
+    client: Kube
+    enqueue: Callable[[Key], None]
+    """Called with the key of every ModelDeployment that something has changed for."""
+    namespaces: tuple[str, ...] = ()
+    """Those that are watched; empty: all."""
+    walls: bool = False
+    """Whether NetworkPolicies are made, so that there is a right to look at them."""
+    signals: Callable[[Key], Signals | None] = field(default=lambda _: None)
+    scaling: Callable[[Key], Scaling] = field(default=lambda _: Scaling())
+    canary: Callable[[Key], CanaryVerdict | None] = field(default=lambda _: None)
+    troubles: Callable[[Key], tuple[str, ...]] = field(default=lambda _: ())
+    gpus: Callable[[Key], Gpus] = field(default=lambda _: Gpus())
+    accepted: Callable[[Key], Spec | None] = field(default=lambda _: None)
+    """The spec in force."""
+    costs: Callable[[Key], Costs] = field(default=lambda _: Costs())
+    metrics_api: ExternalMetricsApi = api_service.UNKNOWN
+
+    def __post_init__(self) -> None:
+        """Make the informers; `run` starts them."""
+        self.malformed = Malformed()
+        self._image_volumes = ImageVolumes(self.client)
+        self._waiting: dict[Key, dict[tuple[Kind, Key], tuple[int, float]]] = {}
+        self._contents: dict[Key, tuple[str, Mapping[str, str], Mapping[str, str]]] = {}
+        self.resources = self._informer(
+            kinds.MODEL_DEPLOYMENT,
+            index=_source_words,
+            listener=self._resource_changed,
+            selector="",
+            project=_project_resource,
+        )
+        self.children: dict[Kind, Informer] = {
+            kind: self._informer(kind, index=_owner_index, listener=self._child_changed)
+            for kind in (*CHILDREN, *(kinds.WALLS if self.walls else ()))
+            if kind is not kinds.HPA
+        }
+        # An autoscaler of somebody else is found by what it scales.
+        self.hpas = self._informer(kinds.HPA, index=_hpa_words, listener=self._hpa_changed, selector="")
+        self.children[kinds.HPA] = self.hpas
+        of_routes = {
+            kind: self._informer(kind, index=_owner_index, listener=self._child_changed, project=_project_route)
+            for kind in kinds.ROUTES
+        }
+        self.routes = RouteCaches(self.client, of_routes, on_found=self._enqueue_all, enqueue=self.enqueue)
+        self.pods = self._informer(
+            kinds.POD,
+            index=_pod_index,
+            listener=self._pod_changed,
+            selector=f"{OURS},{names.COMPONENT_LABEL} in ({names.SERVER},{names.BALANCER})",
+            project=pods.project,
+        )
+        self.quotas = self._informer(
+            kinds.RESOURCE_QUOTA,
+            index=lambda _: (QUOTA_WORD,),
+            listener=_nobody,
+            selector="",
+            project=resource_quotas.project,
+        )
+        self.config_maps = self._source_informer(kinds.CONFIG_MAP, "configmap")
+        self.claims = self._source_informer(kinds.PERSISTENT_VOLUME_CLAIM, "claim")
+
+    @property
+    def informers(self) -> list[Informer]:
+        """Every informer, but for those of `routes`."""
+        return [self.resources, *self.children.values(), self.pods, self.quotas, self.config_maps, self.claims]
+
+    @property
+    def synced(self) -> bool:
+        """Whether every cache has been filled."""
+        return all(i.synced.is_set() for i in self.informers)
+
+    def size(self) -> int:
+        """Objects in all of them."""
+        return sum(map(len, self.informers))
+
+    def changes(self) -> int:
+        """How many objects came, changed or went so far."""
+        return sum(i.changes for i in self.informers)
+
+    async def run(self) -> None:
+        """Keep the caches filled until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for informer in self.informers:
+                group.create_task(informer.run(), name=f"informer-{informer.kind.plural}")
+            group.create_task(self.routes.run(), name="routes")
+
+    async def wait_synced(self) -> None:
+        """Until every cache has been filled."""
+        for informer in self.informers:
+            await informer.synced.wait()
+
+    def replicas(self, key: Key) -> int:
+        """The count in force (spec.replicas) of a ModelDeployment."""
+        # Below 0 only if it was stored past the schema: nobody can hold, or be granted, such a count.
+        return max(int(((self.resources.get(key) or {}).get("spec") or {}).get("replicas", 1)), 0)
+
+    def desired_told(self, key: Key) -> int | None:
+        """The count asked for, as its status tells it; None where it tells none."""
+        status = (self.resources.get(key) or {}).get("status") or {}
+        told = (status.get("scaling") or {}).get("desired")
+        return told if isinstance(told, int) else None
+
+    def count_ahead(self, key: Key) -> int:
+        """The count, where the operator has written it and its status doesn't tell of it yet; 0 where there is none."""
+        resource, count = self.resources.get(key) or {}, self.replicas(key)
+        told = ((resource.get("status") or {}).get("scaling") or {}).get("current")
+        ours = (resource.get("metadata") or {}).get("replicasWriter") == FIELD_MANAGER
+        return count if ours and told != count else 0
+
+    def wrote(self, owner: Key, kind: Kind, obj: Object) -> None:
+        """A write of ours: no decision for `owner` before the cache has seen it."""
+        meta = obj["metadata"]
+        key = Key(meta.get("namespace", ""), meta["name"])
+        version = int(meta["resourceVersion"])
+        if not self._cache_of(kind).has_seen(key, version):
+            self._waiting.setdefault(owner, {})[kind, key] = (version, time.monotonic())
+
+    def is_behind(self, owner: Key) -> bool:
+        """Whether the caches lack a write of ours for this ModelDeployment."""
+        waiting = self._waiting.get(owner)
+        if not waiting:
+            return False
+        now = time.monotonic()
+        for (kind, key), (version, since) in list(waiting.items()):
+            if now - since > PATIENCE_S or self._cache_of(kind).has_seen(key, version):
+                del waiting[kind, key]
+        if not waiting:
+            del self._waiting[owner]
+        return bool(waiting)
+
+    async def view(
+        self, key: Key, site: Site, *, found: Mapping[tuple[Kind, str], Object], refused: str
+    ) -> View | None:
+        """What is known of a ModelDeployment; None where there is none, or it is being deleted.
+
+        `found` are objects that the caches don't hold since they don't bear our label.
+        """
+        resource = self.resources.get(key)
+        if resource is None or resource["metadata"].get("deletionTimestamp"):
+            self._waiting.pop(key, None)
+            return None
+        children = dict(found)
+        for kind, name in every_child(key.name):
+            if kind in kinds.WALLS and not self.walls:
+                continue
+            if (child := self._cache_of(kind).get(Key(key.namespace, name))) is not None:
+                children[kind, name] = child
+        uid = resource["metadata"]["uid"]
+        records = [r for r in self.children[kinds.CONTROLLER_REVISION].find(key.namespace, key.name) if belongs(r, uid)]
+        maps = [m for m in self.children[kinds.CONFIG_MAP].find(key.namespace, key.name) if belongs(m, uid)]
+        for kind, owned in ((kinds.CONTROLLER_REVISION, records), (kinds.CONFIG_MAP, maps)):
+            children |= {(kind, o["metadata"]["name"]): o for o in owned}
+        foreign = [h for h in self.hpas.find(key.namespace, key.name) if not belongs(h, uid)]
+        servers = [names.server(key.name, slot) for slot in names.SLOTS]
+        below = {name: self.hpas.find(key.namespace, f"{_DEPLOYMENT}{name}") for name in servers}
+        balancers = self.pods.find(key.namespace, f"balancer/{key.name}")
+        return View(
+            resource=resource,
+            site=site,
+            children=children,
+            revisions=tuple(r for r in map(revision.read, records) if r is not None),
+            config_maps=tuple(m["metadata"]["name"] for m in maps if m.get("immutable")),
+            pods=tuple(self.pods.find(key.namespace, key.name)),
+            balancers=len(balancers),
+            balancer_trouble=_trouble(*balancers),
+            source=await self._source(key.namespace, resource),
+            signals=self.signals(key),
+            metrics_api=self.metrics_api,
+            gateway_api=self.routes.found,
+            routes_beside=self.routes.beside(key),
+            foreign_autoscaler=_autoscaler(foreign[0]) if foreign else "",
+            foreign_below={name: _autoscaler(hpas[0]) for name, hpas in below.items() if hpas},
+            scaling=self.scaling(key),
+            canary=self.canary(key),
+            costs=self.costs(key),
+            accepted=self.accepted(key),
+            troubles=self.troubles(key),
+            now=time.time(),
+            # After whatever was waited for: it must still be so when the plan is made.
+            gpus=self.gpus(key),
+            refused=refused,
+        )
+
+    async def _source(self, namespace: str, resource: Object) -> Source:
+        source = ((resource.get("spec") or {}).get("model") or {}).get("source") or {}
+        if isinstance(claim := source.get("persistentVolumeClaim"), dict):
+            name = str(claim.get("claimName"))
+            there = self.claims.get(Key(namespace, name))
+            return Source(missing="" if there else f"PersistentVolumeClaim {namespace}/{name} doesn't exist")
+        if isinstance(given := source.get("configMap"), dict):
+            return await self._config_map(Key(namespace, str(given.get("name"))), given.get("items") or ())
+        if isinstance(source.get("image"), dict):
+            return Source(lacking=await self._image_volumes.lacking(namespace))
+        return Source()
+
+    async def _config_map(self, key: Key, items: Iterable[Mapping[str, Any]]) -> Source:
+        there = self.config_maps.get(key)
+        if there is None:
+            self._contents.pop(key, None)
+            return Source(missing=f"ConfigMap {key} doesn't exist")
+        version = there["metadata"]["resourceVersion"]
+        held = self._contents.get(key)
+        if held is None or held[0] != version:
+            obj = await self.client.get(kinds.CONFIG_MAP, key.namespace, key.name)
+            if obj is None:
+                return Source(missing=f"ConfigMap {key} doesn't exist")
+            held = (obj["metadata"]["resourceVersion"], obj.get("data") or {}, obj.get("binaryData") or {})
+            if self.resources.find(key.namespace, f"configmap/{key.name}"):  # the last one may have gone meanwhile
+                self._contents[key] = held
+        wanted = {str(item.get("key")) for item in items}
+        _, data, binary = held
+        if lacking := sorted(wanted - set(data) - set(binary)):
+            has = ", ".join(sorted({*data, *binary})) or "none"
+            return Source(missing=f"ConfigMap {key} has no key {', '.join(lacking)}; its keys are {has}")
+        return Source(
+            content=revision.Content(
+                data={k: v for k, v in sorted(data.items()) if k in wanted},
+                binary={k: v for k, v in sorted(binary.items()) if k in wanted},
+            )
+        )
+
+    def _cache_of(self, kind: Kind) -> Informer:
+        if kind in self.routes.informers:
+            return self.routes.informers[kind]
+        return self.resources if kind is kinds.MODEL_DEPLOYMENT else self.children[kind]
+
+    def _enqueue_all(self) -> None:
+        for key in self.resources.keys():  # noqa: SIM118  # an informer is no dict
+            self.enqueue(key)
+
+    def _informer(
+        self,
+        kind: Kind,
+        *,
+        index: Callable[[Object], Iterable[str]],
+        listener: OnChange,
+        selector: str = OURS,
+        project: Callable[[Object], Object] = drop_managed_fields,
+    ) -> Informer:
+        return Informer(
+            self.client,
+            kind,
+            selector=selector,
+            namespaces=self.namespaces,
+            project=project,
+            index=index,
+            listeners=[listener],
+            malformed=self.malformed,
+        )
+
+    def _source_informer(self, kind: Kind, word: str) -> Informer:
+        def changed(key: Key, _before: Object | None, _after: Object | None) -> None:
+            for resource in self.resources.find(key.namespace, f"{word}/{key.name}"):
+                self.enqueue(Key(key.namespace, resource["metadata"]["name"]))
+
+        return Informer(
+            self.client,
+            kind,
+            metadata_only=True,
+            namespaces=self.namespaces,
+            project=_only_version,
+            listeners=[changed],
+            malformed=self.malformed,
+        )
+
+    def _resource_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
+        if wrong := (after or {}).get(MALFORMED):
+            self.malformed.note(kinds.MODEL_DEPLOYMENT.kind, key, "fields", "; ".join(wrong[:MOST_SAID]))
+        else:
+            self.malformed.clear(kinds.MODEL_DEPLOYMENT.kind, key, "fields")
+        if before is not None:
+            self._drop_contents(key.namespace, _source_words(before))
+        # The status as well: a write of ours that was thought lost may arrive after a newer one.
+        if before is None or after is None or _asked(before) != _asked(after):
+            self.enqueue(key)
+
+    def _drop_contents(self, namespace: str, words: Iterable[str]) -> None:
+        """Forget ConfigMaps, up to 1 MiB each, that no ModelDeployment names any more."""
+        for word in words:
+            kind, _, name = word.partition("/")
+            if kind == "configmap" and not self.resources.find(namespace, word):
+                self._contents.pop(Key(namespace, name), None)
+
+    def _child_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
+        # Both: who loses a child by an edit of its label must hear of it, too.
+        for owner in {owner for obj in (before, after) if obj for owner in _owner_index(obj)}:
+            self.enqueue(Key(key.namespace, owner))
+
+    def _pod_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
+        if not all(pods.is_server(pod) for pod in (before, after) if pod):
+            # Of balancers, what their Deployment says is enough, but for what keeps one from starting.
+            if _trouble(before) != _trouble(after):
+                self._child_changed(key, before, after)
+            return
+        if before is None or after is None or _said(before) != _said(after):
+            self._child_changed(key, before, after)
+
+    def _hpa_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
+        for hpa in (before, after):
+            for target in _hpa_words(hpa) if hpa else ():
+                if target.startswith(_DEPLOYMENT):
+                    where = Key(key.namespace, target.removeprefix(_DEPLOYMENT))
+                    self._child_changed(where, None, self.children[kinds.DEPLOYMENT].get(where))
+                else:
+                    self.enqueue(Key(key.namespace, target))
+
+
+def _trouble(*found: Object | None) -> str:
+    """What keeps one of these pods from being ready, in a sentence."""
+    said = pods.trouble(pod for pod in found if pod is not None)
+    return f"pod {said.pod}: {said.message}" if said else ""
+
+
+def _autoscaler(hpa: Object) -> str:
+    """An HPA as people know it: by whoever made it, too."""
+    owners = hpa["metadata"].get("ownerReferences") or ()
+    made_by = next((f" of {o['kind']} {o['name']}" for o in owners if o.get("controller")), "")
+    return f"HorizontalPodAutoscaler {hpa['metadata']['name']}{made_by}"
+
+
+def _project_resource(resource: Object) -> Object:
+    """Without managedFields, but for who wrote the count last; without fields of another type, but for what was wrong."""
+    found, wrong = shape.fitted(resource)
+    meta = dict(found["metadata"])
+    meta["replicasWriter"] = _writer_of_replicas(meta.pop("managedFields", ()))
+    made = found | {"metadata": meta}
+    return made | {MALFORMED: wrong} if wrong else made
+
+
+def _project_route(route: Object) -> Object:
+    """A route of a Gateway API of another version may be of another form; one that can't be read must fail here."""
+    route_conflicts.same(route, route)
+    return drop_managed_fields(route)
+
+
+def _writer_of_replicas(entries: Iterable[Mapping[str, Any]]) -> str:
+    """The field manager that set spec.replicas last; empty where nobody did."""
+    owners = [e for e in entries if "f:replicas" in ((e.get("fieldsV1") or {}).get("f:spec") or {})]
+    return str(max(owners, key=lambda e: str(e.get("time") or ""))["manager"]) if owners else ""
+
+
+def belongs(obj: Object, uid: str) -> bool:
+    """Whether the controller of an object is the one with this uid."""
+    return any(o.get("uid") == uid and o.get("controller") for o in obj["metadata"].get("ownerReferences") or ())
+
+
+def _asked(resource: Object) -> tuple[Any, ...]:
+    meta = resource["metadata"]
+    asked = (meta.get("generation"), meta.get("labels"), meta.get("annotations"), meta.get("deletionTimestamp"))
+    return (*asked, resource.get("status"))
+
+
+def _said(pod: Object) -> tuple[Any, ...]:
+    return pod["status"], pod["metadata"]["deletionTimestamp"], pod["metadata"]["labels"]

@@ -1,0 +1,89 @@
+"""The caches of a Gateway's routes: a cluster may not know such objects, and may learn of them at any time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from halcyon.control.state import route_conflicts
+from halcyon.kube import errors
+from halcyon.kube.client import Kube, Object
+from halcyon.kube.informer import Informer
+from halcyon.kube.kinds import Key, Kind
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 5.0
+"""How often the API server is asked, while it doesn't know them."""
+
+
+@dataclass
+class RouteCaches:
+    """Informers that begin once all of their kinds are known."""
+
+    client: Kube
+    informers: Mapping[Kind, Informer]
+    on_found: Callable[[], None]
+    """Called once, when they are filled."""
+    enqueue: Callable[[Key], None]
+    """Called with the key of every ModelDeployment that asks for requests which another one has begun or ceased to ask for."""
+
+    def __post_init__(self) -> None:
+        """Hear of each route."""
+        self._at: dict[Key, dict[tuple[Kind, Key], Object]] = defaultdict(dict)
+        for kind, informer in self.informers.items():
+            informer.listeners.append(partial(self._changed, kind))
+
+    @property
+    def found(self) -> bool:
+        """Whether they hold what there is."""
+        return all(informer.synced.is_set() for informer in self.informers.values())
+
+    def beside(self, owner: Key) -> tuple[Object, ...]:
+        """Routes of other ModelDeployments at the Gateways that this one's routes ask."""
+        mine = [obj for i in self.informers.values() for obj in i.find(owner.namespace, owner.name)]
+        asked = set().union(*map(route_conflicts.gateways, mine))
+        return tuple(obj for g in asked for obj in self._at.get(g, {}).values() if route_conflicts.key(obj) != owner)
+
+    async def run(self) -> None:
+        """Look, and then keep them filled, until cancelled."""
+        while not await self._are_known():  # noqa: ASYNC110  # the API server tells nobody of a new kind
+            await asyncio.sleep(LOOK_EVERY_S)
+        log.info("the cluster knows routes of the Gateway API")
+        async with asyncio.TaskGroup() as group:
+            for informer in self.informers.values():
+                group.create_task(informer.run(), name=f"informer-{informer.kind.plural}")
+            for informer in self.informers.values():
+                await informer.synced.wait()
+            self.on_found()
+
+    def _changed(self, kind: Kind, key: Key, before: Object | None, after: Object | None) -> None:
+        for gateway in route_conflicts.gateways(before) if before else ():
+            self._at[gateway].pop((kind, key), None)
+            if not self._at[gateway]:
+                del self._at[gateway]
+        for gateway in route_conflicts.gateways(after) if after else ():
+            self._at[gateway][kind, key] = after  # type: ignore[assignment]  # it is there where it has gateways
+        if before is not None and after is not None and before["spec"] == after["spec"]:
+            return
+        for one in (before, after):
+            for gateway in route_conflicts.gateways(one) if one else ():
+                for other in self._at.get(gateway, {}).values():
+                    if one is not None and other is not after and route_conflicts.same(one, other):
+                        self.enqueue(route_conflicts.key(other))
+
+    async def _are_known(self) -> bool:
+        try:
+            for kind, informer in self.informers.items():
+                for namespace in informer.namespaces or ("",):
+                    await self.client.list(kind, namespace=namespace, selector=informer.selector, metadata_only=True)
+        except errors.NotFound:
+            return False
+        except (errors.ApiError, errors.Unreachable) as error:
+            log.warning("whether the cluster knows routes isn't known", extra={"error": str(error)})
+            return False
+        return True

@@ -1,0 +1,51 @@
+"""What is looked for in the caches by more than one: a model's balancers, and its servers."""
+
+from __future__ import annotations
+
+from halcyon.control.objects import pods
+from halcyon.control.state.cluster_state import Caches
+from halcyon.kube import kinds
+from halcyon.kube.client import Object
+from halcyon.kube.kinds import Key
+from halcyon.render import names, server
+
+
+def balancers(caches: Caches, key: Key) -> list[Object]:
+    """A model's balancer pods, also those on their way out."""
+    return caches.pods.find(key.namespace, f"balancer/{key.name}")
+
+
+def ready_balancers(caches: Caches, key: Key) -> frozenset[str]:
+    """Names of a model's balancer pods that are ready."""
+    return frozenset(pod["metadata"]["name"] for pod in balancers(caches, key) if pods.is_ready(pod))
+
+
+def servers(caches: Caches, key: Key) -> Object | None:
+    """The Deployment of a model's servers; while a canary is under way, of the slot with more pods. None before the first."""
+    return max(_deployed(caches, key), key=lambda found: int(found["spec"].get("replicas") or 0), default=None)
+
+
+def held_gpus(caches: Caches, key: Key) -> int:
+    """GPUs that the Deployments of a model's servers ask for now, whatever its spec says."""
+    return sum(_gpus(found) * int(found["spec"].get("replicas") or 0) for found in _deployed(caches, key))
+
+
+def gpus_each(caches: Caches, key: Key) -> int | None:
+    """GPUs that a server of a model asks for, by its Deployment; None before the first."""
+    found = servers(caches, key)
+    return None if found is None else _gpus(found)
+
+
+def _gpus(deployment: Object) -> int:
+    try:
+        return server.gpus(deployment["spec"].get("template") or {})
+    except ValueError:  # somebody's edit, in a form that no template of ours has; it is about to be undone
+        return 0
+
+
+def _deployed(caches: Caches, key: Key) -> list[Object]:
+    """The Deployments of a model's servers, of each slot that has one."""
+    slots = (
+        caches.children[kinds.DEPLOYMENT].get(Key(key.namespace, names.server(key.name, slot))) for slot in names.SLOTS
+    )
+    return [found for found in slots if found is not None]

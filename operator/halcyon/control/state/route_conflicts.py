@@ -1,0 +1,86 @@
+"""Two models that ask a Gateway for the same requests: which of them gets them. Pure.
+
+By the Gateway API (HTTPRouteRule, GRPCRouteRule: "matching precedence") the older route does, and of two of one second that whose
+namespace/name comes first. A hostname that is more specific than another's wins over it: that is no conflict but how a model is given
+a name of its own beside a default.
+
+Over gRPC the model stands in the message, where no route can see it: two models need two hostnames or listeners.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from halcyon.kube import kinds
+from halcyon.kube.client import Object
+from halcyon.kube.kinds import Key
+from halcyon.render import names
+
+_MODEL = "/v2/models/"
+_ANY = "*"
+
+
+def key(route: Object) -> Key:
+    """Of the ModelDeployment that a route of ours belongs to."""
+    meta = route["metadata"]
+    return Key(str(meta["namespace"]), str((meta.get("labels") or {}).get(names.OWNER_LABEL)))
+
+
+def gateways(route: Object) -> set[Key]:
+    """The Gateways that it asks."""
+    return {gateway for gateway, _ in _parents(route)}
+
+
+def same(one: Object, other: Object) -> str:
+    """What of the other's requests it asks for, too; empty where nothing is the same."""
+    if one["kind"] != other["kind"] or not _meet(one, other):
+        return ""
+    shared = _hostnames(one) & _hostnames(other)
+    if not shared:
+        return ""
+    where = "every hostname of the listener" if shared == {_ANY} else ", ".join(sorted(shared))
+    if one["kind"] == kinds.GRPC_ROUTE.kind:
+        return f"gRPC at {where}"
+    models = sorted(_models(one) & _models(other))
+    return f"{_MODEL}{models[0]} at {where}" if models else ""
+
+
+def winner(route: Object, others: Iterable[Object]) -> tuple[Object, str] | None:
+    """The route that gets requests of this one, and which; None where no other does."""
+    mine = _age(route)
+    for other in sorted(others, key=_age):
+        if _age(other) < mine and (requests := same(route, other)):
+            return other, requests
+    return None
+
+
+def _age(route: Object) -> tuple[str, str, str]:
+    meta = route["metadata"]
+    return str(meta.get("creationTimestamp") or "9"), str(meta["namespace"]), str(meta["name"])
+
+
+def _parents(route: Object) -> Iterator[tuple[Key, str]]:
+    """Gateways, and of each the listener; empty for all of them."""
+    for parent in route["spec"].get("parentRefs") or ():
+        namespace = parent.get("namespace") or route["metadata"]["namespace"]
+        yield Key(str(namespace), str(parent["name"])), str(parent.get("sectionName") or "")
+
+
+def _meet(one: Object, other: Object) -> bool:
+    return any(
+        gateway == there and (not listener or not beside or listener == beside)
+        for gateway, listener in _parents(one)
+        for there, beside in _parents(other)
+    )
+
+
+def _hostnames(route: Object) -> set[str]:
+    return set(map(str, route["spec"].get("hostnames") or (_ANY,)))
+
+
+def _models(route: Object) -> set[str]:
+    """Models whose requests it takes; the server's own readiness and metadata are the same of every model."""
+    found: Iterable[Any] = (match for rule in route["spec"].get("rules") or () for match in rule.get("matches") or ())
+    paths = (str((match.get("path") or {}).get("value") or "") for match in found)
+    return {path.removeprefix(_MODEL).partition("/")[0] for path in paths if path.startswith(_MODEL)}

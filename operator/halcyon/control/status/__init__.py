@@ -1,0 +1,1 @@
+"""The status of a ModelDeployment and its Events, derived from a scope and its plan. Pure."""

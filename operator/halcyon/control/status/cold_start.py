@@ -1,0 +1,70 @@
+"""What the last start of a server pod took, by its parts: `status.coldStart`. Pure.
+
+| part       | from                                 | to                              |
+| ---------- | ------------------------------------ | ------------------------------- |
+| scheduling | the pod was created                  | it has a node                   |
+| pulling    | it has a node                        | its first container runs        |
+| fetching   | the fetcher runs                     | it has ended                    |
+| loading    | the fetcher has ended                | the model is ready              |
+
+Kubernetes tells whole seconds. Pulling has the volumes in it, loading the pull of Triton's image where that isn't on the node. A pod
+that becomes ready again, or has restarted, tells nothing of a start.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from halcyon.api.timestamps import epoch_seconds, rfc3339
+from halcyon.control.objects import pods
+from halcyon.control.state.scope import View
+from halcyon.kube.client import Object
+
+
+@dataclass(frozen=True)
+class Start:
+    """One start; parts that can't be told are left out."""
+
+    pod: str
+    ready_at: float
+    """Seconds since the epoch."""
+    total_s: int
+    parts: tuple[tuple[str, int], ...]
+    """Name and whole seconds, in the order of time."""
+
+
+def make(view: View, *, longest_s: float) -> dict[str, Any] | None:
+    """The part `coldStart`; what was told stays until a later start is known. None where none was ever seen.
+
+    What took longer than `longest_s`, in which a pod must be ready, is no start: the pod was ready before.
+    """
+    told = view.status.get("coldStart")
+    starts = [s for s in map(start, view.pods) if s is not None and s.total_s <= longest_s]
+    last = max(starts, key=lambda s: (s.ready_at, s.pod), default=None)
+    known = epoch_seconds(str((told or {}).get("readyAt") or ""))
+    if last is None or (known is not None and last.ready_at <= known):
+        return told
+    found: dict[str, Any] = {"pod": last.pod, "readyAt": rfc3339(last.ready_at), "seconds": last.total_s}
+    return found | {f"{name}Seconds": value for name, value in last.parts}
+
+
+def start(pod: Object) -> Start | None:
+    """The start of a pod that is ready; None where it isn't, or a restart has overwritten it."""
+    statuses = (*pod["status"]["initContainerStatuses"], *pod["status"]["containerStatuses"])
+    created, ready = pods.created_at(pod), pods.ready_since(pod)
+    if created is None or ready is None or any(status["restartCount"] for status in statuses):
+        return None
+    scheduled = pods.condition(pod, "PodScheduled")
+    bound = epoch_seconds(str(scheduled.get("lastTransitionTime") or "")) if scheduled.get("status") == "True" else None
+    fetcher: Object = next((s["state"].get("terminated") or {} for s in statuses if s["name"] == "fetch"), {})
+    began, ended = (epoch_seconds(str(fetcher.get(name) or "")) for name in ("startedAt", "finishedAt"))
+    marks = (
+        ("scheduling", created, bound),
+        ("pulling", bound, began),
+        ("fetching", began, ended),
+        ("loading", ended, ready),
+    )
+    parts = [(name, a, b) for name, a, b in marks if a is not None and b is not None]
+    told = tuple((name, max(round(b - a), 0)) for name, a, b in parts)
+    return Start(pod["metadata"]["name"], ready, max(round(ready - created), 0), told)

@@ -1,0 +1,113 @@
+"""The condition RoutesAccepted: what the Gateway says of a model's routes. Pure.
+
+the API has the kinds   the routes are there   an older one takes      their Gateway says       RoutesAccepted
+                                               the same requests
+no                      -                      -                       -                        False    GatewayApiMissing
+yes                     no                     -                       -                        Unknown  RoutesPending
+yes                     yes                    -                       a condition isn't True   False    RoutesRefused, in its words
+yes                     yes                    yes                     anything else            False    RouteConflict
+yes                     yes                    no                      nothing                  Unknown  RoutesPending
+yes                     yes                    no                      all are True             True     RoutesAccepted
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from halcyon.api.conditions import Condition, Reason, Type
+from halcyon.api.spec.gateway import Gateway
+from halcyon.control.desired.plan import Plan
+from halcyon.control.state import route_conflicts
+from halcyon.control.state.ownership import own
+from halcyon.control.state.scope import View
+from halcyon.kube import kinds
+from halcyon.kube.client import Object
+from halcyon.kube.kinds import Kind
+
+_ASKED = ("Accepted", "ResolvedRefs")
+
+
+def accepted(view: View, plan: Plan) -> Condition | None:
+    """The condition; None where no Gateway is named."""
+    gateway = plan.spec.traffic.gateway if plan.spec else None
+    if gateway is None:
+        return None
+    if not view.gateway_api:
+        text = (
+            "this cluster has no HTTPRoute or no GRPCRoute of gateway.networking.k8s.io/v1: install the Gateway API's definitions "
+            "and a Gateway controller; the routes are written once they are there"
+        )
+        return Condition(Type.ROUTES_ACCEPTED, status=False, reason=Reason.GATEWAY_API_MISSING, message=text)
+    where = f"Gateway {gateway.namespace or view.key.namespace}/{gateway.name}"
+    told = [_told(view, kind, gateway) for kind in _kinds(gateway)]
+    if refused := [text for verdict, text in told if verdict is False]:
+        message = f"{where}: {'; '.join(refused)}"
+        return Condition(Type.ROUTES_ACCEPTED, status=False, reason=Reason.ROUTES_REFUSED, message=message)
+    if conflict := _conflict(view, gateway):
+        message = f"{where}: {conflict}"
+        return Condition(Type.ROUTES_ACCEPTED, status=False, reason=Reason.ROUTE_CONFLICT, message=message)
+    if waiting := [text for verdict, text in told if verdict is None]:
+        message = (
+            f"{where}: {'; '.join(waiting)}. Does it exist, and do its listeners allow routes of {view.key.namespace}?"
+        )
+        return Condition(Type.ROUTES_ACCEPTED, status=None, reason=Reason.ROUTES_PENDING, message=message)
+    message = f"{where} has accepted {' and '.join(text for _, text in told)}"
+    return Condition(Type.ROUTES_ACCEPTED, status=True, reason=Reason.ROUTES_ACCEPTED, message=message)
+
+
+def _conflict(view: View, gateway: Gateway) -> str:
+    for kind in _kinds(gateway):
+        route = own(view, kind, view.key.name)
+        found = route_conflicts.winner(route, view.routes_beside) if route else None
+        if found is None:
+            continue
+        other, requests = found
+        owner = route_conflicts.key(other)
+        # Names of one tenant are none of another's business.
+        who = (
+            f"ModelDeployment {owner.name}"
+            if owner.namespace == view.key.namespace
+            else "a ModelDeployment of another namespace"
+        )
+        entry = "http" if kind is kinds.HTTP_ROUTE else "grpc"
+        other_name = ", or spec.model.name," if kind is kinds.HTTP_ROUTE else ""
+        return (
+            f"requests for {requests} go to {who}, whose {kind.kind} is older; give one of them other "
+            f"spec.traffic.gateway.{entry}.hostnames{other_name} for example {view.key.name}.{view.key.namespace}.example.com"
+        )
+    return ""
+
+
+def _kinds(gateway: Gateway) -> list[Kind]:
+    return [kinds.HTTP_ROUTE] if gateway.grpc is None else [kinds.HTTP_ROUTE, kinds.GRPC_ROUTE]
+
+
+def _told(view: View, kind: Kind, gateway: Gateway) -> tuple[bool | None, str]:
+    """Whether the Gateway takes this route, and what there is to say."""
+    route = own(view, kind, view.key.name)
+    if route is None:
+        return None, f"{kind.kind} {view.key.name} isn't written yet"
+    parents = [
+        p for p in (route.get("status") or {}).get("parents") or () if _is(p.get("parentRef") or {}, view, gateway)
+    ]
+    found = [_newest(parent, route) for parent in parents]
+    for conditions in found:
+        for wanted in _ASKED:
+            condition = conditions.get(wanted) or {}
+            if condition.get("status") == "False":
+                return False, f"{kind.kind}: {wanted}: {condition.get('reason')}: {condition.get('message')}"
+    if not found or any(c.get(wanted, {}).get("status") != "True" for c in found for wanted in _ASKED):
+        return None, f"nothing heard of {kind.kind} {view.key.name} as it is"
+    return True, f"{kind.kind} {view.key.name}"
+
+
+def _newest(parent: Object, route: Object) -> dict[str, dict[str, Any]]:
+    """Conditions by type, those of an earlier generation left out."""
+    generation = int(route["metadata"].get("generation") or 0)
+    conditions = parent.get("conditions") or ()
+    return {str(c.get("type")): c for c in conditions if int(c.get("observedGeneration") or generation) >= generation}
+
+
+def _is(reference: Object, view: View, gateway: Gateway) -> bool:
+    namespace = reference.get("namespace") or view.key.namespace
+    return (namespace, reference.get("name")) == (gateway.namespace or view.key.namespace, gateway.name)

@@ -1,0 +1,231 @@
+"""What the status tells of scaling: ScalingActive, AutoscalerConflict, FieldIgnored, status.scaling, the columns. Pure.
+
+As in `status`, of which this is a part: one function per condition, its truth table above it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from halcyon.api import user_annotations
+from halcyon.api.conditions import Condition, Reason, Type
+from halcyon.api.spec import defaults
+from halcyon.api.timestamps import rfc3339
+from halcyon.control.desired.plan import Plan, counts
+from halcyon.control.objects import pods
+from halcyon.control.objects.actuator import Actuator
+from halcyon.control.state.ownership import own
+from halcyon.control.state.scope import View
+from halcyon.kube import kinds
+from halcyon.scaling.policy.decision import Change, Signal, Verdict, counted
+
+_LONG = 1024
+"""The schema's limit on sentences."""
+
+
+# In a process that has not heard of the model yet it is as it was told before. Else:
+# spec.scaling    somebody else writes    decision            mode        HPA            ScalingActive
+# none            -                       -                   -           -              True     Fixed
+# there           an autoscaler           -                   -           -              False    ForeignAutoscaler
+# there           a writer                -                   -           -              False    ForeignWriter
+# there           nobody                  none, or nothing    -           -              Unknown
+#                                         was ever heard
+# there           nobody                  signals missing     -           -              False    MetricsMissing
+# there           nobody                  made                Paused      -              False    Paused
+# there           nobody                  made                Recommend   -              False    Recommending
+# there           nobody                  made                Active      inactive       False    HPAInactive
+# there           nobody                  made                Active      active, none   True
+def active(view: View, plan: Plan) -> Condition:
+    """ScalingActive."""
+    kind = Type.SCALING_ACTIVE
+    if plan.spec is None:
+        return Condition(kind, status=None, reason=Reason.UNKNOWN, message="nothing was accepted yet")
+    if (rival := conflict(view, plan)) is not None:
+        return Condition(kind, status=False, reason=rival.reason, message=rival.message)
+    scaling = plan.spec.scaling
+    if scaling is None:
+        text = f"fixed at spec.replicas = {plan.replicas}{_given(view)}"
+        return Condition(kind, status=True, reason=Reason.FIXED, message=text)
+    verdict = _verdict(view)
+    if view.scaling.settling and (told := _told(view, kind)) is not None:
+        return told
+    if verdict is None:
+        return Condition(kind, status=None, reason=Reason.UNKNOWN, message="no balancer's agent has spoken yet")
+    if verdict.unknown:
+        text = f"{verdict.unknown}. The count holds"
+        return Condition(kind, status=False, reason=Reason.METRICS_MISSING, message=text)
+    if scaling.mode != "Active":
+        reason = Reason.PAUSED if scaling.mode == "Paused" else Reason.RECOMMENDING
+        text = f"spec.scaling.mode is {scaling.mode}{_given(view)}: the count stays {plan.replicas}. It would be {_said(verdict)}"
+        return Condition(kind, status=False, reason=reason, message=text)
+    if plan.actuator is Actuator.HPA:
+        found = _hpa_condition(view, "ScalingActive")
+        # An HPA rests while the count is 0: then it is the operator that wakes.
+        if found.get("status") == "False" and plan.replicas > 0:
+            return Condition(kind, status=False, reason=Reason.HPA_INACTIVE, message=str(found.get("message")))
+    text = f"by {plan.actuator.value}: {_said(verdict)}{_on_the_way(view, plan)}"
+    return Condition(kind, status=True, reason=Reason.SCALING_ACTIVE, message=text)
+
+
+def _verdict(view: View) -> Verdict | None:
+    """What was decided; None where nothing was, or no agent was ever heard: what there is to decide then is no news."""
+    verdict = view.scaling.verdict
+    return verdict if verdict is not None and verdict.heard else None
+
+
+def _told(view: View, kind: Type) -> Condition | None:
+    """The condition as the status has it; None where it hasn't, or has it of another spec."""
+    for told in view.status.get("conditions") or ():
+        known = told.get("reason") in set(Reason)  # else another version has written it
+        if told.get("type") == kind and known and told.get("observedGeneration") == view.meta["generation"]:
+            status = {"True": True, "False": False}.get(str(told.get("status")))
+            return Condition(kind, status=status, reason=Reason(told["reason"]), message=str(told.get("message")))
+    return None
+
+
+def _given(view: View) -> str:
+    """A person's reason, in brackets; empty where nobody has given one."""
+    found = user_annotations.reason(view.meta)
+    return f" ({found})" if found else ""
+
+
+def _said(verdict: Verdict) -> str:
+    """The decision, and how long it stands at most until the next one where it is ours."""
+    if verdict.desired is None:
+        return verdict.why or "as the HPA decides"
+    return f"{verdict.why}; next look within {math.ceil(verdict.next_look_s)} s"
+
+
+def _on_the_way(view: View, plan: Plan) -> str:
+    """What becomes of the pods that are wanted and not ready; empty where all are."""
+    wanted, there, ready = counts(view, plan)
+    if ready >= wanted:
+        return ""
+    stuck = [p for p in view.pods if pods.is_unschedulable(p)]
+    text = f". Wants {wanted}: {ready} ready, {max(there - ready - len(stuck), 0)} starting"
+    if not stuck:
+        return text
+    found = pods.trouble(stuck)
+    return f"{text}, {len(stuck)} unschedulable" + (f" ({found.message})" if found else "")
+
+
+# an autoscaler of others on it    a writer that comes again and again    AutoscalerConflict
+# yes                              -                                      True     ForeignAutoscaler
+# no                               yes                                    True     ForeignWriter
+# no                               no                                     (absent)
+def conflict(view: View, plan: Plan) -> Condition | None:
+    """AutoscalerConflict; None where it isn't there."""
+    kind = Type.AUTOSCALER_CONFLICT
+    if (foreign := plan.foreign) is not None:
+        text = f"{foreign.why}; Halcyon leaves the count alone. {foreign.undo}"
+        return Condition(kind, status=True, reason=Reason.FOREIGN_AUTOSCALER, message=text)
+    if plan.spec is not None and plan.spec.scaling is not None and view.scaling.rival:
+        return Condition(kind, status=True, reason=Reason.FOREIGN_WRITER, message=view.scaling.rival)
+    return None
+
+
+# There while the spec sets a field that has no effect as the rest stands.
+def ignored(plan: Plan) -> Condition | None:
+    """FieldIgnored; None where it isn't there."""
+    found = defaults.ignored(plan.spec) if plan.spec is not None else ()
+    if not found:
+        return None
+    return Condition(Type.FIELD_IGNORED, status=True, reason=Reason.NO_EFFECT, message="; ".join(found))
+
+
+def _hpa_condition(view: View, wanted: str) -> dict[str, Any]:
+    hpa = own(view, kinds.HPA, view.key.name) or {}
+    found = (hpa.get("status") or {}).get("conditions") or ()
+    return next((c for c in found if c.get("type") == wanted), {})
+
+
+def make(view: View, plan: Plan) -> dict[str, Any]:
+    """status.scaling, of a model that somebody of ours scales."""
+    spec, verdict = plan.spec, _verdict(view)
+    scaling: dict[str, Any] = {
+        "actuator": plan.actuator.value,
+        "actuatorReason": plan.actuator_why[:_LONG],
+        "policy": defaults.policy(spec) if spec else "",
+        "mode": spec.scaling.mode if spec and spec.scaling else "",
+    }
+    if verdict is not None:
+        scaling["current"] = verdict.current
+        scaling["decidedAt"] = rfc3339(verdict.at)
+        if verdict.why:
+            scaling["why"] = verdict.why[:_LONG]
+        if verdict.limited_by:
+            scaling["limitedBy"] = list(dict.fromkeys(verdict.limited_by))
+        if verdict.parts:
+            scaling["parts"] = [{"name": p.name, "replicas": p.replicas, "why": p.why[:_LONG]} for p in verdict.parts]
+        if verdict.signals:
+            scaling["signals"] = [_signal(s) for s in verdict.signals]
+    if verdict is not None and verdict.desired is not None:
+        scaling["desired"] = verdict.desired
+    elif plan.actuator is Actuator.HPA and scaling["policy"] == "Rules":
+        scaling |= _hpa_says(view, verdict)
+    if view.scaling.changes:
+        scaling["decisions"] = [_change(change) for change in view.scaling.changes]
+    return scaling
+
+
+def columns(view: View, *, ready: int) -> dict[str, str]:
+    """Texts for the columns of `kubectl get`; `ready` is the number of ready pods."""
+    verdict = _verdict(view)
+    values = {s.name: s for s in verdict.signals} if verdict else {}
+    found = {}
+    if (queue := values.get("queueDepth")) is not None:
+        # Beside a target of one replica: what all that are ready are to have.
+        aim = "" if queue.target is None else f"/{queue.target * max(ready, 1):.0f}"
+        found["queue"] = ("?" if queue.value is None else f"{queue.value:.0f}") + aim
+    if (gpu := values.get("gpuUtilization")) is not None:
+        found["gpu"] = "?" if gpu.value is None else f"{gpu.value / max(ready, 1):.0f}"
+    return found
+
+
+_HPA_LIMITS = {
+    "TooManyReplicas": "max",
+    "TooFewReplicas": "min",
+    "ScaleUpLimit": "pace",
+    "ScaleDownLimit": "pace",
+    "ScaleUpStabilized": "stabilisation",
+    "ScaleDownStabilized": "stabilisation",
+}
+"""Reasons of an HPA's conditions ScalingLimited and AbleToScale, and the limits that they are."""
+_HPA_NO_NEWS = {"ReadyForNewScale", "SucceededRescale", "SucceededGetScale"}
+
+
+def _hpa_says(view: View, verdict: Verdict | None) -> dict[str, Any]:
+    """What an HPA that decides by itself has decided, and what is known of why: the signals, and its own words."""
+    hpa = (own(view, kinds.HPA, view.key.name) or {}).get("status") or {}
+    desired = hpa.get("desiredReplicas")
+    if desired is None or not hpa.get("conditions"):
+        return {}
+    limited, able = _hpa_condition(view, "ScalingLimited"), _hpa_condition(view, "AbleToScale")
+    news = [limited] if limited.get("status") == "True" else []
+    news += [able] if able.get("reason") not in _HPA_NO_NEWS else []
+    why = [verdict.why] if verdict is not None and verdict.why else []
+    why += [f"the HPA says: {said['message']}" for said in news if said.get("message")]
+    found: dict[str, Any] = {"desired": desired, "why": f"{counted(desired)}: {'; '.join(why) or 'by the HPA'}"[:_LONG]}
+    if limits := [_HPA_LIMITS[said["reason"]] for said in news if said.get("reason") in _HPA_LIMITS]:
+        found["limitedBy"] = list(dict.fromkeys(limits))
+    return found
+
+
+def _signal(signal: Signal) -> dict[str, Any]:
+    said: dict[str, Any] = {"name": signal.name, "source": signal.source}
+    if signal.target is not None:
+        said["target"] = f"{signal.target:g}"
+    if signal.value is not None:
+        said["value"] = f"{signal.value:.1f}" if signal.value < 100 else f"{signal.value:.0f}"
+    if signal.proposal is not None:
+        said["proposal"] = signal.proposal
+    if signal.missing:
+        said["missing"] = signal.missing[:_LONG]
+    if signal.at is not None:
+        said["observedAt"] = rfc3339(signal.at)
+    return said
+
+
+def _change(change: Change) -> dict[str, Any]:
+    return {"time": rfc3339(change.at), "before": change.before, "after": change.after, "why": change.why[:_LONG]}

@@ -1,0 +1,377 @@
+"""The status of a ModelDeployment, made anew in every reconcile from what is. Pure.
+
+One function per condition, its truth table above it. What isn't known is Unknown, never a guess. Not here: scaling
+(`scaling_status`), rollouts (`rollout_status`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from halcyon.api import conditions
+from halcyon.api.conditions import Condition, Reason, Type
+from halcyon.api.spec import defaults, routing_mode
+from halcyon.control.acceptance import site_policy
+from halcyon.control.desired.plan import Plan, counts
+from halcyon.control.objects import pod_stage, pods
+from halcyon.control.objects.actuator import Actuator
+from halcyon.control.state.ownership import own
+from halcyon.control.state.scope import View
+from halcyon.control.status import cold_start, cost, rollout, routes, scaling
+from halcyon.kube import kinds
+from halcyon.kube.client import Object
+from halcyon.render import names
+from halcyon.render.names import SLOT_A, Slot
+
+MOST_VERSIONS = 64
+"""The schema's limit; the highest are shown."""
+
+
+def make(view: View, plan: Plan, *, now: str) -> Object:
+    """The status for this view and plan; `now` is RFC 3339 in whole seconds."""
+    generation = int(view.meta["generation"])
+    status: dict[str, Any] = {
+        "observedGeneration": generation,
+        "conditions": conditions.keep(
+            _conditions(view, plan), view.status.get("conditions") or (), generation=generation, now=now
+        ),
+        "replicas": _replicas(view, plan),
+        "selector": names.selector_text(view.key.name),
+    }
+    status["summary"] = _summary(view, plan, status)
+    if plan.spec is not None and plan.target is not None and plan.rollout is not None:
+        host = f"{view.key.name}.{view.key.namespace}.svc"
+        status["endpoints"] = {
+            "http": f"http{'s' if plan.spec.traffic.tls else ''}://{host}:{names.HTTP_PORT}",
+            "grpc": f"{host}:{names.GRPC_PORT}",
+        }
+        if routing_mode.is_direct(plan.spec):
+            status["endpoints"]["headless"] = f"{names.headless(view.key.name)}.{view.key.namespace}.svc"
+        status["runtimeImage"] = plan.target.template["spec"]["containers"][0]["image"]
+        status["model"] = _model(view, plan)
+        status["rollout"] = rollout.make(view, plan)
+        if (started := cold_start.make(view, longest_s=plan.target.startup_timeout_s)) is not None:
+            status["coldStart"] = started
+        if (costs := cost.make(view)) is not None:
+            status["cost"] = costs
+        status["revision"] = {"target": names.revision(view.key.name, plan.rollout.asked.key)}
+        if current := _current(view, plan):
+            status["revision"]["current"] = names.revision(view.key.name, current)
+        if plan.actuator is not Actuator.NONE:
+            told = view.status.get("scaling")
+            status["scaling"] = told if told and view.scaling.settling else scaling.make(view, plan)
+    return status
+
+
+def _conditions(view: View, plan: Plan) -> list[Condition]:
+    accepted = _accepted(view, plan)
+    loaded = _model_loaded(view, plan)
+    servers = _servers_ready(view, plan)
+    balancer = _balancer_ready(view, plan)
+    routed = routes.accepted(view, plan)
+    stalled = _stalled(view, plan, accepted, loaded, servers)
+    decided = [
+        _ready(accepted, servers, _way_in(plan, balancer, routed), loaded),
+        accepted,
+        loaded,
+        servers,
+        balancer,
+        scaling.active(view, plan),
+    ]
+    reconciling = None if stalled else _reconciling(view, plan, servers, balancer)
+    at_times = (
+        routed,
+        scaling.conflict(view, plan),
+        scaling.ignored(plan),
+        _mismatch(plan),
+        _advice(view, plan),
+        rollout.outdated(view, plan),
+        reconciling,
+        stalled,
+    )
+    return [*decided, *(c for c in at_times if c is not None)]
+
+
+# spec and source        names free    last write      Accepted
+# ok                     yes           went through    True
+# ok                     yes           refused         False  Forbidden
+# ok                     no            -               False  Conflict
+# broken                 -             -               False  Invalid, PolicyDenied, SourceNotFound
+def _accepted(view: View, plan: Plan) -> Condition:
+    acceptance = plan.acceptance
+    if acceptance.accepted and view.refused:
+        return Condition(Type.ACCEPTED, status=False, reason=Reason.FORBIDDEN, message=view.refused)
+    message = acceptance.message
+    if not acceptance.accepted and plan.spec is not None and not plan.strangers:
+        message = conditions.ending(message, "; what was accepted before keeps serving")
+    return Condition(Type.ACCEPTED, status=acceptance.accepted, reason=acceptance.reason, message=message)
+
+
+def _mismatch(plan: Plan) -> Condition | None:
+    said = defaults.mismatched(plan.spec) if plan.spec is not None else ()
+    if not said:
+        return None
+    return Condition(Type.TIMEOUT_MISMATCH, status=True, reason=Reason.WAITS_TOO_LONG, message="; ".join(said))
+
+
+def _advice(view: View, plan: Plan) -> Condition | None:
+    said = [] if plan.spec is None else site_policy.advice(view, plan.spec)
+    if not said:
+        return None
+    return Condition(Type.POLICY_WARNING, status=True, reason=Reason.POLICY_ADVICE, message="; ".join(said))
+
+
+def _target_pods(view: View, plan: Plan) -> list[Object]:
+    return [p for p in view.pods if plan.target is not None and pods.revision(p) == plan.target.key]
+
+
+_OF_THE_FETCHER = {Reason.MODEL_CONFIG_INVALID, Reason.MODEL_SOURCE_NOT_FOUND, Reason.MODEL_STORE_FAILED}
+
+
+# a pod of the revision    else: what such pods say     ModelLoaded
+# is ready                 -                            True
+# is not                   the fetcher failed           False    ModelConfigInvalid, ModelSourceNotFound, ModelStoreFailed
+# is not                   Triton could not load it     False    LoadFailed
+# is not                   nothing yet                  Unknown  Loading
+# there is none            -                            Unknown
+def _model_loaded(view: View, plan: Plan) -> Condition:
+    ours = _target_pods(view, plan)
+    if any(pods.is_ready(p) for p in ours):
+        model = plan.target.model if plan.target else ""
+        return Condition(Type.MODEL_LOADED, status=True, reason=Reason.LOADED, message=f"Triton has loaded {model}")
+    found = pods.trouble(ours)
+    if found and found.reason in _OF_THE_FETCHER:
+        return Condition(Type.MODEL_LOADED, status=False, reason=found.reason, message=found.message)
+    if (error := _load_error(view, plan)) is not None:
+        return Condition(Type.MODEL_LOADED, status=False, reason=Reason.LOAD_FAILED, message=error)
+    if ours:
+        text = f"{len(ours)} pods of the revision have started; no result yet"
+        return Condition(Type.MODEL_LOADED, status=None, reason=Reason.LOADING, message=text)
+    return Condition(Type.MODEL_LOADED, status=None, reason=Reason.UNKNOWN, message="no pod has tried to load it yet")
+
+
+def _load_error(view: View, plan: Plan) -> str | None:
+    """Triton's reason, of the first live pod of the revision that gives one."""
+    said = view.signals.load_errors if view.signals else {}
+    found = sorted(p["metadata"]["name"] for p in _target_pods(view, plan) if pods.is_live(p))
+    return next((said[name] for name in found if name in said), None)
+
+
+# wanted   ready          trouble   ServersReady
+# 0        -              -         True     ScaledToZero
+# n        n              -         True
+# n        1 .. n-1       any       False    PartlyReady, with the trouble
+# n        0              known     False    Unschedulable, ImagePullFailed, ...
+# n        0              none      False    NoneReady
+# not planned             -         Unknown
+def _servers_ready(view: View, plan: Plan) -> Condition:
+    if plan.spec is None:
+        return Condition(Type.SERVERS_READY, status=None, reason=Reason.UNKNOWN, message="nothing was accepted yet")
+    wanted, _, ready = counts(view, plan)
+    if wanted == 0:
+        return Condition(Type.SERVERS_READY, status=True, reason=Reason.SCALED_TO_ZERO, message="0 replicas, as asked")
+    if ready >= wanted:
+        text = f"{ready} of {wanted} servers are ready"
+        return Condition(Type.SERVERS_READY, status=True, reason=Reason.SERVERS_READY, message=text)
+    found = pods.trouble(view.pods)
+    detail = f": pod {found.pod}: {found.message}" if found else ""
+    refusal = _replica_failure(view, plan)
+    if refusal:
+        detail = f": {refusal}"
+    text = f"{ready} of {wanted} servers are ready{detail}"
+    if ready:
+        reason = Reason.PARTLY_READY
+    elif refusal:
+        reason = Reason.POD_REFUSED
+    else:
+        reason = found.reason if found else Reason.NONE_READY
+    return Condition(Type.SERVERS_READY, status=False, reason=reason, message=text)
+
+
+def _deployment_condition(view: View, name: str, wanted: str) -> dict[str, Any]:
+    deployment = own(view, kinds.DEPLOYMENT, name) or {}
+    found = (deployment.get("status") or {}).get("conditions") or ()
+    return next((c for c in found if c.get("type") == wanted), {})
+
+
+def _home(plan: Plan) -> Slot:
+    return SLOT_A if plan.rollout is None else plan.rollout.home
+
+
+def _replica_failure(view: View, plan: Plan) -> str:
+    condition = _deployment_condition(view, names.server(view.key.name, _home(plan)), "ReplicaFailure")
+    return str(condition.get("message")) if condition.get("status") == "True" else ""
+
+
+# balancer Deployment    available    BalancerReady
+# is there               1 or more    True     BalancerTrouble where a balancer tells of one
+# is there               none         False    the same
+# isn't                  -            Unknown
+# isn't wanted           -            True     NoBalancer
+def _balancer_ready(view: View, plan: Plan) -> Condition:
+    if plan.spec is not None and routing_mode.is_direct(plan.spec):
+        text = f"spec.traffic.balancer is {plan.spec.traffic.balancer}: clients reach the servers without one"
+        return Condition(Type.BALANCER_READY, status=True, reason=Reason.NO_BALANCER, message=text)
+    name = names.balancer(view.key.name)
+    deployment = own(view, kinds.DEPLOYMENT, name)
+    if deployment is None or plan.spec is None:
+        text = "there is no balancer yet"
+        return Condition(Type.BALANCER_READY, status=None, reason=Reason.UNKNOWN, message=text)
+    available = (deployment.get("status") or {}).get("availableReplicas") or 0
+    text = f"{available} of {plan.spec.traffic.balancer_replicas} balancers are ready"
+    if view.troubles:
+        text += f"; {'; '.join(view.troubles)}"
+        return Condition(Type.BALANCER_READY, status=bool(available), reason=Reason.BALANCER_TROUBLE, message=text)
+    if available:
+        return Condition(Type.BALANCER_READY, status=True, reason=Reason.BALANCER_READY, message=text)
+    failure = _deployment_condition(view, name, "ReplicaFailure")
+    if failure.get("status") == "True":
+        text += f": {failure.get('message')}"
+    elif view.balancer_trouble:
+        text += f": {view.balancer_trouble}"
+    return Condition(Type.BALANCER_READY, status=False, reason=Reason.BALANCER_NOT_READY, message=text)
+
+
+def _way_in(plan: Plan, balancer: Condition, routed: Condition | None) -> Condition:
+    """What lets requests in: the balancers, or the Gateway where it takes their place."""
+    return routed if routed is not None and plan.spec is not None and routing_mode.is_direct(plan.spec) else balancer
+
+
+# Accepted    way in      servers ready      Ready
+# not True    -           -                  False    its reason
+# True        Unknown     -                  Unknown
+# True        False       -                  False
+# True        True        0 wanted           True     ScaledToZero
+# True        True        1 or more          True
+# True        True        none               False    the model's or the servers' reason
+def _ready(accepted: Condition, servers: Condition, balancer: Condition, loaded: Condition) -> Condition:
+    if accepted.status is not True:
+        return Condition(Type.READY, status=False, reason=accepted.reason, message=accepted.message)
+    if balancer.status is None:
+        return Condition(Type.READY, status=None, reason=Reason.UNKNOWN, message=balancer.message)
+    if not balancer.status:
+        return Condition(Type.READY, status=False, reason=balancer.reason, message=balancer.message)
+    if servers.reason is Reason.SCALED_TO_ZERO:
+        return Condition(Type.READY, status=True, reason=servers.reason, message=servers.message)
+    if servers.status or servers.reason is Reason.PARTLY_READY:
+        return Condition(Type.READY, status=True, reason=Reason.READY, message=servers.message)
+    if loaded.status is False:
+        return Condition(Type.READY, status=False, reason=loaded.reason, message=loaded.message)
+    return Condition(Type.READY, status=servers.status, reason=servers.reason, message=servers.message)
+
+
+# the Deployment   its pods                                Reconciling
+# is behind        -                                       True
+# is not           some are of another revision            True
+# is not           none of the revision is ready, n > 0    True
+# is not           all of the revision, one ready          (absent)
+# Stalled                                                  (absent): who reads kstatus would take both for progress
+# A changed count is not a new revision: more or fewer pods of the revision are no reconciling.
+def _reconciling(view: View, plan: Plan, servers: Condition, balancer: Condition) -> Condition | None:
+    if plan.spec is None or plan.target is None:
+        return None
+    current = _current(view, plan)
+    if current == plan.target.key and balancer.status:
+        return None
+    if current != plan.target.key and (rolling := rollout.reconciling(plan)) is not None:
+        return rolling
+    waiting = "the balancer" if current == plan.target.key else f"revision {plan.target.key}: {servers.message}"
+    return Condition(Type.RECONCILING, status=True, reason=Reason.PROGRESSING, message=f"waiting for {waiting}")
+
+
+def _current(view: View, plan: Plan) -> str | None:
+    """Key of the revision that is fully rolled out."""
+    deployment = own(view, kinds.DEPLOYMENT, names.server(view.key.name, _home(plan)))
+    if deployment is None or plan.target is None:
+        return None
+    status = deployment.get("status") or {}
+    asked = deployment["spec"]["template"]["metadata"]["labels"].get(names.REVISION_LABEL)
+    seen = int(status.get("observedGeneration") or 0) >= int(deployment["metadata"].get("generation") or 0)
+    rolled = status.get("updatedReplicas", 0) == status.get("replicas", 0)
+    # The pods are read as `rollout` reads them, which says Complete: the Deployment's own count of ready ones comes later.
+    up = plan.replicas == 0 or asked in _serving(view)
+    return str(asked) if seen and rolled and up else _before(view)
+
+
+def _before(view: View) -> str | None:
+    """The revision that has served last, as the ready pods know it; the target can't be among several."""
+    target = names.revision(view.key.name, "")
+    known = str((view.status.get("revision") or {}).get("current") or "").removeprefix(target)
+    return known if known in _serving(view) else None
+
+
+def _serving(view: View) -> set[str]:
+    """Keys of the revisions that have a ready pod."""
+    return {pods.revision(p) for p in view.pods if pods.is_ready(p)}
+
+
+# Accepted   rollout                        model       Deployment            Stalled
+# False      -                              -           -                     True     its reason (not while strangers leave)
+# True       failed, or blocked for long    -           -                     True     (rollout_status.stalled)
+# True       else                           False       -                     True     its reason
+# True       else                           not False   deadline exceeded     True (not of a pod that found room late, and has time)
+# else                                                                        (absent)
+def _stalled(view: View, plan: Plan, accepted: Condition, loaded: Condition, servers: Condition) -> Condition | None:
+    if accepted.status is False:
+        if plan.strangers and all(s.leaving for s in plan.strangers):
+            return None
+        return Condition(Type.STALLED, status=True, reason=accepted.reason, message=accepted.message)
+    progress = _deployment_condition(view, names.server(view.key.name, _home(plan)), "Progressing")
+    late = progress.get("reason") == "ProgressDeadlineExceeded"
+    if plan.rollout is not None:
+        late = plan.rollout.overdue or (late and not plan.rollout.has_time)
+    if (rolled := rollout.stalled(plan, late=late)) is not None:
+        return rolled
+    if loaded.status is False:
+        return Condition(Type.STALLED, status=True, reason=loaded.reason, message=loaded.message)
+    if late:
+        reason, text = Reason.PROGRESS_DEADLINE_EXCEEDED, servers.message
+        return Condition(Type.STALLED, status=True, reason=reason, message=text)
+    return None
+
+
+def _replicas(view: View, plan: Plan) -> dict[str, int]:
+    _, total, ready = counts(view, plan)
+    return {
+        "total": total,
+        "ready": ready,
+        "updated": sum(pods.is_live(p) for p in _target_pods(view, plan)),
+        "unschedulable": sum(pods.is_unschedulable(p) for p in view.pods),
+        **_by_cause(view),
+    }
+
+
+_SHOWN_AS = {"warming": "loading", "ready": "", "ended": ""}
+"""States of a pod that are counted under another name, or not at all."""
+
+
+def _by_cause(view: View) -> dict[str, int]:
+    """Pods by what they are doing; none that nobody does."""
+    counted = Counter(_SHOWN_AS.get(state, state) for state in (pod_stage.stage(p).state for p in view.pods))
+    return {name: count for name, count in sorted(counted.items()) if name}
+
+
+def _summary(view: View, plan: Plan, status: dict[str, Any]) -> dict[str, str]:
+    found = {c["type"]: c for c in status["conditions"]}
+    state = next(
+        (found[t]["reason"] for t in ("Stalled", "Reconciling") if t in found),
+        found["Ready"]["reason"],
+    )
+    summary = {"ready": f"{status['replicas']['ready']}/{plan.replicas}", "state": state}
+    if view.scaling.settling:
+        before = view.status.get("summary") or {}
+        return summary | {name: before[name] for name in ("queue", "gpu", "batch") if name in before}
+    summary |= scaling.columns(view, ready=status["replicas"]["ready"])
+    if view.signals and view.signals.mean_batch is not None:
+        summary["batch"] = f"{view.signals.mean_batch:.1f}"
+    return summary
+
+
+def _model(view: View, plan: Plan) -> dict[str, Any]:
+    model: dict[str, Any] = {"name": plan.target.model if plan.target else ""}
+    if view.signals and view.signals.versions:
+        model["versions"] = sorted(view.signals.versions, key=lambda v: (len(v), v))[-MOST_VERSIONS:]
+    if (error := _load_error(view, plan)) is not None:
+        model["error"] = error[: conditions.MESSAGE_LIMIT]
+    return model

@@ -1,0 +1,103 @@
+"""A pod -> what its start took, part by part, as far as it has come. Pure.
+
+Times are seconds since the epoch, as precise as Kubernetes tells them: a second. A start that a restart has overwritten isn't told.
+
+| phase      | from                     | to                                 |
+| ---------- | ------------------------ | ---------------------------------- |
+| pending    | it was created           | the scheduler has found a node     |
+| pulling    | then                     | its first container runs           |
+| fetching   | the fetcher runs         | it has ended                       |
+| starting   | then                     | the server's container runs        |
+| loading    | then                     | Ready: the model is loaded and warm|
+
+Not here: what a pod is doing (`control.stages`), and the start that the status tells of (`control.cold_start`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from halcyon.api.timestamps import epoch_seconds
+from halcyon.dashboard.ports import Object, Pod
+from halcyon.render import names
+
+PhaseName = Literal["pending", "pulling", "fetching", "starting", "loading"]
+_FETCHER = "fetch"
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One part of a start."""
+
+    name: PhaseName
+    begin: float
+    end: float | None
+    """None while it lasts."""
+
+
+def told(pod: Pod) -> dict[str, Any]:
+    """What a page shows of a pod, as JSON has it."""
+    obj = pod.obj
+    meta, status = obj["metadata"], obj["status"]
+    containers: Sequence[Object] = (*status["initContainerStatuses"], *status["containerStatuses"])
+    ready_at = _ready_at(obj)
+    return {
+        "name": meta["name"],
+        "state": pod.state,
+        "reason": pod.reason,
+        "message": pod.message,
+        "created": epoch_seconds(meta.get("creationTimestamp")),
+        "restarts": sum(int(one.get("restartCount") or 0) for one in containers),
+        "revision": str(meta["labels"].get(names.REVISION_LABEL, "")),
+        "slot": str(meta["labels"].get(names.SLOT_LABEL, "")),
+        "phases": [asdict(phase) for phase in phases(obj)],
+        "ready_at": ready_at,
+    }
+
+
+def phases(obj: Object) -> list[Phase]:
+    """The phases of its first start, as far as they can still be told: each begins where the one before has ended."""
+    return list(_phases(obj, _ready_at(obj)))
+
+
+def _ready_at(obj: Object) -> float | None:
+    """When it became ready, this time."""
+    ready = _condition(obj, "Ready")
+    return epoch_seconds(ready.get("lastTransitionTime")) if ready.get("status") == "True" else None
+
+
+def _phases(obj: Object, ready_at: float | None) -> Iterator[Phase]:
+    status, scheduled = obj["status"], _condition(obj, "PodScheduled")
+    fetcher: Object = next((c for c in status["initContainerStatuses"] if c["name"] == _FETCHER), {})
+    server: Object = next(iter(status["containerStatuses"]), {})
+    bound_at = epoch_seconds(scheduled.get("lastTransitionTime")) if scheduled.get("status") == "True" else None
+    running_at = None if server.get("restartCount") else _started(server)
+    marks: list[tuple[PhaseName, float | None]] = [("pending", bound_at)]
+    if fetcher:
+        marks += [("pulling", _started(fetcher)), ("fetching", _finished(fetcher)), ("starting", running_at)]
+    else:
+        marks += [("pulling", running_at)]
+    marks += [("loading", ready_at)]
+    begin = epoch_seconds(obj["metadata"].get("creationTimestamp"))
+    over = ready_at is not None or bool(server.get("restartCount"))
+    for name, end in marks:
+        # A mark that is missing from a start that is over can't be told any more; one before the last is of a later start.
+        if begin is None or (end is None and over) or (end is not None and end < begin):
+            return
+        yield Phase(name, begin, end)
+        begin = end
+
+
+def _condition(obj: Object, kind: str) -> Mapping[str, Any]:
+    return next((c for c in obj["status"]["conditions"] if c.get("type") == kind), {})
+
+
+def _started(container: Object) -> float | None:
+    state = container.get("state") or {}
+    return epoch_seconds((state.get("running") or state.get("terminated") or {}).get("startedAt"))
+
+
+def _finished(container: Object) -> float | None:
+    return epoch_seconds(((container.get("state") or {}).get("terminated") or {}).get("finishedAt"))

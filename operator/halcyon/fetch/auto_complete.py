@@ -1,0 +1,69 @@
+"""Whether Triton can load the model without completing its configuration.
+
+For every Python model Triton first starts the model's process only to ask it for `auto_complete_config`, ends it, and starts it again to
+serve: whatever model.py imports is imported twice (checked on 2.51). Where neither the file lacks anything nor the model has that
+function, the answer is known. Anything that isn't plain counts as "ask it".
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from halcyon.fetch import config_pbtxt, mounted_source
+from halcyon.fetch.errors import ConfigError, FetchError, UnknownFieldError
+from halcyon.fetch.merge import backend_of
+from halcyon.fetch.mounted_source import ModelFolder
+
+_CLASS, _FUNCTION, _FILE = "TritonPythonModel", "auto_complete_config", "model.py"
+_LIMIT_BYTES = 256 * 1024
+"""Of a model.py that is looked at."""
+
+
+def is_complete(content: bytes, folder: ModelFolder) -> bool:
+    """Whether a Python model with this configuration would be asked for nothing."""
+    try:
+        known = config_pbtxt.parse(content)
+    except (ConfigError, UnknownFieldError):
+        return False
+    says_all = known.input and known.output and known.default_model_filename in {"", _FILE}
+    return backend_of(known) == "python" and bool(says_all) and not any(map(_may_add, _programs(folder)))
+
+
+def _programs(folder: ModelFolder) -> Iterator[str]:
+    """The model.py of each version; an empty text for one that can't be read."""
+    for version in folder.versions:
+        try:
+            yield mounted_source.content(folder.path / str(version) / _FILE, _LIMIT_BYTES).decode()
+        except (FetchError, UnicodeDecodeError):
+            yield ""
+
+
+def _may_add(program: str) -> bool:
+    """Whether its class may have the function: written there, inherited, or put there by somebody else."""
+    if _FUNCTION in program:
+        return True
+    try:
+        body = ast.parse(program).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return True
+    classes = [node for node in body if isinstance(node, ast.ClassDef) and node.name == _CLASS]
+    others = [node for node in body if not isinstance(node, ast.ClassDef)]
+    if len(classes) != 1 or any(_binds(node) for node in others):
+        return True
+    (model,) = classes
+    return bool(model.decorator_list or model.keywords) or any(
+        not (isinstance(base, ast.Name) and base.id == "object") for base in model.bases
+    )
+
+
+def _binds(node: ast.stmt) -> bool:
+    """Whether a statement beside the class, at any depth, may give its name another meaning, or change it by its name."""
+    for part in ast.walk(node):
+        if isinstance(part, ast.alias) and (part.asname or part.name) in {_CLASS, "*"}:
+            return True
+        if isinstance(part, ast.Name) and part.id == _CLASS:
+            return True
+        if isinstance(part, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and part.name == _CLASS:
+            return True
+    return False

@@ -1,0 +1,52 @@
+"""A site's list of backends, held where the model's own configuration is known: in the pod, before Triton sees it.
+
+What a backend is, is decided by its name and by the library of that name, and Triton looks for the library in the model's folder first.
+So a model may bring none, nor anything else by which its configuration loads code. It is no sandbox: what a backend itself makes of a
+model is the backend's, and a volume that somebody writes to can change after it was looked at.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from halcyon.fetch import config_pbtxt
+from halcyon.fetch.errors import BackendError, UnknownFieldError
+from halcyon.fetch.merge import backend_of
+from halcyon.fetch.mounted_source import ModelFolder
+
+
+def check(content: bytes, folder: ModelFolder, allowed: frozenset[str]) -> None:
+    """Return if the model, with this configuration, keeps to the list.
+
+    Raises:
+        BackendError: where it doesn't, or where nobody can tell.
+    """
+    listed = ", ".join(sorted(allowed)) or "none"
+    try:
+        known = config_pbtxt.parse(content)
+    except UnknownFieldError as error:
+        raise BackendError(
+            f"{error}. This site allows the backends {listed}, so it takes no file that isn't understood"
+        ) from error
+    backend = backend_of(known)
+    if backend not in allowed:
+        said = f"config.pbtxt names the backend {backend}" if backend else "config.pbtxt names no backend"
+        raise BackendError(
+            f'{said}, and this site allows {listed}; for example backend: "{min(allowed, default="onnxruntime")}"'
+        )
+    for field, value in (("runtime", known.runtime), ("model_operations", known.model_operations.op_library_filename)):
+        if value:
+            raise BackendError(
+                f"config.pbtxt has {field}, by which a model brings code, and this site allows {listed}; leave it out"
+            )
+    for name in _libraries(folder):
+        raise BackendError(f"{name} is a backend of the model's own, and this site allows {listed}; remove the file")
+
+
+def _libraries(folder: ModelFolder) -> Iterator[str]:
+    """Where Triton looks for a backend before it takes its own: the model's folder, and each version's."""
+    places = [(folder.path, "")] + [(folder.path / str(version), f"{version}/") for version in folder.versions]
+    for path, shown in places:
+        with os.scandir(path) as entries:
+            yield from sorted(shown + e.name for e in entries if e.name.startswith("libtriton_") and ".so" in e.name)

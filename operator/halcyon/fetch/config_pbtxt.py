@@ -1,0 +1,144 @@
+"""Text of a config.pbtxt to ModelConfig and back; errors quote the line.
+
+Not here: what the overlay changes (`merge`).
+"""
+
+from __future__ import annotations
+
+import re
+
+from google.protobuf import text_format
+
+from halcyon.fetch import model_config_proto
+from halcyon.fetch.errors import ConfigError, UnknownFieldError
+from halcyon.fetch.model_config_proto import ModelConfig
+
+FILE = "config.pbtxt"
+LIMIT_BYTES = 1024 * 1024
+"""Real files have a few KiB; a larger one would cost more memory to parse than the container has."""
+
+_QUOTED = 160
+"""Longest part of a line that an error quotes, in characters."""
+
+
+def parse(content: bytes) -> ModelConfig:
+    """The configuration in `content`.
+
+    Raises:
+        UnknownFieldError: where a field or an enum's value is not known to this version.
+        ConfigError: where it is not a ModelConfig in protobuf's text format; the message has line, column and text.
+    """
+    text = _decode(content)
+    try:
+        return text_format.Parse(text, model_config_proto.empty())
+    except text_format.ParseError as error:
+        raise _explain(text, error) from error
+
+
+def render(config: ModelConfig) -> bytes:
+    """The configuration as Triton reads it: equal messages are equal text."""
+    return text_format.MessageToString(config).encode()
+
+
+def declared_name(content: bytes) -> str:
+    """The top-level `name` of a file that need not be understood otherwise; empty where there is none.
+
+    Raises:
+        ConfigError: where the text can't even be cut into tokens.
+    """
+    text = _decode(content)
+    depth, name = 0, ""
+    try:
+        tokens = text_format.Tokenizer(text.split("\n"))
+        while not tokens.AtEnd():
+            word = tokens.token
+            tokens.NextToken()
+            depth += (word in {"{", "[", "<"}) - (word in {"}", "]", ">"})
+            if depth == 0 and word == "name" and tokens.TryConsume(":"):
+                name = tokens.ConsumeString()
+    except text_format.ParseError as error:
+        raise _explain(text, error) from error
+    return name
+
+
+def _decode(content: bytes) -> str:
+    if len(content) > LIMIT_BYTES:
+        raise ConfigError(f"{FILE} has {len(content)} bytes or more; the limit is {LIMIT_BYTES}. Is it another file?")
+    nul = content.find(b"\0")
+    if nul >= 0:
+        raise ConfigError(f"{FILE}, line {_line(content, nul)}: a NUL byte; it must be text, not binary")
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"{FILE}, line {_line(content, error.start)}: byte 0x{content[error.start]:02x} is not UTF-8; save the file "
+            "as UTF-8 text"
+        ) from error
+
+
+def _line(content: bytes, at: int) -> int:
+    return content.count(b"\n", 0, at) + 1
+
+
+def _explain(text: str, error: text_format.ParseError) -> ConfigError:
+    lines = text.split("\n")
+    number, column = error.GetLine() or 1, error.GetColumn() or 1
+    if number > len(lines) or not lines[number - 1].strip():
+        # What is missing at the end of the file belongs to the last line that has text.
+        number = max((at for at, line in enumerate(lines[:number], 1) if line.strip()), default=1)
+        column = len(lines[number - 1].rstrip()) + 1
+    problem = _problem(error)
+    message = f"{FILE}, line {number}, column {column}: {_quote(lines[number - 1], column)}: {problem}"
+    unknown = re.search(r'has no field named "([^"]*)"|has no value (?:named|with number) ([^.]*)', problem)
+    if unknown is None:
+        return ConfigError(message + _expected(problem))
+    return UnknownFieldError(message + _nearest(unknown[1] or unknown[2], problem))
+
+
+def _problem(error: text_format.ParseError) -> str:
+    """Protobuf's own words, without the position and the line that it puts in front of some."""
+    words = re.sub(r"^\d+(:\d+)? : ", "", str(error))
+    return re.sub(r"^'.*': (?=[A-Z])", "", words, flags=re.DOTALL).rstrip(".")
+
+
+def _quote(line: str, column: int) -> str:
+    start = max(0, min(column - 1 - _QUOTED // 2, len(line) - _QUOTED))
+    cut = line[start : start + _QUOTED].strip()
+    shown = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in cut)
+    return f"`{'...' if start else ''}{shown}{'...' if len(line) > start + _QUOTED else ''}`"
+
+
+_EXPECTED = (
+    ("Couldn't parse integer", "a whole number, for example max_batch_size: 16"),
+    ("Value out of range", "a number that fits its field, for example max_batch_size: 16"),
+    ("Couldn't parse float", "a number, for example 0.5"),
+    ('Expected "true" or "false"', "for example preserve_ordering: true"),
+    ("Expected string but found", 'text in quotes, for example name: "digits"'),
+    ("Couldn't parse string", 'UTF-8 text in quotes, for example name: "digits"'),
+    ("String missing ending quote", 'text in quotes on one line, for example name: "digits"'),
+    ('Expected ":"', "field: value, for example max_batch_size: 16"),
+    ('Expected "{"', "field { ... }, for example dynamic_batching { }"),
+    ('Expected "}"', "a closing brace, for example dynamic_batching { }"),
+    ("should not have multiple", "the field once"),
+    ("is specified along with field", "one of the two"),
+    ("", 'protobuf text format, for example backend: "python"'),
+)
+
+
+def _expected(problem: str) -> str:
+    return f"; expected {next(good for start, good in _EXPECTED if start in problem)}"
+
+
+def _nearest(word: str, problem: str) -> str:
+    import difflib  # noqa: PLC0415  # only on the way to an error
+
+    kind = re.search(r'type "([^"]*)"', problem)
+    names: list[str] = []
+    if kind is not None:
+        pool = model_config_proto.module().DESCRIPTOR.pool
+        if problem.startswith("Enum"):
+            names = list(pool.FindEnumTypeByName(kind[1]).values_by_name)
+        else:
+            names = list(pool.FindMessageTypeByName(kind[1]).fields_by_name)
+    near = difflib.get_close_matches(word, names, n=1)
+    return f"; did you mean {near[0]}?" if near else ""

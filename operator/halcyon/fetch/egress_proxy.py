@@ -1,0 +1,148 @@
+"""The one way out of a download: a proxy on the loopback device that leads to the source's own host alone.
+
+And never to what a cloud or a node says of itself.
+
+Who may write a ModelDeployment chooses where a pod connects to. A name can be made to resolve to any address, also to another one a moment
+later, and a server can redirect, so neither looking at the name nor looking it up beforehand is enough: the address that is connected to is
+the one that was looked at. With TLS the proxy passes bytes on (CONNECT, RFC 9110 section 9.3.6) and the client checks the certificate.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from urllib.parse import urlsplit
+
+from halcyon.api.policy.metadata_addresses import METADATA
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+_METADATA = frozenset(map(ipaddress.ip_address, METADATA))
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+"""RFC 6052: an IPv4 address stands in the last 32 bits."""
+_HEAD_BYTES = 64 * 1024
+_CHUNK_BYTES = 256 * 1024
+
+
+def is_open(address: Address, *, private: bool) -> bool:
+    """Whether a download may go there: never to this machine, its links or a cloud's metadata; to a private network where that is allowed."""
+    address = _meant(address)
+    if address.is_loopback or address.is_link_local or address.is_multicast or address.is_unspecified:
+        return False
+    if address in _METADATA or address.is_reserved:
+        return False
+    return private or address.is_global
+
+
+def _meant(address: Address) -> Address:
+    """The address of IPv4 that one of IPv6 stands for, or itself."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return address
+    if address in _NAT64:
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.ipv4_mapped or address.sixtofour or address
+
+
+class Door:
+    """The proxy, in a thread of its own while it is open."""
+
+    def __init__(self, url: str, allows: Callable[[Address], bool]) -> None:
+        """To the host and port of `url` alone."""
+        parts = urlsplit(url)
+        self._host = parts.hostname or ""
+        self._port = parts.port or (443 if parts.scheme == "https" else 80)
+        self._allows = allows
+        self.refused = ""
+        """Why a connection was refused, in words; empty where none was."""
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[str]:
+        """The proxy's address, as a URL."""
+        ready: threading.Event = threading.Event()
+        loop = asyncio.new_event_loop()
+        listener = socket.create_server(("127.0.0.1", 0))
+        thread = threading.Thread(target=self._run, args=(loop, listener, ready), name="door", daemon=True)
+        thread.start()
+        ready.wait()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            loop.close()
+
+    def _run(self, loop: asyncio.AbstractEventLoop, listener: socket.socket, ready: threading.Event) -> None:
+        asyncio.set_event_loop(loop)
+        server = loop.run_until_complete(asyncio.start_server(self._answer, sock=listener, limit=_HEAD_BYTES))
+        loop.call_soon(ready.set)
+        loop.run_forever()
+        server.close()
+        under_way = asyncio.all_tasks(loop)
+        for task in under_way:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*under_way, return_exceptions=True))
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        open_: list[asyncio.StreamWriter] = [writer]
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+            method, target = head.split(b" ", 2)[:2]
+            tunnel = method == b"CONNECT"
+            parts = urlsplit("//" + target.decode() if tunnel else target.decode())
+            try:
+                answers, there = await self._connect(parts.hostname or "", parts.port or 80)
+            except OSError as error:
+                self.refused = self.refused or str(error)
+                writer.write(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+                await writer.drain()
+                return
+            open_.append(there)
+            # A server takes the absolute form of a request's target, too (RFC 9112, section 3.2.2).
+            (writer if tunnel else there).write(b"HTTP/1.1 200 OK\r\n\r\n" if tunnel else head)
+            await asyncio.gather(_pass(reader, there), _pass(answers, writer))
+        except (OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass  # the client sees a connection that ends, and says so
+        finally:
+            for one in open_:
+                one.close()
+            for one in open_:
+                with contextlib.suppress(OSError):
+                    await one.wait_closed()
+
+    async def _connect(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        if (host, port) != (self._host, self._port):
+            raise OSError(
+                f"{self._host}:{self._port} leads on to {host}:{port}, and a download goes to the host that is named alone; name that one"
+            )
+        try:
+            found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except OSError as error:
+            raise OSError(f"{host} isn't found: {error.strerror}") from error
+        addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+        allowed = [text for text in addresses if self._allows(ipaddress.ip_address(text.partition("%")[0]))]
+        if not allowed:
+            raise OSError(
+                f"{host} is {', '.join(addresses)}, and no model is taken from this machine, a cloud's metadata, or a private network that the "
+                "site hasn't named (sitePolicy.models.endpoints for S3, sitePolicy.models.urls for web servers)"
+            )
+        why: OSError | None = None
+        for text in allowed:
+            try:
+                return await asyncio.open_connection(text, port, limit=_CHUNK_BYTES)
+            except OSError as error:
+                why = error
+        raise OSError(f"{host}:{port} can't be reached: {why.strerror if why else ''}") from why
+
+
+async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while piece := await reader.read(_CHUNK_BYTES):
+            writer.write(piece)
+            await writer.drain()
+    finally:
+        with contextlib.suppress(OSError):
+            writer.write_eof()

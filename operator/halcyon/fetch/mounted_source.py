@@ -1,0 +1,173 @@
+"""What is mounted as the model's source: its version folders, its other files, its configuration.
+
+A ConfigMap arrives as a projected volume: visible names are links through the hidden `..data`. A claim may hold anything,
+so nothing that leads out of the volume is followed, and nothing below the top level is walked (models are large).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from halcyon.fetch.config_pbtxt import FILE, LIMIT_BYTES
+from halcyon.fetch.errors import ConfigError, SourceError
+
+_VERSION = re.compile(r"0|[1-9][0-9]{0,17}")
+"""Names that Triton takes for versions; it passes over those with a leading zero."""
+_NOT_OURS = frozenset({"lost+found"})
+"""What file systems put into a volume's root."""
+_SHOWN = 8
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """A model as it lies in its source."""
+
+    path: Path
+    """The folder under the mount, absolute; links in it are not resolved, so it is the same in every container."""
+    names: tuple[str, ...]
+    """What belongs to the model at the top level, without its config.pbtxt; sorted."""
+    versions: tuple[int, ...]
+    """Ascending."""
+    config: bytes | None
+    """Content of config.pbtxt; None where there is none."""
+
+
+def read(mount: Path, inside: str | None = None) -> ModelFolder:
+    """The model in folder `inside` of what is mounted at `mount`.
+
+    Raises:
+        SourceError: where there is no such folder, no version folder in it, or a link in it leads nowhere or out.
+        ConfigError: where config.pbtxt is no file of acceptable size.
+    """
+    folder = _locate(mount, inside)
+    root = mount.resolve()
+    names = sorted(entry.name for entry in _entries(folder, inside) if _belongs(entry.name))
+    if not names:
+        raise SourceError(f"the model's source is empty: nothing in {_called(inside)}. {_wanted()}")
+    for name in names:
+        _stays_inside(folder / name, root)
+    versions = sorted(int(name) for name in names if _VERSION.fullmatch(name) and (folder / name).is_dir())
+    if not versions:
+        raise SourceError(f"no version folder in {_called(inside)}, which has {_listed(names)}. {_hint(folder, names)}")
+    config = content(folder / FILE, LIMIT_BYTES) if FILE in names else None
+    return ModelFolder(folder, tuple(name for name in names if name != FILE), tuple(versions), config)
+
+
+def content(path: Path, limit_bytes: int) -> bytes:
+    """What a text file holds, read whole.
+
+    Raises:
+        ConfigError: where it can't be read, is no file, or is larger.
+    """
+    try:
+        # Not blocking: a named pipe would wait for a writer for ever.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise ConfigError(f"{path.name} can't be read: {error.strerror}") from error
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise ConfigError(f"{path.name} is no file; it must be a text file")
+        if found.st_size > limit_bytes:
+            raise ConfigError(f"{path.name} has {found.st_size} bytes; the limit is {limit_bytes}. Is it another file?")
+        return _at_most(descriptor, limit_bytes + 1)
+    finally:
+        os.close(descriptor)
+
+
+def _locate(mount: Path, inside: str | None) -> Path:
+    if not mount.is_dir():
+        raise SourceError(f"the model's source is not mounted: {mount} is no folder")
+    mount = mount.absolute()
+    if inside is None:
+        return mount
+    parts = inside.split("/")
+    if inside.startswith("/") or "\0" in inside or any(part in {"", ".", ".."} for part in parts):
+        raise SourceError(
+            f"spec.model.source path is {inside!r}; it must be a relative path without empty, '.' or '..' segments, for "
+            "example vision/resnet50"
+        )
+    folder = mount / inside
+    if not os.path.lexists(folder):
+        raise SourceError(f"folder {inside} doesn't exist in the model's source. {_there(mount, parts)}")
+    _stays_inside(folder, mount.resolve())
+    if not folder.is_dir():
+        raise SourceError(f"{inside} in the model's source is no folder. {_wanted()}")
+    return folder
+
+
+def _entries(folder: Path, inside: str | None) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError as error:
+        raise SourceError(f"{_called(inside)} can't be read: {error.strerror}") from error
+
+
+def _belongs(name: str) -> bool:
+    return not name.startswith(".") and name not in _NOT_OURS
+
+
+def _stays_inside(path: Path, root: Path) -> None:
+    """Refuse a link that can't be followed in the server's container."""
+    try:
+        target = path.resolve(strict=True)
+    except (OSError, RuntimeError) as error:  # RuntimeError: how pathlib reports a cycle of links
+        why = "is a link that leads nowhere" if isinstance(error, FileNotFoundError) else "is a cycle of links"
+        if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+            why = f"can't be read: {error.strerror}"
+        raise SourceError(
+            f"{path.name} in the model's source {why}; replace it by the file or folder itself"
+        ) from error
+    if not target.is_relative_to(root):
+        raise SourceError(
+            f"{path.name} in the model's source is a link that leads out of the volume; put the file or folder itself there"
+        )
+
+
+def _at_most(descriptor: int, size: int) -> bytes:
+    pieces: list[bytes] = []
+    while size > 0 and (piece := os.read(descriptor, size)):
+        pieces.append(piece)
+        size -= len(piece)
+    return b"".join(pieces)
+
+
+def _called(inside: str | None) -> str:
+    return f"folder {inside}" if inside else "its top folder"
+
+
+def _wanted() -> str:
+    return "A model's folder holds version folders and may hold a config.pbtxt, for example 1/model.onnx"
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
+
+
+def _hint(folder: Path, names: list[str]) -> str:
+    for name in names[:100]:
+        child = folder / name
+        if child.is_dir() and any(_VERSION.fullmatch(entry.name) for entry in _entries(child, name)):
+            return f"Folder {name} has one: name it as the path of the source"
+    padded = next((name for name in names if name.isdecimal() and name != FILE), None)
+    if padded is not None:
+        return f"Triton passes over the version {padded}; name it {int(padded)} and make it a folder"
+    return _wanted()
+
+
+def _there(mount: Path, parts: list[str]) -> str:
+    """The deepest folder on the way that exists, and what it holds."""
+    reached = mount
+    for depth, part in enumerate(parts):
+        if not (reached / part).is_dir():
+            names = sorted(entry.name for entry in _entries(reached, None) if _belongs(entry.name))
+            where = f"folder {'/'.join(parts[:depth])}" if depth else "the volume"
+            return f"{where} has {_listed(names)}" if names else f"{where} is empty"
+        reached /= part
+    return _wanted()

@@ -1,0 +1,119 @@
+"""Write Kubernetes Events beside the work that they are about: at most once in ten minutes each, and none that others wait for.
+
+Out of scope: which changes deserve an event (`control/status/events.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from halcyon.api.types import API_VERSION, KIND
+from halcyon.kube import errors
+from halcyon.kube.client import Kube, Object
+from halcyon.kube.kinds import EVENT, Key
+
+log = logging.getLogger(__name__)
+
+QUIET_S = 600.0
+MESSAGE_LIMIT = 1024
+REMEMBERED = 10_000
+PENDING = 1000
+"""Events that wait to be written, 1.5 KiB each: twenty for each of fifty models."""
+WRITERS = 4
+
+
+@dataclass(frozen=True)
+class Happening:
+    """An event to be written."""
+
+    type: str
+    """Normal or Warning."""
+    reason: str
+    message: str
+
+
+class Recorder:
+    """Writes events, beside the work that they tell of: where the API server is slow, a count must not wait for them."""
+
+    def __init__(self, client: Kube, *, instance: str, clock: Callable[[], float]) -> None:
+        """`instance` is this replica's name; `clock` is monotonic, in seconds."""
+        self._client = client
+        self._instance = instance
+        self._clock = clock
+        self._told: dict[tuple[Key, str, str], float] = {}
+        self._pending: deque[Object] = deque()
+        """The oldest first."""
+        self._news = asyncio.Event()
+
+    def tell(self, resource: Object, happening: Happening) -> bool:
+        """Have the event written soon, unless the same was written lately; return whether it will be."""
+        meta = resource["metadata"]
+        key = Key(meta["namespace"], meta["name"])
+        this = (key, happening.reason, happening.message)
+        now = self._clock()
+        if now - self._told.get(this, -QUIET_S) < QUIET_S:
+            return False
+        if len(self._told) >= REMEMBERED:
+            self._told = {k: t for k, t in self._told.items() if now - t < QUIET_S}
+        self._told[this] = now
+        event = {
+            "apiVersion": EVENT.api_version,
+            "kind": EVENT.kind,
+            # A name that was stored before there was a rule for it leaves no room for more.
+            "metadata": {"name": f"{key.name[:200].rstrip('-.')}.{time.time_ns():x}", "namespace": key.namespace},
+            "eventTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "type": happening.type,
+            "reason": happening.reason,
+            "note": happening.message[:MESSAGE_LIMIT],
+            "action": "Reconcile",
+            "reportingController": "serving.halcyon.dev/operator",
+            "reportingInstance": self._instance[:128],
+            "regarding": {
+                "apiVersion": API_VERSION,
+                "kind": KIND,
+                "namespace": key.namespace,
+                "name": key.name,
+                "uid": meta["uid"],
+            },
+        }
+        if len(self._pending) >= PENDING:
+            lost = self._pending.popleft()
+            log.warning("too many events to write", extra={"key": str(key), "lost": lost["reason"], "limit": PENDING})
+        self._pending.append(event)
+        self._news.set()
+        return True
+
+    async def run(self) -> None:
+        """Write what is told, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for n in range(WRITERS):
+                group.create_task(self._write(), name=f"events-{n}")
+
+    async def flush(self, within_s: float) -> None:
+        """Write what is left, as far as that is done in time."""
+        with contextlib.suppress(TimeoutError, errors.LeaseLost):
+            async with asyncio.timeout(within_s):
+                while self._pending:
+                    await self._one(self._pending.popleft())
+
+    async def _write(self) -> None:
+        while True:
+            while self._pending:
+                await self._one(self._pending.popleft())
+            self._news.clear()
+            await self._news.wait()
+
+    async def _one(self, event: Object) -> None:
+        try:
+            await self._client.create(EVENT, event, namespace=event["metadata"]["namespace"])
+        except (errors.ApiError, errors.Unreachable) as error:
+            about = event["regarding"]
+            key = f"{about['namespace']}/{about['name']}"
+            log.warning("cannot write an event", extra={"key": key, "error": str(error)})

@@ -1,0 +1,201 @@
+"""Leader election by a Lease: one replica writes, the others stand by with warm caches.
+
+A leader that can't renew in time ends its process: after that another may write. Kubernetes' own client has an elector,
+but its asynchronous one keeps the lease after its work has crashed (docs/decisions/0005-lease.md).
+
+    held by     record changed   we decide
+    nobody      any              acquire
+    us          any              renew
+    another     within duration  wait
+    another     not since        acquire (the API server lets one win: resourceVersion)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Any
+
+from halcyon.kube import errors
+from halcyon.kube.client import Kube, pause
+from halcyon.kube.kinds import LEASE
+
+log = logging.getLogger(__name__)
+
+DURATION_S = 10
+RENEW_EVERY_S = 2.0
+RENEW_DEADLINE_S = 7.0
+"""A leader without a renewal for this long ends; less than the duration, by more than a request's time-out."""
+
+
+class Step(Enum):
+    """What to do about the lease."""
+
+    ACQUIRE = "acquire"
+    RENEW = "renew"
+    WAIT = "wait"
+
+
+def decide(holder: str, identity: str, *, unchanged_s: float, duration_s: float) -> Step:
+    """The table above. `unchanged_s`: how long the record has been the same, by our own monotonic clock."""
+    if holder == identity:
+        return Step.RENEW
+    if not holder or unchanged_s > duration_s:
+        return Step.ACQUIRE
+    return Step.WAIT
+
+
+@dataclass
+class Elector:
+    """Takes part in the election, and holds the lease once it is won."""
+
+    client: Kube
+    namespace: str
+    name: str
+    identity: str
+    clock: Callable[[], float]
+    """Monotonic, in seconds."""
+
+    def __post_init__(self) -> None:
+        """Begin as a standby."""
+        self.leading = asyncio.Event()
+        self.holder = ""
+        """Who leads, as far as known."""
+        self._renewed_at = self.clock()
+        self._seen: tuple[str, float] | None = None
+        self._ours: dict[str, Any] | None = None
+        """The lease as we wrote it last; None where another may have written it since."""
+
+    @property
+    def led(self) -> bool:
+        """Whether somebody holds the lease, as far as known, and has renewed it in time."""
+        if self.leading.is_set():
+            return True
+        return bool(self.holder) and self._seen is not None and self.clock() - self._seen[1] <= DURATION_S
+
+    def fence(self) -> None:
+        """What a leader asks before each write: paused past its deadline, it would else write until `run` has its turn again.
+
+        Raises:
+            LeaseLost: when the lease was held and wasn't renewed in time.
+        """
+        late_s = self.clock() - self._renewed_at
+        if self.leading.is_set() and late_s >= RENEW_DEADLINE_S:
+            raise errors.LeaseLost(
+                f"lease {self.namespace}/{self.name} was renewed {late_s:.1f} s ago: another may lead"
+            )
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Take part until `stop`; then give the lease back.
+
+        Raises:
+            LeaseLost: when it was held and couldn't be renewed in time, or another took it.
+        """
+        self._renewed_at = self.clock()
+        while not stop.is_set():
+            # A renewal counts from before it is sent: the others' clocks start when it arrives, not when we hear of it.
+            began = self.clock()
+            end = self._renewed_at + RENEW_DEADLINE_S if self.leading.is_set() else began + RENEW_DEADLINE_S
+            try:
+                async with asyncio.timeout(min(RENEW_DEADLINE_S / 2, end - began)):
+                    held = await self._once()
+            except (errors.ApiError, errors.Unreachable, TimeoutError) as error:
+                log.warning("cannot reach the lease", extra={"error": str(error) or repr(error)})
+                held = None
+            if held:
+                self._renewed_at = began
+                end = began + RENEW_DEADLINE_S
+                if not self.leading.is_set():
+                    log.info("leading", extra={"identity": self.identity})
+                    self.leading.set()
+            elif self.leading.is_set() and (held is False or self.clock() >= end):
+                raise errors.LeaseLost(f"lease {self.namespace}/{self.name} is held by '{self.holder}' or out of reach")
+            every_s = RENEW_EVERY_S if self.leading.is_set() else RENEW_EVERY_S / 2
+            # Counted from the begin of this round: what it took has passed of the deadline, too.
+            await pause(max(min(began + every_s, end) - self.clock(), 0.0), stop)
+        if self.leading.is_set():
+            await self._release()
+
+    async def _once(self) -> bool | None:
+        """One round; True: held, False: another holds it, None: lost the race for it."""
+        if self._ours is not None:
+            # One request, not two: where each takes seconds, that is the difference between holding and losing it.
+            try:
+                self._ours = await self._renewed(self._ours)
+            except (errors.Conflicted, errors.NotFound):
+                self._ours = None  # by another, or by a renewal of ours whose answer was lost: look
+            else:
+                return True
+        lease = await self.client.get(LEASE, self.namespace, self.name)
+        if lease is None:
+            try:
+                self._ours = await self.client.create(LEASE, self._lease({}), namespace=self.namespace)
+            except errors.Conflicted:
+                return None
+            self.holder = self.identity
+            return True
+        spec: dict[str, Any] = lease.get("spec") or {}
+        self.holder = str(spec.get("holderIdentity") or "")
+        version = lease["metadata"]["resourceVersion"]
+        if self._seen is None or self._seen[0] != version:
+            self._seen = (version, self.clock())
+        step = decide(
+            self.holder,
+            self.identity,
+            unchanged_s=self.clock() - self._seen[1],
+            duration_s=float(spec.get("leaseDurationSeconds") or DURATION_S),
+        )
+        if step is Step.WAIT:
+            return False
+        try:
+            self._ours = await self._renewed(lease)
+        except errors.Conflicted:
+            return None
+        self.holder = self.identity
+        return True
+
+    async def _renewed(self, lease: dict[str, Any]) -> dict[str, Any]:
+        """The lease held by us from now on, if it is still this one.
+
+        Raises:
+            Conflicted, NotFound: it isn't.
+        """
+        body = self._lease(lease.get("spec") or {})
+        body["metadata"]["resourceVersion"] = lease["metadata"]["resourceVersion"]
+        return dict(await self.client.patch(LEASE, self.namespace, self.name, body))
+
+    async def _release(self) -> None:
+        try:
+            async with asyncio.timeout(2):
+                lease = await self.client.get(LEASE, self.namespace, self.name)
+                if lease is not None and (lease.get("spec") or {}).get("holderIdentity") == self.identity:
+                    body = {"metadata": {"resourceVersion": lease["metadata"]["resourceVersion"]}}
+                    await self.client.patch(
+                        LEASE,
+                        self.namespace,
+                        self.name,
+                        body | {"spec": {"holderIdentity": "", "leaseDurationSeconds": 1}},
+                    )
+                    log.info("gave the lease back")
+        except (errors.ApiError, errors.Unreachable, TimeoutError) as error:
+            log.warning("cannot give the lease back", extra={"error": str(error) or repr(error)})
+
+    def _lease(self, before: dict[str, Any]) -> dict[str, Any]:
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        ours = before.get("holderIdentity") == self.identity
+        return {
+            "apiVersion": LEASE.api_version,
+            "kind": LEASE.kind,
+            "metadata": {"namespace": self.namespace, "name": self.name},
+            "spec": {
+                "holderIdentity": self.identity,
+                "leaseDurationSeconds": DURATION_S,
+                "acquireTime": before.get("acquireTime", now) if ours else now,
+                "renewTime": now,
+                "leaseTransitions": int(before.get("leaseTransitions") or 0) + (not ours),
+            },
+        }

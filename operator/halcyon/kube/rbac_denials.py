@@ -1,0 +1,136 @@
+"""Which rights the operator lacks, by what the API server said: for the log and /metrics, in RBAC's own words.
+
+The client tells of every refusal and, while something lacks, of every answer. A right lacks from the refusal that names it until
+the same request is answered, or until nobody has asked for it for `KEPT_S`. Refusals of admission, policies and quotas name none: those
+are in the condition `Accepted`.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from prometheus_client.metrics_core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+from typing_extensions import override
+
+from halcyon.monitoring.operator_metrics import RIGHTS_MISSING
+
+log = logging.getLogger(__name__)
+
+KEPT_S = 900.0
+_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+# `pods is forbidden: User "..." cannot list resource "pods" in API group "" at the cluster scope`
+_CANNOT = re.compile(r'cannot (\w+) resource "([^"]+)" in API group "([^"]*)"')
+# `... is attempting to grant RBAC permissions not currently held:\n{APIGroups:["x"], Resources:["y"], Verbs:["get" "list"]}`
+_NOT_HELD = "permissions not currently held"
+_RULE = re.compile(r"\{APIGroups:\[([^\]]*)\], Resources:\[([^\]]*)\][^}]*Verbs:\[([^\]]*)\]")
+_WORD = re.compile(r'"([^"]*)"')
+
+
+@dataclass(frozen=True, order=True)
+class Right:
+    """What a rule of a Role grants."""
+
+    group: str
+    """Empty: the core group."""
+    resource: str
+    """With its subresource: `pods/eviction`."""
+    verb: str
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What was asked for, whatever its name: who may one of a namespace may all."""
+
+    namespace: str
+    right: Right
+
+
+@dataclass
+class _Lack:
+    rights: tuple[Right, ...]
+    at: float
+
+
+def named(message: str) -> tuple[Right, ...]:
+    """The rights that a refusal says are missing; none where it is about something else."""
+    found = [Right(group, resource, verb) for verb, resource, group in _CANNOT.findall(message)]
+    if _NOT_HELD in message:
+        # A rule that the operator may not grant, since it doesn't hold it itself.
+        for rule in _RULE.findall(message):
+            groups, resources, verbs = (_WORD.findall(part) for part in rule)
+            found += [Right(g, r, v) for g in groups for r in resources for v in verbs]
+    return tuple(found)
+
+
+def asked(method: str, path: str, *, watching: bool) -> tuple[str, Right]:
+    """Namespace and right of a request to `/api/v1/...` or `/apis/GROUP/VERSION/...`."""
+    parts = path.strip("/").split("/")
+    group, rest = ("", parts[2:]) if parts[0] == "api" else (parts[1] if len(parts) > 1 else "", parts[3:])
+    namespace = ""
+    if len(rest) > 2 and rest[0] == "namespaces":
+        namespace, rest = rest[1], rest[2:]
+    plural, name, *sub = [*rest, "", ""][: max(len(rest), 2)]
+    verb = _VERBS.get(method) or ("watch" if watching else "get" if name else "list")
+    return namespace, Right(group, "/".join([plural, *sub]), verb)
+
+
+@dataclass
+class Rights:
+    """Those that lack now."""
+
+    clock: Callable[[], float]
+    """Monotonic, in seconds."""
+    _lacks: dict[_Request, _Lack] = field(default_factory=dict)
+
+    def refused(self, method: str, path: str, message: str, *, watching: bool = False) -> None:
+        """The API server answered 403."""
+        rights = named(message)
+        if not rights:
+            return
+        request = _Request(*asked(method, path, watching=watching))
+        known = self._lacks.get(request)
+        self._lacks[request] = _Lack(rights, self.clock())
+        if known is None or known.rights != rights:
+            for right in rights:
+                log.warning(
+                    "a right is missing: give the operator's role the rules that its chart has",
+                    extra={**_told(right), "namespace": request.namespace},
+                )
+
+    def answered(self, method: str, path: str, *, watching: bool = False) -> None:
+        """It answered otherwise."""
+        if not self._lacks:
+            return
+        found = self._lacks.pop(_Request(*asked(method, path, watching=watching)), None)
+        for right in found.rights if found else ():
+            log.info("a right that was missing is there", extra=_told(right))
+
+    @property
+    def missing(self) -> tuple[Right, ...]:
+        """Each once, in order."""
+        now = self.clock()
+        self._lacks = {request: lack for request, lack in self._lacks.items() if now - lack.at <= KEPT_S}
+        return tuple(sorted({right for lack in self._lacks.values() for right in lack.rights}))
+
+
+class Page(Collector):
+    """The family of /metrics."""
+
+    def __init__(self, rights: Rights) -> None:
+        """Read at each scrape."""
+        self._rights = rights
+
+    @override
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        family = GaugeMetricFamily(RIGHTS_MISSING.name, RIGHTS_MISSING.meaning, labels=RIGHTS_MISSING.labels)
+        for right in self._rights.missing:
+            family.add_metric((right.group, right.resource, right.verb), 1)
+        yield family
+
+
+def _told(right: Right) -> dict[str, str]:
+    return {"group": right.group, "resource": right.resource, "verb": right.verb}

@@ -1,0 +1,155 @@
+"""The work queue: which key is next.
+
+A key is in it at most once, is worked on by one worker at a time, and comes again where it was added meanwhile. A count that is
+to be raised goes before all that follows from the counts raised before it, a change before a resync; a key that failed waits,
+longer each time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import random
+from collections.abc import Callable
+from enum import IntEnum
+
+from halcyon.kube.kinds import Key
+
+
+class Priority(IntEnum):
+    """Smaller goes first."""
+
+    COUNT = 0
+    """A model's count has changed: its status is waited for (`scale_writer`)."""
+    CHANGE = 1
+    RESYNC = 2
+
+
+BACKOFF_FIRST_S = 0.2
+BACKOFF_MOST_S = 60.0
+BREATH_S = 1.0
+"""A key that failed rests this long, or its whole backoff where that is less, whatever happens to it: objects that come and
+go would have it try what fails at their own pace."""
+
+
+class WorkQueue:
+    """Keys, deduplicated, delayed, by priority."""
+
+    def __init__(self, clock: Callable[[], float], *, jitter: Callable[[], float] = random.random) -> None:
+        """`clock` is monotonic, in seconds; `jitter` gives numbers from 0 to 1."""
+        self._clock = clock
+        self._jitter = jitter
+        self._order = itertools.count()
+        self._ready: list[tuple[Priority, int, Key]] = []
+        self._queued: dict[Key, tuple[Priority, int]] = {}
+        self._later: list[tuple[float, int, Key, Priority]] = []
+        self._due: dict[Key, tuple[float, Priority]] = {}
+        self._working: dict[Key, Priority] = {}
+        self._again: dict[Key, Priority] = {}
+        self._failures: dict[Key, int] = {}
+        self._resting: dict[Key, float] = {}
+        self._wake = asyncio.Event()
+
+    def __len__(self) -> int:
+        """Keys that are ready to be worked on."""
+        return len(self._queued)
+
+    @property
+    def waiting(self) -> int:
+        """Keys that wait for their time."""
+        return len(self._due)
+
+    @property
+    def working(self) -> int:
+        """Keys that are being worked on."""
+        return len(self._working)
+
+    def add(self, key: Key, priority: Priority = Priority.CHANGE) -> None:
+        """Work on this key soon."""
+        rest = self._resting.get(key, 0.0) - self._clock()
+        if rest > 0 and key not in self._working:
+            self.add_after(key, rest, priority)
+            return
+        self._add(key, priority)
+
+    def _add(self, key: Key, priority: Priority) -> None:
+        if key in self._working:
+            self._again[key] = min(priority, self._again.get(key, priority))
+            return
+        queued = self._queued.get(key)
+        if queued is not None and queued[0] <= priority:
+            return
+        entry = (priority, next(self._order))
+        self._queued[key] = entry
+        heapq.heappush(self._ready, (*entry, key))
+        self._wake.set()
+
+    def add_after(self, key: Key, delay_s: float, priority: Priority = Priority.RESYNC) -> None:
+        """Work on this key after a while; the earliest of several times counts."""
+        when = self._clock() + delay_s
+        due = self._due.get(key)
+        if due is not None and due[0] <= when:
+            return
+        self._due[key] = (when, priority)
+        heapq.heappush(self._later, (when, next(self._order), key, priority))
+        self._wake.set()
+
+    def postpone(self, key: Key, delay_s: float) -> None:
+        """The key could not be worked on yet: it comes after a while, as urgent as it was."""
+        self.add_after(key, delay_s, self._working.get(key, Priority.RESYNC))
+
+    def fail(self, key: Key, at_least_s: float = 0.0) -> float:
+        """The key failed: it comes again after its backoff, which is returned in seconds."""
+        count = self._failures[key] = self._failures.get(key, 0) + 1
+        backoff: float = min(BACKOFF_FIRST_S * 2.0 ** min(count - 1, 20), BACKOFF_MOST_S)
+        delay = max(backoff * (0.5 + self._jitter() / 2), at_least_s)
+        self._resting[key] = self._clock() + min(delay, max(BREATH_S, at_least_s))
+        self.add_after(key, delay, Priority.CHANGE)
+        return delay
+
+    def succeed(self, key: Key) -> None:
+        """The key was worked on without a failure."""
+        self._failures.pop(key, None)
+        self._resting.pop(key, None)
+
+    def done(self, key: Key) -> None:
+        """The worker has let go of the key."""
+        self._working.pop(key, None)
+        if (priority := self._again.pop(key, None)) is not None:
+            self.add(key, priority)
+
+    def take(self) -> Key | None:
+        """The next key, or None where nothing is ready; `done` must follow."""
+        self._promote()
+        while self._ready:
+            priority, order, key = heapq.heappop(self._ready)
+            if self._queued.get(key) == (priority, order):
+                del self._queued[key]
+                self._working[key] = priority
+                return key
+        return None
+
+    async def get(self) -> Key:
+        """The next key, when there is one; `done` must follow."""
+        while True:
+            self._wake.clear()
+            key = self.take()
+            if key is not None:
+                if self._queued:
+                    self._wake.set()
+                return key
+            delay = self._later[0][0] - self._clock() if self._later else None
+            try:
+                async with asyncio.timeout(None if delay is None else max(delay, 0.001)):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    def _promote(self) -> None:
+        now = self._clock()
+        while self._later and self._later[0][0] <= now:
+            when, _, key, priority = heapq.heappop(self._later)
+            if self._due.get(key) == (when, priority):
+                del self._due[key]
+                self._add(key, priority)

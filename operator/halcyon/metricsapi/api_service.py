@@ -1,0 +1,87 @@
+"""Who serves external.metrics.k8s.io in this cluster, and, where it is us, the certificate authority that it is told.
+
+The APIService belongs to the chart. The operator writes its `caBundle` and nothing else.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+from dataclasses import dataclass
+
+from halcyon.kube import errors
+from halcyon.kube.client import Kube
+from halcyon.kube.kinds import API_SERVICE, HPA
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ExternalMetricsApi:
+    """Who serves external.metrics.k8s.io, and what this cluster's HPAs can do with it."""
+
+    ours: bool
+    why: str
+    tolerance: bool = False
+    """Whether the API server keeps an HPA's `tolerance`: without it an HPA ignores what is within 10 %."""
+
+
+UNKNOWN = ExternalMetricsApi(ours=False, why="not looked yet")
+NAME = "v1beta1.external.metrics.k8s.io"
+NOT_HERE = ExternalMetricsApi(
+    ours=False,
+    why="this Halcyon works in listed namespaces (--watch-namespace), and external.metrics.k8s.io is of the whole cluster",
+)
+
+
+async def look(client: Kube, *, namespace: str, service: str) -> ExternalMetricsApi:
+    """Who serves the API, in a sentence."""
+    try:
+        found = await client.get(API_SERVICE, "", NAME)
+    except (errors.ApiError, errors.Unreachable) as error:
+        return ExternalMetricsApi(ours=False, why=f"who serves external.metrics.k8s.io isn't known: {error}")
+    if found is None:
+        return ExternalMetricsApi(ours=False, why="nobody serves external.metrics.k8s.io (APIService not registered)")
+    target = (found.get("spec") or {}).get("service") or {}
+    serves = f"{target.get('namespace')}/{target.get('name')}"
+    if serves != f"{namespace}/{service}":
+        return ExternalMetricsApi(ours=False, why=f"external.metrics.k8s.io is served by {serves}")
+    return ExternalMetricsApi(ours=True, why="Halcyon serves external.metrics.k8s.io")
+
+
+async def keeps_tolerance(client: Kube, *, namespace: str) -> bool | None:
+    """Whether HPAs of this cluster can have a tolerance of 0, found out by a dry run: nothing is written. None: not known."""
+    rules = {"tolerance": "0"}
+    probe = {
+        "apiVersion": HPA.api_version,
+        "kind": HPA.kind,
+        "metadata": {"name": "halcyon-tolerance-probe", "namespace": namespace},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "none"},
+            "maxReplicas": 2,
+            "metrics": [
+                {
+                    "type": "External",
+                    "external": {"metric": {"name": "none"}, "target": {"type": "AverageValue", "averageValue": "1"}},
+                }
+            ],
+            "behavior": {"scaleUp": rules, "scaleDown": rules},
+        },
+    }
+    try:
+        made = await client.create(HPA, probe, namespace=namespace, dry_run=True)
+    except (errors.ApiError, errors.Unreachable) as error:
+        log.warning("whether HPAs have a tolerance isn't known", extra={"error": str(error)})
+        return None
+    behavior = made["spec"].get("behavior") or {}
+    return all("tolerance" in (behavior.get(way) or {}) for way in ("scaleUp", "scaleDown"))
+
+
+async def trust(client: Kube, ca_pem: str) -> None:
+    """Have the API server trust our certificates; writes where it doesn't yet."""
+    bundle = base64.b64encode(ca_pem.encode()).decode()
+    found = await client.get(API_SERVICE, "", NAME)
+    if found is None or (found.get("spec") or {}).get("caBundle") == bundle:
+        return
+    await client.patch(API_SERVICE, "", NAME, {"spec": {"caBundle": bundle}})
+    log.info("wrote the caBundle", extra={"apiservice": NAME})

@@ -1,0 +1,104 @@
+"""Who calls, and may they, for an operator with rights in some namespaces only: without TokenReview and SubjectAccessReview.
+
+Tokens are verified here (`metricsapi.tokens`), by keys that every service account may read; access is asked for in the namespace
+that it is about. People's own tokens can't be told that way, so only service accounts are known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from halcyon.kube import errors
+from halcyon.kube.client import Object
+from halcyon.kube.kinds import LOCAL_SUBJECT_ACCESS_REVIEW, Kind
+from halcyon.metricsapi import service_account_tokens
+from halcyon.metricsapi.auth import User
+from halcyon.metricsapi.reviews import access_review
+from halcyon.metricsapi.service_account_tokens import Issuer
+
+log = logging.getLogger(__name__)
+
+CONFIGURATION, KEYS = "/.well-known/openid-configuration", "/openid/v1/jwks"
+READ_AGAIN_S = 10.0
+"""A key that isn't known may be a new one; whoever sends tokens of unknown keys makes us ask no more often."""
+KEEP_S = 3600.0
+"""A key that was withdrawn counts this long at most."""
+
+
+class Api(Protocol):
+    """What is needed of the API server."""
+
+    async def read(self, path: str) -> Object:
+        """A document that is no object of a kind."""
+
+    async def create(self, kind: Kind, obj: Object, *, namespace: str = "", dry_run: bool = False) -> Object:
+        """POST; returns the object as it is then."""
+
+
+class LocalReviews:
+    """As `Reviews`, with rights of a namespace."""
+
+    def __init__(self, client: Api, *, monotonic: Callable[[], float], wall: Callable[[], float]) -> None:
+        """`client` may create LocalSubjectAccessReviews where it is asked about; `wall` is seconds since 1970."""
+        self._client = client
+        self._monotonic, self._wall = monotonic, wall
+        self._issuer: Issuer | None = None
+        self._read_at = -READ_AGAIN_S
+        self._reading = asyncio.Lock()
+
+    async def agent(self, token: str, audience: str) -> str | None:
+        """The account of an agent's token; None where it isn't valid for this audience.
+
+        Raises:
+            ApiError, Unreachable: the keys aren't known yet, and can't be read now.
+        """
+        found = service_account_tokens.account(token, await self._signer(token), audience=audience, now_s=self._wall())
+        return None if found is None else found.name
+
+    async def user(self, token: str) -> User | None:
+        """The service account of a token for the API server itself, whose audience is the issuer's name.
+
+        Raises:
+            ApiError, Unreachable: the keys aren't known yet, and can't be read now.
+        """
+        issuer = await self._signer(token)
+        found = service_account_tokens.account(token, issuer, audience=issuer.name, now_s=self._wall())
+        if found is None:
+            return None
+        groups = ("system:serviceaccounts", f"system:serviceaccounts:{found.namespace}", "system:authenticated")
+        return User(found.name, groups)
+
+    async def may_list(self, user: User, *, namespace: str, metric: str) -> bool:
+        """Whether this user may list an external metric of a namespace."""
+        review = access_review(LOCAL_SUBJECT_ACCESS_REVIEW, user, namespace=namespace, metric=metric)
+        review["metadata"] = {"namespace": namespace}
+        made = await self._client.create(LOCAL_SUBJECT_ACCESS_REVIEW, review, namespace=namespace)
+        return bool((made.get("status") or {}).get("allowed"))
+
+    async def _signer(self, token: str) -> Issuer:
+        """The issuer, with the token's key if there is one: keys rotate."""
+        async with self._reading:
+            known, age_s = self._issuer, self._monotonic() - self._read_at
+            due = (
+                known is None
+                or age_s >= KEEP_S
+                or (service_account_tokens.key_id(token) not in known.keys and age_s >= READ_AGAIN_S)
+            )
+            if due:
+                try:
+                    self._issuer = await self._read()
+                except (errors.ApiError, errors.Unreachable) as error:
+                    if known is None or age_s >= 2 * KEEP_S:
+                        raise
+                    log.warning("the keys of service-account tokens can't be read", extra={"error": str(error)})
+                    return known
+                self._read_at = self._monotonic()
+            assert self._issuer is not None  # noqa: S101  # read just now, or before
+            return self._issuer
+
+    async def _read(self) -> Issuer:
+        name: Any = (await self._client.read(CONFIGURATION)).get("issuer")
+        return Issuer.of(str(name), await self._client.read(KEYS))

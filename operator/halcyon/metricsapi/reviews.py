@@ -1,0 +1,63 @@
+"""Who calls, and may they: TokenReview and SubjectAccessReview, asked of the API server."""
+
+from __future__ import annotations
+
+from halcyon.kube.client import Kube, Object
+from halcyon.kube.kinds import SUBJECT_ACCESS_REVIEW, TOKEN_REVIEW, Kind
+from halcyon.metricsapi.auth import User
+
+
+def access_review(kind: Kind, user: User, *, namespace: str, metric: str) -> Object:
+    """The question whether a user may list an external metric of a namespace, for a kind that asks it."""
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "spec": {
+            "user": user.name,
+            "groups": list(user.groups),
+            "extra": {key: list(values) for key, values in user.extra.items()},
+            "resourceAttributes": {
+                "namespace": namespace,
+                "verb": "list",
+                "group": "external.metrics.k8s.io",
+                "version": "v1beta1",
+                "resource": metric,
+            },
+        },
+    }
+
+
+class Reviews:
+    """Asks for both; the answers are the API server's."""
+
+    def __init__(self, client: Kube) -> None:
+        """`client` may create both kinds of review."""
+        self._client = client
+
+    async def agent(self, token: str, audience: str) -> str | None:
+        """The account of an agent's token; None where it isn't valid for this audience."""
+        user = await self._user({"token": token, "audiences": [audience]}, audience)
+        return None if user is None else user.name
+
+    async def user(self, token: str) -> User | None:
+        """The user of a token for the API server itself."""
+        return await self._user({"token": token}, None)
+
+    async def may_list(self, user: User, *, namespace: str, metric: str) -> bool:
+        """Whether this user may list an external metric of a namespace."""
+        review = access_review(SUBJECT_ACCESS_REVIEW, user, namespace=namespace, metric=metric)
+        status = (await self._client.create(SUBJECT_ACCESS_REVIEW, review)).get("status") or {}
+        return bool(status.get("allowed"))
+
+    async def _user(self, spec: Object, audience: str | None) -> User | None:
+        review = {"apiVersion": TOKEN_REVIEW.api_version, "kind": TOKEN_REVIEW.kind, "spec": spec}
+        status = (await self._client.create(TOKEN_REVIEW, review)).get("status") or {}
+        # An API server that knows no audiences answers without them: such a token is nobody's here.
+        if not status.get("authenticated") or (audience and audience not in (status.get("audiences") or ())):
+            return None
+        user = status.get("user") or {}
+        return User(
+            str(user.get("username") or ""),
+            tuple(user.get("groups") or ()),
+            {key: tuple(values) for key, values in (user.get("extra") or {}).items()},
+        )

@@ -1,0 +1,104 @@
+"""The operator's certificates, kept in its own Secret: the leader makes and renews them, every replica serves them."""
+
+from __future__ import annotations
+
+import base64
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from halcyon.kube import errors
+from halcyon.kube.client import Kube
+from halcyon.kube.kinds import CONFIG_MAP, SECRET
+from halcyon.metricsapi.auth import RequestHeaderConfig
+from halcyon.metricsapi.certificates import Certificates, renewed
+from halcyon.metricsapi.tls import ServingTLS
+
+log = logging.getLogger(__name__)
+
+CHECK_EVERY_S = 30.0
+
+
+class Identity:
+    """Certificates as they are stored, and as they are served."""
+
+    def __init__(
+        self,
+        client: Kube,
+        *,
+        namespace: str,
+        secret: str,
+        names: tuple[str, ...],
+        on_change: Callable[[], None],
+        fronted: bool = True,
+    ) -> None:
+        """`names`: DNS names that the certificate is for. `on_change`: the CA bundle is another.
+
+        `fronted`: the API server may ask, by its front proxy.
+        """
+        self._client = client
+        self._namespace, self._secret, self._names = namespace, secret, names
+        self._on_change, self._fronted = on_change, fronted
+        self.certificates: Certificates | None = None
+        self.tls: ServingTLS | None = None
+        self.front_proxy: RequestHeaderConfig | None = None
+
+    async def refresh(self, *, leading: bool) -> None:
+        """Read what is stored and serve it; as the leader, renew what is due first.
+
+        Raises:
+            ApiError, Unreachable: where the Secret can't be read or written; what was served is served on.
+        """
+        found = await self._client.get(SECRET, self._namespace, self._secret)
+        if found is None:
+            raise errors.NotFound(404, f"Secret {self._namespace}/{self._secret} doesn't exist; the chart makes it")
+        stored = self._parse(found.get("data") or {})
+        if leading:
+            due = renewed(stored, self._names, datetime.now(UTC))
+            if due != stored:
+                body = {
+                    "metadata": {"resourceVersion": found["metadata"]["resourceVersion"]},
+                    "data": {k: base64.b64encode(v.encode()).decode() for k, v in due.to_secret().items()},
+                }
+                await self._client.patch(SECRET, self._namespace, self._secret, body)
+                log.info("wrote certificates", extra={"secret": self._secret})
+                stored = due
+        if self._fronted:
+            await self._read_front_proxy()
+        if stored is not None:
+            self._serve(stored)
+
+    def _parse(self, data: dict[str, str]) -> Certificates | None:
+        if not data:
+            return None
+        try:
+            return Certificates.from_secret({k: base64.b64decode(v).decode() for k, v in data.items()})
+        except ValueError as error:
+            log.warning("the stored certificates are of no use", extra={"secret": self._secret, "error": str(error)})
+            return None
+
+    async def _read_front_proxy(self) -> None:
+        found = await self._client.get(CONFIG_MAP, "kube-system", "extension-apiserver-authentication")
+        try:
+            config = RequestHeaderConfig.from_config_map((found or {}).get("data") or {})
+        except ValueError as error:
+            log.warning("the front proxy's configuration is of no use", extra={"error": str(error)})
+            return
+        if config != self.front_proxy:
+            self.front_proxy = config
+            if self.tls is not None:
+                self.tls.trust(config.client_ca_pem if config else "")
+
+    def _serve(self, certificates: Certificates) -> None:
+        before = self.certificates
+        if before == certificates:
+            return
+        pair = certificates.serving
+        if self.tls is None:
+            client_ca = self.front_proxy.client_ca_pem if self.front_proxy else ""
+            self.tls = ServingTLS(cert_pem=pair.cert_pem, key_pem=pair.key_pem, client_ca_pem=client_ca)
+        else:
+            self.tls.serve(pair.cert_pem, pair.key_pem)
+        self.certificates = certificates
+        if before is None or before.bundle_pem != certificates.bundle_pem:
+            self._on_change()

@@ -1,0 +1,121 @@
+"""The routes of a Gateway to a model: HTTPRoute, GRPCRoute, and the Services that they lead to where there are no balancers.
+
+Only inference and what can be read of the model (readiness, metadata, configuration, statistics) are routed, as balancers do it; the
+Gateway compares paths its own way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from halcyon.api.spec import Spec, routing_mode
+from halcyon.api.spec.gateway import Entry, Gateway
+from halcyon.api.types import duration_us
+from halcyon.render import names, services
+from halcyon.render.metadata import Object, child
+from halcyon.render.names import Slot
+from halcyon.render.site import Subject
+
+GROUP = "gateway.networking.k8s.io"
+API_VERSION = f"{GROUP}/v1"
+HTTP_ROUTE, GRPC_ROUTE = "HTTPRoute", "GRPCRoute"
+
+_INFERENCE = "inference.GRPCInferenceService"
+_CALLS = [{"service": _INFERENCE, "method": method} for method in ("ModelInfer", "ModelStreamInfer")]
+_READS = [
+    *(
+        {"service": _INFERENCE, "method": method}
+        for method in (
+            "ModelReady",
+            "ModelMetadata",
+            "ModelConfig",
+            "ModelStatistics",
+            "ServerLive",
+            "ServerReady",
+            "ServerMetadata",
+        )
+    ),
+    {"service": "grpc.health.v1.Health", "method": "Check"},
+]
+_BELOW_MODEL = ("ready", "config", "stats", "infer", "generate", "generate_stream")
+
+Shares = Sequence[tuple[Slot, int]]
+"""Slots, and the weight of each."""
+
+
+def slot_service(subject: Subject, spec: Spec, slot: Slot) -> Object:
+    """The Service of a slot that routes lead to. Not the headless one: some Gateways can't balance over those."""
+    result = services.service(subject, spec)
+    labels = names.labels(subject.name, names.SERVER) | {names.SLOT_LABEL: slot}
+    result["metadata"] = {**result["metadata"], "name": names.route_service(subject.name, slot), "labels": labels}
+    result["metadata"].pop("annotations", None)
+    result["spec"] = {
+        "selector": names.selector(subject.name, names.SERVER, slot),
+        "ports": result["spec"]["ports"],
+    }
+    return result
+
+
+def http_route(subject: Subject, spec: Spec, gateway: Gateway, shares: Shares, *, model: str) -> Object:
+    """The HTTPRoute."""
+    exact = ["/v2", "/v2/health/live", "/v2/health/ready", f"/v2/models/{model}"]
+    exact += [f"/v2/models/{model}/{verb}" for verb in _BELOW_MODEL]
+    paths = [{"type": "Exact", "value": path} for path in exact]
+    # What lies below a version can be told by a regular expression only, which few Gateways know.
+    paths.append({"type": "PathPrefix", "value": f"/v2/models/{model}/versions"})
+    rule: dict[str, Any] = {
+        "matches": [{"path": path} for path in paths],
+        "timeouts": {"request": _duration(_longest_ms(spec))},
+        "backendRefs": _backends(subject, spec, shares, names.HTTP_PORT),
+    }
+    return _route(subject, HTTP_ROUTE, gateway, gateway.http, rule)
+
+
+def grpc_route(subject: Subject, spec: Spec, gateway: Gateway, entry: Entry, shares: Shares) -> Object:
+    """The GRPCRoute. It knows no time-outs: clients set their own."""
+    # Two rules: up to version 1.2 of the Gateway API, a rule of a GRPCRoute has 8 matches at most.
+    rules = (
+        {
+            "matches": [{"method": {"type": "Exact", **method}} for method in methods],
+            "backendRefs": _backends(subject, spec, shares, names.GRPC_PORT),
+        }
+        for methods in (_CALLS, _READS)
+    )
+    return _route(subject, GRPC_ROUTE, gateway, entry, *rules)
+
+
+def _longest_ms(spec: Spec) -> int:
+    """Longest time of a request: in a server, and before that in a balancer where there is one."""
+    timeout_ms = max(duration_us(spec.traffic.request_timeout) // 1000, 1)
+    return timeout_ms if routing_mode.is_direct(spec) else 2 * timeout_ms
+
+
+def _duration(whole_ms: int) -> str:
+    """As the Gateway API writes it: five digits at most before a unit."""
+    seconds, ms = divmod(whole_ms, 1000)
+    return f"{seconds}s{ms}ms" if ms else f"{seconds}s"
+
+
+def _backends(subject: Subject, spec: Spec, shares: Shares, port: int) -> list[Object]:
+    if not routing_mode.is_direct(spec):
+        return [{"name": subject.name, "port": port}]
+    return [
+        {"name": names.route_service(subject.name, slot), "port": port, "weight": weight} for slot, weight in shares
+    ]
+
+
+def _route(subject: Subject, kind: str, gateway: Gateway, entry: Entry, *rules: Object) -> Object:
+    parent = {
+        "group": GROUP,
+        "kind": "Gateway",
+        "namespace": gateway.namespace or subject.namespace,
+        "name": gateway.name,
+    }
+    if entry.section_name is not None:
+        parent["sectionName"] = entry.section_name
+    result = child(API_VERSION, kind, subject, subject.name, names.ROUTE)
+    result["spec"] = {"parentRefs": [parent], "rules": list(rules)}
+    if entry.hostnames is not None:
+        result["spec"]["hostnames"] = list(entry.hostnames)
+    return result

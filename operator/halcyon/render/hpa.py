@@ -1,0 +1,61 @@
+"""The HorizontalPodAutoscaler of a model, which bears the ModelDeployment's name."""
+
+from __future__ import annotations
+
+from halcyon.api.spec import Spec, defaults
+from halcyon.api.types import API_VERSION, KIND
+from halcyon.render import names
+from halcyon.render.metadata import Object, child
+from halcyon.render.site import Subject
+
+QUEUE_DEPTH, GPU_UTILIZATION, DESIRED_REPLICAS = "queueDepth", "gpuUtilization", "desiredReplicas"
+_OPEN: Object = {
+    "stabilizationWindowSeconds": 0,
+    "selectPolicy": "Max",
+    "policies": [{"type": "Pods", "value": 1000, "periodSeconds": 1}],
+}
+"""No pace of its own: the planner has one, and a second in series would only delay it."""
+_EXACT: Object = {**_OPEN, "tolerance": "0"}
+"""The same where the API server knows it: the tolerance is what makes 10 into 11. One that doesn't (before 1.33) refuses the object."""
+_SHUT: Object = {"selectPolicy": "Disabled"}
+
+
+def hpa(subject: Subject, spec: Spec, *, tolerance: bool) -> Object:
+    """An autoscaling/v2 HPA on the ModelDeployment itself, with every metric as an AverageValue.
+
+    Never `Value`: that multiplies by the pods that are there already. With the policy Planner the one metric is the count
+    itself, at 1 each; with Rules each target is one. `tolerance`: whether this cluster's HPAs have one.
+    """
+    if spec.scaling is None:
+        raise ValueError("a spec without scaling has no HPA")
+    result = child("autoscaling/v2", "HorizontalPodAutoscaler", subject, subject.name, names.SCALING)
+    result["spec"] = {
+        "scaleTargetRef": {"apiVersion": API_VERSION, "kind": KIND, "name": subject.name},
+        # An HPA never goes to 0 by itself, and rests while the count is 0: both are the operator's.
+        "minReplicas": max(spec.scaling.min_replicas, 1),
+        "maxReplicas": spec.scaling.max_replicas,
+    }
+    if defaults.policy(spec) == "Planner":
+        result["spec"]["metrics"] = [_external(subject, DESIRED_REPLICAS, 1)]
+        pace = _EXACT if tolerance else _OPEN
+        result["spec"]["behavior"] = {"scaleUp": pace, "scaleDown": pace}
+        return result
+    targets = defaults.targets(spec)
+    result["spec"]["metrics"] = [_external(subject, QUEUE_DEPTH, targets.queue_depth)]
+    if targets.gpu_utilization is not None:
+        result["spec"]["metrics"].append(_external(subject, GPU_UTILIZATION, targets.gpu_utilization))
+    if spec.scaling.mode != "Active":
+        result["spec"]["behavior"] = {"scaleUp": _SHUT, "scaleDown": _SHUT}
+    elif spec.scaling.behavior is not None:
+        result["spec"]["behavior"] = spec.scaling.behavior.to_dict()
+    return result
+
+
+def _external(subject: Subject, metric: str, target: int) -> Object:
+    return {
+        "type": "External",
+        "external": {
+            "metric": {"name": metric, "selector": {"matchLabels": {names.OWNER_LABEL: subject.name}}},
+            "target": {"type": "AverageValue", "averageValue": str(target)},
+        },
+    }

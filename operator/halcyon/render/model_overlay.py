@@ -1,0 +1,58 @@
+"""From a spec to the overlay: what the ModelDeployment adds to the model's own configuration."""
+
+from __future__ import annotations
+
+from halcyon.api.documents import model_overlay
+from halcyon.api.spec import Spec
+from halcyon.api.types import duration_us
+
+
+def model_name(name: str, spec: Spec) -> str:
+    """Name of the model in requests and in Triton."""
+    return spec.model.name or name
+
+
+def build(name: str, spec: Spec) -> model_overlay.Overlay:
+    """The overlay of the ModelDeployment `name`."""
+    return model_overlay.Overlay(
+        model_name=model_name(name, spec),
+        max_batch_size=spec.batching.max_batch_size if spec.batching else None,
+        dynamic_batching=_dynamic_batching(spec),
+        instances=spec.runtime.instances_per_gpu,
+        version_policy=_version_policy(spec),
+        backend=spec.model.backend,
+        parameters=dict(spec.model.parameters or {}),
+        warmup=_warmup(spec),
+    )
+
+
+def _dynamic_batching(spec: Spec) -> model_overlay.DynamicBatching | None:
+    batching = spec.batching
+    if batching is None:
+        return None
+    return model_overlay.DynamicBatching(
+        max_queue_delay_us=None if batching.max_queue_delay is None else duration_us(batching.max_queue_delay),
+        preferred_batch_sizes=tuple(sorted(batching.preferred_batch_sizes or ())),
+        preserve_ordering=batching.preserve_ordering,
+    )
+
+
+def _version_policy(spec: Spec) -> model_overlay.VersionPolicy | None:
+    versions = spec.model.versions
+    if versions is None:
+        return None
+    return model_overlay.VersionPolicy(
+        latest=versions.latest, specific=tuple(versions.specific or ()), all=bool(versions.all)
+    )
+
+
+def _warmup(spec: Spec) -> model_overlay.Warmup | None:
+    warmup = spec.model.warmup
+    if warmup is None:
+        return None
+    return model_overlay.Warmup(
+        batch_sizes=tuple(sorted(warmup.batch_sizes or ())),
+        iterations=warmup.iterations,
+        data="random" if warmup.data == "Random" else "zero",
+        inputs=tuple(model_overlay.WarmupInput(i.name, i.data_type, tuple(i.dims)) for i in warmup.inputs or ()),
+    )

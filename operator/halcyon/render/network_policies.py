@@ -1,0 +1,107 @@
+"""NetworkPolicies of a model: one around its servers, one around its balancers.
+
+              from                                          to
+servers       its balancers; the operator; scrapers;        where its model is downloaded from; what the site says, else nothing
+              clients, where no balancer is before them
+balancers     clients; scrapers                             its servers, the operator, the API server, DNS
+
+Ports of pods are numbers: some network plugins don't know names. Probes come from the node, which policies don't hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from ipaddress import ip_network
+from typing import Any
+from urllib.parse import urlsplit
+
+from halcyon.api.policy.metadata_addresses import LINK_LOCAL, METADATA
+from halcyon.api.policy.network import SiteNetwork
+from halcyon.render import names
+from halcyon.render.metadata import Object, child
+from halcyon.render.site import Subject
+
+_HTTP_PORT, _HTTPS_PORT, _DNS_PORT = 80, 443, 53
+_DNS: Object = {"ports": [{"port": _DNS_PORT, "protocol": protocol} for protocol in ("UDP", "TCP")]}
+
+
+def _anywhere(network: str, version: int) -> Object:
+    """But what a cloud tells a machine of itself."""
+    told = [ip_network(text) for text in (*LINK_LOCAL, *METADATA)]
+    return {"ipBlock": {"cidr": network, "except": [str(one) for one in told if one.version == version]}}
+
+
+_ANYWHERE = (_anywhere("0.0.0.0/0", 4), _anywhere("::/0", 6))
+
+
+def download_port(url: str, endpoint: str | None) -> int:
+    """The port that a model is downloaded from."""
+    if url.startswith("s3://") and endpoint is None:
+        return _HTTPS_PORT
+    parts = urlsplit(endpoint or url)
+    return parts.port or (_HTTPS_PORT if parts.scheme == "https" else _HTTP_PORT)
+
+
+def servers(
+    subject: Subject, network: SiteNetwork, *, balancers: bool, clients: bool, downloads: Iterable[int] = ()
+) -> Object:
+    """Around the servers.
+
+    `balancers`: there are some, or will be. `clients`: they are let in, since the Service leads to the servers. `downloads`: the ports that
+    their models are downloaded from.
+    """
+    mine = {"podSelector": {"matchLabels": names.selector(subject.name, names.BALANCER)}}
+    ingress = [_from(network.operator, names.HTTP_PORT, names.METRICS_PORT)]
+    if balancers:
+        ingress.append(_from([mine], names.HTTP_PORT, names.GRPC_PORT, names.METRICS_PORT))
+    if clients:
+        ingress.append(_from(network.clients, names.HTTP_PORT, names.GRPC_PORT))
+    if network.scrapers:
+        ingress.append(_from(network.scrapers, names.METRICS_PORT))
+    egress = list(network.egress)
+    if ports := sorted(set(downloads)):
+        egress += [_to(network.sources or _ANYWHERE, *ports), _DNS]
+    return _policy(subject, names.SERVER, ingress, egress)
+
+
+def balancers(subject: Subject, network: SiteNetwork, *, operator_port: int) -> Object:
+    """Around the balancers; `operator_port` is the one that agents send to."""
+    ingress = [_from(network.clients, names.HTTP_PORT, names.GRPC_PORT)]
+    if network.scrapers:
+        ingress.append(_from(network.scrapers, names.HAPROXY_METRICS_PORT, names.AGENT_PORT))
+    its_servers = {"podSelector": {"matchLabels": names.selector(subject.name, names.SERVER)}}
+    egress = [
+        _to([its_servers], names.HTTP_PORT, names.GRPC_PORT, names.METRICS_PORT),
+        _to(network.operator, operator_port),
+        _to(_ANYWHERE, *network.api_server_ports),
+        _DNS,
+    ]
+    return _policy(subject, names.BALANCER, ingress, egress)
+
+
+def _policy(subject: Subject, component: str, ingress: list[Object], egress: list[Object]) -> Object:
+    name = names.network_policy(subject.name, component)
+    result = child("networking.k8s.io/v1", "NetworkPolicy", subject, name, component)
+    result["spec"] = {
+        "podSelector": {"matchLabels": names.selector(subject.name, component)},
+        "policyTypes": ["Ingress", "Egress"],
+        "ingress": ingress,
+    }
+    if egress:
+        # The API server keeps no empty list, and without one nothing may go out.
+        result["spec"]["egress"] = egress
+    return result
+
+
+def _from(peers: Iterable[dict[str, Any]], *ports: int) -> Object:
+    """Of no peers: from anybody."""
+    named = list(peers)
+    return ({"from": named} if named else {}) | {"ports": _ports(ports)}
+
+
+def _to(peers: Iterable[dict[str, Any]], *ports: int) -> Object:
+    return {"to": list(peers), "ports": _ports(ports)}
+
+
+def _ports(ports: Iterable[int]) -> list[Object]:
+    return [{"port": port, "protocol": "TCP"} for port in ports]

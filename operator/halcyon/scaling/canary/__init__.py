@@ -1,0 +1,1 @@
+"""Whether a canary is as good as what it replaces: sequential analysis of errors and latency."""

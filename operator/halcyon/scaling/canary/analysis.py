@@ -1,0 +1,322 @@
+"""Whether a new revision is as good as the one that serves: promote it, wait, or roll back. Pure.
+
+`judge` is told what both revisions have done since the last look, and what it knew then; looks may come as often as one likes
+(`sequential` says why, and names the sources). Three checks, each of which finds the canary worse, fine, or neither yet:
+
+check    the canary is worse if                                                      test
+errors   the share of its requests that fail is more than `error_margin` above       E-variables of two streams, exact
+         stable's
+latency  a larger share of its answers takes longer than `latency_ratio` times       the same
+         stable's 95th percentile than of stable's answers takes longer than that
+         percentile itself
+queue    its mean time in the server's queue, plus a floor, is more than             asymptotic confidence sequence
+         `queue_ratio` times stable's
+
+Worse in any check: rollback. Fine in all: promote. Else: wait. Equal revisions are rolled back with probability `alpha` at most, over
+all looks of a whole rollout and all checks together (each has its part of it). One that is beyond a limit is promoted with
+probability `beta` at most (a promotion needs every check, so each has all of it).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from halcyon.scaling.canary.data import Action, Evidence, Finding, Memory, Name, Rules, Sample, Track, Verdict
+from halcyon.scaling.canary.sequential_tests import Blocks, Tally, from_log, log_e
+from halcyon.scaling.histogram import Histogram
+
+__all__ = ["Evidence", "Histogram", "Memory", "Rules", "Sample", "Verdict", "judge"]
+
+QUANTILE = 0.95
+LATE_MARGIN = 0.025
+"""A canary is fine where its share of late answers is shown to be less than so much above stable's. It must be above 0: of two
+revisions that both have no late answers none can be shown to have fewer."""
+FEWEST_FOR_QUANTILE = 100
+"""Answers of stable from which its 95th percentile is taken for known: five lie above it."""
+FEWEST_WINDOWS = 3
+"""No rollback by fewer windows with requests of both: one stall of a second is no revision's fault."""
+_LIFTS = (0.02, 0.05, 0.1, 0.25, 0.6)
+"""Bets on a worse canary: its share beyond the limit, of all that is left up to 1. From barely worse to broken."""
+_ERRORS_PRIOR, _LATE_PRIOR = 0.001, 1 - QUANTILE
+"""What a share is taken for before anything is seen: wrong ones cost time, not error."""
+
+
+_EXACT = "E-variables of two Bernoulli streams, any time"
+_MEANS = "asymptotic confidence sequence of means by blocks of time"
+
+
+def judge(stable: Sample, canary: Sample, rules: Rules, memory: Memory | None = None) -> Verdict:
+    """What to do with the canary, by all looks so far.
+
+    Args:
+        stable: what the serving revision has done since the last look, at the same time as
+        canary: the new one.
+        rules: the same at every look of a rollout; others would be another test.
+        memory: what the last verdict gave; None at the first look. To keep what a restart would forget, see `Memory.to_plain`.
+    """
+    memory = _remembered(memory or Memory(), stable, canary, rules)
+    checks = tuple(
+        check
+        for check in (
+            _errors(memory, rules),
+            _latency(memory, rules, stable, canary),
+            _queue(memory, rules, stable, canary),
+        )
+        if check is not None
+    )
+    action, why = _decided(checks, memory, rules)
+    return Verdict(action=action, why=why, checks=checks, memory=memory)
+
+
+def _remembered(memory: Memory, stable: Sample, canary: Sample, rules: Rules) -> Memory:
+    requests, batches = memory.batches
+    if canary.batches is not None:
+        # More batches than requests are another reader's mistake, and no evidence of anything.
+        requests, batches = requests + canary.requests, batches + min(canary.batches, canary.requests)
+    # Known before this look: what it shows must not choose how it is weighed.
+    alike = memory.batches[0] / memory.batches[1] if memory.batches[1] else 1.0
+    if not memory.batches[1] and batches:
+        alike = requests / batches
+    margin = rules.error_margin
+    errors = memory.errors
+    if margin is not None:
+        errors = _followed(
+            errors,
+            Tally(stable.failures, stable.requests),
+            Tally(canary.failures, canary.requests),
+            slack=(margin, margin),
+            prior=_ERRORS_PRIOR,
+            alike=alike,
+        )
+    late, blocks = memory.late, memory.late_blocks
+    bounds = _late_bounds(memory.stable, rules)
+    if bounds is not None and _alike(memory.stable, stable.latency, canary.latency):
+        a, b = _above(stable.latency, bounds[0]), _above(canary.latency, bounds[1])
+        blocks = blocks.after((a.events, a.trials, b.events, b.trials))
+        late = _followed(
+            late,
+            a,
+            b,
+            slack=(0.0, LATE_MARGIN),
+            prior=_LATE_PRIOR,
+            alike=alike,
+        )
+    queue = memory.queue
+    if rules.queue_ratio is not None and stable.queue_us is not None and canary.queue_us is not None:
+        queue = queue.after((*_waited(stable, stable.queue_us, rules), *_waited(canary, canary.queue_us, rules)))
+    return replace(
+        memory,
+        errors=errors,
+        late=late,
+        late_blocks=blocks,
+        queue=queue,
+        requests=(memory.requests[0] + stable.requests, memory.requests[1] + canary.requests),
+        batches=(requests, batches),
+        stable=_joined(memory.stable, stable.latency),
+        canary=_joined(memory.canary, canary.latency),
+    )
+
+
+def _followed(
+    track: Track, stable: Tally, canary: Tally, *, slack: tuple[float, float], prior: float, alike: float
+) -> Track:
+    """The track with one more window.
+
+    `slack`: how far above stable's share the canary's must be to be worse, and below what to be fine.
+    """
+    if not stable.trials or not canary.trials:
+        return track
+    # Bets are placed by what was known before the window.
+    q = track.stable.guess(prior)
+    limit = min(q + slack[0], 0.98)
+    up = [(q, limit + (1 - limit) * lift) for lift in _LIFTS]
+    down = [(q, min(q + slack[1] / 2, 0.99)), (q, q), (q, q / 3)]
+    design = max(alike, track.spread.factor)
+    whole = track.stable + stable, track.canary + canary
+    return Track(
+        track.worse.after([log_e(stable, canary, bet, slack[0]) for bet in up], design=design),
+        track.fine.after([log_e(stable, canary, bet, slack[1]) for bet in down], design=design),
+        track.spread.after((stable, canary), whole, prior=prior),
+        *whole,
+    )
+
+
+def _late_bounds(known: Histogram | None, rules: Rules) -> tuple[float, float] | None:
+    """(bound above which stable's answers are late, bound above which the canary's are), by what was known before."""
+    if rules.latency_ratio is None or known is None or known.total < FEWEST_FOR_QUANTILE:
+        return None
+    own = known.least_bound(QUANTILE)
+    allowed = None if own is None else known.bound_above(own * rules.latency_ratio)
+    return None if own is None or allowed is None else (own, allowed)
+
+
+def _alike(*histograms: Histogram | None) -> bool:
+    bounds = {None if histogram is None else histogram.bounds_s for histogram in histograms}
+    return len(bounds) == 1 and None not in bounds
+
+
+def _above(histogram: Histogram | None, bound_s: float) -> Tally:
+    return Tally() if histogram is None else Tally(histogram.above(bound_s), histogram.total)
+
+
+def _joined(known: Histogram | None, more: Histogram | None) -> Histogram | None:
+    if known is None or more is None:
+        return known if more is None else more
+    # Other bounds: a newer agent counts otherwise. What it was before has had its say.
+    return known + more if known.bounds_s == more.bounds_s else more
+
+
+def _waited(sample: Sample, queue_us: int, rules: Rules) -> tuple[float, float]:
+    answered = sample.requests - sample.failures
+    return queue_us / 1e6 + rules.queue_floor_s * answered, answered
+
+
+def _errors(memory: Memory, rules: Rules) -> Evidence | None:
+    if rules.error_margin is None:
+        return None
+    track = memory.errors
+    of_stable, of_canary = track.stable.share, track.canary.share
+    if of_stable is None or of_canary is None:
+        return Evidence(name="errors", finding="open", test=_EXACT, why="no requests to both revisions at one time yet")
+    limit = of_stable + rules.error_margin
+    found = _shares("errors", track, rules, stable=of_stable, canary=of_canary, limit=limit)
+    why = (
+        f"errors {_percent(of_canary)} of {track.canary.trials} requests against {_percent(of_stable)} of "
+        f"{track.stable.trials} (at most {_percent(limit)}{_p(found)})"
+    )
+    return replace(found, why=why)
+
+
+def _latency(memory: Memory, rules: Rules, stable: Sample, canary: Sample) -> Evidence | None:
+    if rules.latency_ratio is None:
+        return None
+    missing = [name for name, sample in (("stable", stable), ("canary", canary)) if sample.latency is None]
+    known = memory.stable
+    if known is None or memory.canary is None:
+        whose = " and ".join(missing) or "either"
+        return Evidence(name="latency", finding="unknown", test=_EXACT, why=f"no latencies of {whose} are told")
+    own, its = known.quantile(QUANTILE), memory.canary.quantile(QUANTILE)
+    bounds = _late_bounds(known, rules)
+    if bounds is None:
+        few = known.total < FEWEST_FOR_QUANTILE
+        why = (
+            f"stable's p95 is taken from {FEWEST_FOR_QUANTILE} answers on, and there are {known.total}"
+            if few
+            else f"stable's p95, or {rules.latency_ratio:g} times it, is above the largest bound of {known.bounds_s[-1]:g} s"
+        )
+        return Evidence(
+            name="latency", finding="open" if few else "unknown", test=_EXACT, stable=own, canary=its, why=why
+        )
+    found = _both(
+        _shares("latency", memory.late, rules, stable=own, canary=its, limit=bounds[1]), memory.late_blocks, rules
+    )
+    slow = memory.late.canary.share, memory.late.stable.share
+    shares = "" if None in slow else f"; {_percent(slow[0] or 0)} and {_percent(slow[1] or 0)} are late"
+    its_own = f"above {memory.canary.bounds_s[-1]:g} s" if its is None else _time(its)
+    return replace(
+        found,
+        why=f"p95 {its_own} of {memory.canary.total} answers against {_time(own or 0.0)} of {known.total} "
+        f"(at most {_time(bounds[1])}{shares}{_p(found)})",
+    )
+
+
+def _shares(
+    name: Name, track: Track, rules: Rules, *, stable: float | None, canary: float | None, limit: float
+) -> Evidence:
+    p_worse, p_fine = min(1.0, from_log(-track.worse.peak)), min(1.0, from_log(-track.fine.now))
+    finding: Finding = "open"
+    if p_worse <= rules.part and track.spread.windows >= FEWEST_WINDOWS:
+        finding = "worse"
+    elif p_fine <= rules.beta:
+        finding = "fine"
+    return Evidence(
+        name=name,
+        finding=finding,
+        test=_EXACT,
+        stable=stable,
+        canary=canary,
+        limit=limit,
+        sizes=(track.stable.trials, track.canary.trials),
+        p_worse=p_worse,
+        p_fine=p_fine,
+        level=rules.part,
+        design=track.spread.factor,
+    )
+
+
+def _both(found: Evidence, blocks: Blocks, rules: Rules) -> Evidence:
+    """Latency's finding stands where blocks of time agree: answers in one queue are not independent."""
+    worse, fine = blocks.difference(rules.part), blocks.difference(rules.beta)
+    if worse is None or fine is None:
+        return replace(found, finding="open", test=f"{_EXACT}; {_MEANS}")
+    agree = {"worse": worse[0] > 0, "fine": fine[1] < LATE_MARGIN}.get(found.finding, False)
+    return replace(
+        found,
+        finding=found.finding if agree else "open",
+        test=f"{_EXACT}; {_MEANS}",
+        interval=(worse[0], fine[1]),
+    )
+
+
+def _queue(memory: Memory, rules: Rules, stable: Sample, canary: Sample) -> Evidence | None:
+    if rules.queue_ratio is None:
+        return None
+    blocks = memory.queue
+    if not blocks.windows:
+        missing = [name for name, sample in (("stable", stable), ("canary", canary)) if sample.queue_us is None]
+        if missing:
+            why = f"no queue time of {' and '.join(missing)} is told"
+            return Evidence(name="queue", finding="unknown", test=_MEANS, why=why)
+        return Evidence(name="queue", finding="open", test=_MEANS, why="no answers of both revisions at one time yet")
+    first, n, second, m = blocks.whole
+    worse, fine = blocks.ratio(rules.part), blocks.ratio(rules.beta)
+    finding: Finding = "open"
+    interval = None
+    if worse is not None and fine is not None:
+        interval = worse[0], fine[1]
+        finding = "worse" if interval[0] > rules.queue_ratio else "fine" if interval[1] < rules.queue_ratio else "open"
+    own, its = (max(mean - rules.queue_floor_s, 0.0) for mean in (first / n, second / m))
+    limit = rules.queue_ratio * first / n - rules.queue_floor_s
+    between = "" if interval is None else f"; ratio {interval[0]:.2f} to {interval[1]:.2f}"
+    return Evidence(
+        name="queue",
+        finding=finding,
+        test=_MEANS,
+        stable=own,
+        canary=its,
+        limit=limit,
+        sizes=(int(n), int(m)),
+        interval=interval,
+        level=rules.part,
+        why=f"queue {_time(its)} against {_time(own)} (at most {_time(limit)}{between})",
+    )
+
+
+def _decided(checks: tuple[Evidence, ...], memory: Memory, rules: Rules) -> tuple[Action, str]:
+    worse = [check.why for check in checks if check.finding == "worse"]
+    if worse:
+        return "rollback", f"rolled back, the new revision is worse: {'; '.join(worse)}"
+    unknown = [check.why for check in checks if check.finding == "unknown"]
+    least = min(memory.requests)
+    if unknown:
+        return "wait", f"waits: {'; '.join(unknown)}"
+    if least < rules.least_requests:
+        whose = "the new revision" if least == memory.requests[1] else "the stable one"
+        return "wait", f"waits: {whose} has had {least} requests, and {rules.least_requests} of each are asked for"
+    undecided = [check.why for check in checks if check.finding == "open"]
+    if undecided:
+        return "wait", f"waits, not decided yet: {'; '.join(undecided)}"
+    return "promote", f"promoted, the new revision is as good: {'; '.join(check.why for check in checks)}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %" if share < 0.995 else f"{100 * share:.4g} %"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
+
+
+def _p(found: Evidence) -> str:
+    p = found.p_worse if found.finding == "worse" else found.p_fine if found.finding == "fine" else None
+    return "" if p is None else f"; p {'< 0.0001' if p < 0.0001 else f'= {p:.2g}'}"

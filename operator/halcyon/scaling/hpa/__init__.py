@@ -1,0 +1,1 @@
+"""The HPA's algorithm as pure functions, for the policy Rules."""

@@ -1,0 +1,108 @@
+"""The HPA's algorithm for External metrics with AverageValue targets, as a pure function.
+
+Used where no HPA can be used (`actuator: Direct`): same readings, same counts. Source: facts, autoscaling 1.2 to 1.5. The
+caller asks every `SYNC_S`, as the HPA does.
+"""
+
+from __future__ import annotations
+
+import math
+
+from halcyon.api.spec.defaults import ResolvedTargets
+from halcyon.api.spec.scaling import Behavior
+from halcyon.scaling.hpa.behavior import Memory, first_seen, paced, written
+from halcyon.scaling.hpa.metrics import GPU_UTILIZATION, QUEUE_DEPTH, RulesReading
+from halcyon.scaling.hpa.recommendation import Decision, Limit, Reasons, SignalName, Term
+from halcyon.scaling.observations import Missing, Value
+
+SYNC_S = 15.0
+"""`--horizontal-pod-autoscaler-sync-period`, its default."""
+TOLERANCE = 0.1
+"""`--horizontal-pod-autoscaler-tolerance`, its default."""
+MOST = 2**31 - 1
+"""The largest count that a Kubernetes field can hold."""
+
+
+def milli(value: float) -> int:
+    """The value in thousandths, rounded up, as Kubernetes rounds quantities; what the HPA counts in.
+
+    Raises:
+        ValueError: where it is not a number that can be served: negative, NaN or infinite.
+    """
+    if not 0 <= value < math.inf:
+        raise ValueError(f"a metric's value is {value}; it must be a number from 0 up, for example 12.5")
+    # Sums of means carry noise of 1e-12; it must not become a whole thousandth.
+    return min(math.ceil(round(value * 1000, 6)), 2**63 - 1)
+
+
+def desired(
+    now: float,
+    current: int,
+    reading: RulesReading,
+    targets: ResolvedTargets,
+    behavior: Behavior | None,
+    *,
+    low: int,
+    high: int,
+    memory: Memory,
+) -> Decision[Memory]:
+    """The count that an HPA would set now.
+
+    `current` is spec.replicas, `low` and `high` are minReplicas and maxReplicas; times are seconds of one clock.
+
+    | current                 | metrics                            | count                                     |
+    | ----------------------- | ---------------------------------- | ----------------------------------------- |
+    | 0, and low is not       | -                                  | 0: scaling is off                         |
+    | above high / below low  | -                                  | high / low                                |
+    | within                  | all missing                        | current                                   |
+    | within                  | some missing, the rest below it    | current                                   |
+    | within                  | otherwise                          | the largest proposal, paced (`pace`)      |
+    """
+    memory = first_seen(memory, now=now, current=current)
+    if current == 0 and low != 0:
+        return _decide(now, 0, Reasons(current, None, limits=(Limit("off", 0),)), memory, behavior)
+    if not low <= current <= high:
+        bound = Limit("max", high) if current > high else Limit("min", low)
+        return _decide(now, bound.count, Reasons(current, None, limits=(bound,)), memory, behavior)
+
+    terms = asked(reading, targets)
+    wanted, winner = 0, None
+    for term in terms:
+        if term.proposal is not None and (wanted == 0 or term.proposal > wanted):
+            wanted, winner = term.proposal, term.name
+    missing = sum(term.proposal is None for term in terms)
+    if missing == len(terms) or (missing and wanted < current):
+        reasons = Reasons(current, None, terms, None, (Limit("unknown", current),))
+        return _decide(now, current, reasons, memory, behavior)
+    count, limits, memory = paced(
+        wanted, now=now, current=current, behavior=behavior, low=low, high=high, memory=memory
+    )
+    return _decide(now, count, Reasons(current, wanted, terms, winner, limits), memory, behavior)
+
+
+def asked(reading: RulesReading, targets: ResolvedTargets) -> tuple[Term, ...]:
+    """What each signal asks for, before any limit: the HPA's own sum."""
+    terms = [_term(QUEUE_DEPTH, reading.queue_depth, targets.queue_depth, reading.replicas)]
+    if targets.gpu_utilization is not None:
+        value = reading.gpu_utilization or Missing("it was not read")
+        terms.append(_term(GPU_UTILIZATION, value, targets.gpu_utilization, reading.replicas))
+    return tuple(terms)
+
+
+def _term(name: SignalName, value: Value | Missing, target: int, replicas: int) -> Term:
+    if isinstance(value, Missing):
+        return Term(name, target, missing=value.reason)
+    try:
+        total = milli(value.value)
+    except ValueError as error:
+        return Term(name, target, missing=str(error))
+    goal = float(target * 1000)
+    ratio = total / (goal * replicas) if replicas else math.inf
+    tolerated = 1.0 - TOLERANCE <= ratio <= 1.0 + TOLERANCE
+    proposal = replicas if tolerated else min(math.ceil(total / goal), MOST)
+    return Term(name, target, value.value, ratio, proposal, tolerated)
+
+
+def _decide(now: float, count: int, reasons: Reasons, memory: Memory, behavior: Behavior | None) -> Decision[Memory]:
+    after = written(memory, now=now, before=reasons.current, after=count, behavior=behavior)
+    return Decision(count=count, reasons=reasons, memory=after, unwritten=memory)

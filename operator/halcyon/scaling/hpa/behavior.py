@@ -1,0 +1,154 @@
+"""How fast the count may move: the HPA's stabilisation and rate limits, with `behavior` and without.
+
+Source: facts, autoscaling 1.4 and 1.5, and the HPA's controller of Kubernetes 1.35 (podautoscaler/horizontal.go); checked
+against it, see tests/unit/scaling/golden. What the HPA forgets is forgotten here too: it overwrites one old slot per entry,
+and a slot counts as old by the longest period of its own direction. Not here: what the signals ask for.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from halcyon.api.spec.scaling import Behavior, ScalingPolicy, ScalingRules
+from halcyon.scaling.hpa.recommendation import Limit
+
+DOWN_WINDOW_S = 300
+"""`--horizontal-pod-autoscaler-downscale-stabilization`, its default."""
+_UP = ScalingRules(
+    stabilization_window_seconds=0,
+    select_policy="Max",
+    policies=(
+        ScalingPolicy(type="Pods", value=4, period_seconds=15),
+        ScalingPolicy(type="Percent", value=100, period_seconds=15),
+    ),
+)
+_DOWN = ScalingRules(
+    stabilization_window_seconds=DOWN_WINDOW_S,
+    select_policy="Max",
+    policies=(ScalingPolicy(type="Percent", value=100, period_seconds=15),),
+)
+
+Entries = tuple[tuple[float, int], ...]
+"""(time in s, count) pairs, in the HPA's slots."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What the HPA keeps from one sync to the next."""
+
+    recommendations: Entries = ()
+    """What the signals asked for, before stabilisation."""
+    added: Entries = ()
+    """Pods added by each scale-up."""
+    removed: Entries = ()
+    """Pods removed by each scale-down."""
+
+
+def first_seen(memory: Memory, *, now: float, current: int) -> Memory:
+    """The memory with the present count as its first recommendation, so that a restart doesn't cause a fast fall."""
+    return memory if memory.recommendations else replace(memory, recommendations=((now, current),))
+
+
+def paced(
+    wanted: int, *, now: float, current: int, behavior: Behavior | None, low: int, high: int, memory: Memory
+) -> tuple[int, tuple[Limit, ...], Memory]:
+    """The count that may be set, what limited it, and the memory with this recommendation in it."""
+    if behavior is None:
+        return _without_behavior(wanted, now=now, current=current, low=low, high=high, memory=memory)
+    up, down = _with_defaults(behavior.scale_up, _UP), _with_defaults(behavior.scale_down, _DOWN)
+    steady, memory = _stabilised(wanted, now=now, current=current, up=up, down=down, memory=memory)
+    limits = [] if steady == wanted else [Limit("stabilisation", steady)]
+    count = steady
+    if steady > current:
+        allowed = max(_allowed(now, current, memory, up, sign=1), current)
+        count = min(steady, allowed, high)
+        if count < steady:
+            limits.append(Limit("pace" if allowed < high else "max", count))
+    elif steady < current:
+        allowed = min(_allowed(now, current, memory, down, sign=-1), current)
+        count = max(steady, allowed, low)
+        if count > steady:
+            limits.append(Limit("pace" if allowed > low else "min", count))
+    return count, tuple(limits), memory
+
+
+def written(memory: Memory, *, now: float, before: int, after: int, behavior: Behavior | None) -> Memory:
+    """The memory after a change of the count; without `behavior` the HPA remembers none."""
+    if behavior is None or before == after:
+        return memory
+    if after > before:
+        longest = max(p.period_seconds for p in _policies(_with_defaults(behavior.scale_up, _UP)))
+        return replace(memory, added=_stored(memory.added, (now, after - before), older_than=now - longest))
+    longest = max(p.period_seconds for p in _policies(_with_defaults(behavior.scale_down, _DOWN)))
+    return replace(memory, removed=_stored(memory.removed, (now, before - after), older_than=now - longest))
+
+
+def _without_behavior(
+    wanted: int, *, now: float, current: int, low: int, high: int, memory: Memory
+) -> tuple[int, tuple[Limit, ...], Memory]:
+    cutoff = now - DOWN_WINDOW_S
+    steady = max([wanted, *(count for at, count in memory.recommendations if at >= cutoff)])
+    stored = _stored(memory.recommendations, (now, wanted), older_than=cutoff)
+    limits = [] if steady == wanted else [Limit("stabilisation", steady)]
+    allowed = max(2 * current, 4)
+    count = low if steady < low else min(steady, allowed, high)
+    if count < steady:
+        limits.append(Limit("pace" if allowed < high else "max", count))
+    elif count > steady:
+        limits.append(Limit("min", count))
+    return count, tuple(limits), replace(memory, recommendations=stored)
+
+
+def _stabilised(
+    wanted: int, *, now: float, current: int, up: ScalingRules, down: ScalingRules, memory: Memory
+) -> tuple[int, Memory]:
+    up_cutoff = now - (up.stabilization_window_seconds or 0)
+    down_cutoff = now - (down.stabilization_window_seconds or 0)
+    lowest = min([wanted, *(count for at, count in memory.recommendations if at > up_cutoff)])
+    highest = max([wanted, *(count for at, count in memory.recommendations if at > down_cutoff)])
+    stored = _stored(memory.recommendations, (now, wanted), older_than=min(up_cutoff, down_cutoff))
+    return min(max(current, lowest), highest), replace(memory, recommendations=stored)
+
+
+def _allowed(now: float, current: int, memory: Memory, rules: ScalingRules, *, sign: int) -> int:
+    """The count that the policies let it reach: with sign 1 on the way up, with -1 on the way down."""
+    if rules.select_policy == "Disabled":
+        return current
+    reached = []
+    for policy in _policies(rules):
+        cutoff = now - policy.period_seconds
+        added = sum(count for at, count in memory.added if at > cutoff)
+        removed = sum(count for at, count in memory.removed if at > cutoff)
+        start = current - added + removed
+        if policy.type == "Pods":
+            reached.append(start + sign * policy.value)
+        elif sign > 0:
+            reached.append(math.ceil(start * (1 + policy.value / 100)))
+        else:
+            reached.append(math.trunc(start * (1 - policy.value / 100)))
+    # Max is the largest change: the highest count on the way up, the lowest on the way down.
+    return max(reached) if (rules.select_policy == "Max") == (sign > 0) else min(reached)
+
+
+def _stored(entries: Entries, entry: tuple[float, int], *, older_than: float) -> Entries:
+    """Entries with one more, in the last slot that is too old to count, else in a new one."""
+    for index in range(len(entries) - 1, -1, -1):
+        if entries[index][0] < older_than:
+            return (*entries[:index], entry, *entries[index + 1 :])
+    return (*entries, entry)
+
+
+def _with_defaults(given: ScalingRules | None, default: ScalingRules) -> ScalingRules:
+    if given is None:
+        return default
+    window = given.stabilization_window_seconds
+    return ScalingRules(
+        stabilization_window_seconds=default.stabilization_window_seconds if window is None else window,
+        select_policy=given.select_policy or default.select_policy,
+        policies=given.policies or default.policies,
+    )
+
+
+def _policies(rules: ScalingRules) -> tuple[ScalingPolicy, ...]:
+    return rules.policies or ()

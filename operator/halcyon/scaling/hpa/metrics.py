@@ -1,0 +1,149 @@
+"""The policy Rules: what is observed becomes the two values that the HPA, or `direct`, compares with the user's targets.
+
+Both are totals for the model, to be read as AverageValue: the count is value / target. Not here: the count itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from halcyon.api.spec.defaults import ResolvedTargets
+from halcyon.scaling.observations import (
+    FRESH_S,
+    BalancerObservation,
+    Missing,
+    Observation,
+    PodObservation,
+    Value,
+    fresh,
+    mean,
+    mean_of_sum,
+    newest,
+    rate,
+    total_rate,
+)
+
+WINDOW_S = 15.0
+"""Both values are means over this long: the HPA's default sync period, so that each second is counted about once."""
+QUEUE_DEPTH: Final = "queueDepth"
+GPU_UTILIZATION: Final = "gpuUtilization"
+
+
+@dataclass(frozen=True)
+class RulesReading:
+    """What the policy Rules serves for one model at one time."""
+
+    at: float
+    """The time that this is true for."""
+    replicas: int
+    """Pods that exist (status.replicas), ready or not: what the HPA divides by."""
+    queue_depth: Value | Missing
+    """Waiting requests."""
+    gpu_utilization: Value | Missing | None
+    """Percent, summed over pods; None where there is no target for it."""
+
+
+def read(observation: Observation, *, targets: ResolvedTargets, replicas: int) -> RulesReading:
+    """The reading for a model that has `replicas` pods now."""
+    target = targets.gpu_utilization
+    return RulesReading(
+        at=observation.at,
+        replicas=replicas,
+        queue_depth=queue_depth(observation, target=targets.queue_depth, replicas=replicas),
+        gpu_utilization=None if target is None else gpu_utilization(observation, target=target, replicas=replicas),
+    )
+
+
+def queue_depth(observation: Observation, *, target: int, replicas: int) -> Value | Missing:
+    """Requests that wait in balancers and in ready pods, and those refused per second: mean of the last 15 s.
+
+    One refused in each second stands for one that would wait: had it been let in, it would be in the queue. A starting
+    pod adds nothing: its share of the queue waits in the balancers. Where Triton has no gauge of what waits in a pod, the
+    time that its requests have waited tells it; one that says neither is filled in as `filled` tells.
+    """
+    silence = _silence(observation)
+    if silence:
+        return Missing(silence)
+    now = observation.at
+    speaking = [b for b in observation.balancers if fresh(b.points, now, lambda p: p.queued)]
+    if not speaking:
+        return Missing(f"no balancer says how much waits: HAProxy of {_names(observation.balancers)} does not answer")
+    refused = total_rate((b.points for b in speaking), now, WINDOW_S, lambda p: p.refused)
+    if refused is None:
+        return Missing("only one record of each balancer so far: the rate of refused requests needs two")
+    waiting = refused + (mean_of_sum([b.points for b in speaking], now, WINDOW_S, lambda p: p.queued) or 0.0)
+    ready = [pod for pod in observation.pods if pod.ready]
+    gauged = [pod for pod in ready if fresh(pod.points, now, lambda p: p.pending)]
+    timed = [waits for pod in ready if pod not in gauged and (waits := _by_its_time(pod, now)) is not None]
+    if ready and not gauged and not timed:
+        return Missing(f"no ready pod says how much waits in it: {_names(ready)}")
+    waiting += mean_of_sum([pod.points for pod in gauged], now, WINDOW_S, lambda p: p.pending) or 0.0
+    waiting += sum(timed)
+    missing = len(ready) - len(gauged) - len(timed)
+    return Value(filled(waiting, missing=missing, target=target, replicas=max(replicas, len(ready))), _at(observation))
+
+
+def _by_its_time(pod: PodObservation, now: float) -> float | None:
+    """Requests that wait in a pod, mean of the last 15 s, from the seconds that they have waited in it (Little's law)."""
+    if fresh(pod.points, now, lambda p: p.queue_us) is None:
+        return None
+    waited_us = rate(pod.points, now, WINDOW_S, lambda p: p.queue_us)
+    return None if waited_us is None else waited_us / 1e6
+
+
+def gpu_utilization(observation: Observation, *, target: int, replicas: int) -> Value | Missing:
+    """Percent of GPU, summed over ready pods, each the mean of its last 15 s; other pods as `filled` tells."""
+    silence = _silence(observation)
+    if silence:
+        return Missing(silence)
+    now = observation.at
+    ready = [pod for pod in observation.pods if pod.ready]
+    known = [pod for pod in ready if fresh(pod.points, now, lambda p: p.gpu)]
+    if not ready:
+        return Missing("no pod is ready, so no GPU is at work that could be measured")
+    if not known:
+        return Missing(f"no ready pod reports nv_gpu_utilization: {_names(ready)}")
+    busy = sum(mean(pod.points, now, WINDOW_S, lambda p: p.gpu) or 0.0 for pod in known)
+    missing = max(replicas - len(known), 0)
+    return Value(filled(busy, missing=missing, target=target, replicas=replicas), _at(observation))
+
+
+def filled(known: float, *, missing: int, target: float, replicas: int) -> float:
+    """The total to serve where `missing` of `replicas` pods have no value of their own.
+
+    The HPA's rule for Pods metrics (facts, autoscaling 1.3): a pod without a value counts as 0 on the way up and as
+    exactly the target on the way down, and if that turns the direction round, nothing changes. With S what is known, m
+    pods missing, T the target and n replicas:
+
+        S / T > n             S              up, on the evidence of those that speak alone
+        (S + m T) / T <= n    S + m T        down, as if the others were just busy enough
+        otherwise             n T            no change
+
+    which is max(S, min(S + m T, n T)): steady in S, and S itself where nothing is missing. One departure: the HPA leaves
+    pods that are not ready out on the way down; here they count as the target too, so a count never falls because pods start.
+    """
+    return max(known, min(known + missing * target, replicas * target))
+
+
+def _silence(observation: Observation) -> str | None:
+    """Why nothing is known at all; None where something is."""
+    latest = newest(observation)
+    if observation.balancers and latest is not None and observation.at - latest <= FRESH_S:
+        return None
+    if observation.silent:
+        agents = ", ".join(f"{name} for {age:.0f} s" for name, age in observation.silent[:3])
+        return f"nothing heard from the balancers' agents: {agents}; a value older than {FRESH_S:.0f} s is not used"
+    if observation.balancers:
+        return f"agents speak, but nothing that they say is newer than {FRESH_S:.0f} s"
+    return "no balancer's agent has spoken yet"
+
+
+def _at(observation: Observation) -> float:
+    latest = newest(observation)
+    return observation.at if latest is None else latest
+
+
+def _names(things: list[PodObservation] | tuple[BalancerObservation, ...]) -> str:
+    names = sorted(thing.name if isinstance(thing, PodObservation) else thing.agent for thing in things)
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

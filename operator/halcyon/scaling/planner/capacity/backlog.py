@@ -1,0 +1,89 @@
+"""Replicas to work off what has piled up, less what pods under way will absorb."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from halcyon.scaling.frozen import immutable
+
+_LATE = 20.0
+"""What a request that is answered in time is worth, in requests that are computed: so many times its own GPU time may be spent to
+keep it from being late. At 20 a step from 20 to 200 req/s with a start of a minute still gets nearly what drains it in 10 s; with
+starts of three minutes it gets a third. Less (10) costs one to three points of late answers where starts take three minutes; more (60)
+costs a tenth to a half of the GPU time there."""
+
+
+@immutable(frozen=True, slots=True)
+class Drain:
+    """What the backlog asks for."""
+
+    keep: int
+    """Pods of those that exist that are to be kept for it."""
+    new: int
+    """Pods beyond those that exist."""
+    quickest: int
+    """Pods beyond those that exist that would drain it in the time allowed."""
+    left: float
+    """Requests that would still wait when the time for draining is over, with the pods that exist."""
+
+
+def drain(
+    *,
+    backlog: float,
+    rate: float,
+    later_rate: float,
+    peak_rps: float,
+    ready: int,
+    arriving_s: Sequence[float],
+    start_s: float,
+    drain_s: float,
+    most: float = math.inf,
+) -> Drain:
+    """Follow the backlog as a fluid over the next start_s + drain_s.
+
+    `rate` arrives now and goes evenly to `later_rate` until start_s; each ready pod serves `peak_rps`, pods under way join in `arriving_s` seconds from now
+    (ascending). A ready pod is kept while anything waits; one under way if anything still waits when it joins, or more arrives
+    from then on than the others serve. New pods would join in start_s; as many are wanted as work off in drain_s what is left
+    then, but no more than are worth it (`_worth`). `most`: bound of the queue.
+    """
+    end = start_s + drain_s
+    growth = (later_rate - rate) / start_s if start_s > 0 else 0.0
+
+    def grown(level: float, begin: float, until: float) -> float:
+        arriving = rate + growth * min((begin + until) / 2, start_s)
+        return level + (arriving - serving * peak_rps) * (until - begin)
+
+    level, at, serving = min(backlog, most), 0.0, ready
+    keep = ready if backlog > 0 else 0
+    useful = 0
+    for joins in arriving_s:
+        if joins >= end:
+            break
+        level = min(max(grown(level, at, joins), 0.0), most)
+        at = joins
+        arriving = rate + growth * min(joins, start_s)
+        if level > 0 or max(arriving, later_rate) > serving * peak_rps:
+            serving += 1
+            useful += 1
+    # The bound refuses only until more pods serve: what is left at start_s is what can be waiting then.
+    if at < start_s:
+        level = min(max(grown(level, at, start_s), 0.0), most)
+        at = start_s
+    left = max(grown(level, at, end), 0.0)
+    if useful:
+        keep = ready
+    quickest = math.ceil(left / (peak_rps * drain_s) - 1e-9) if left > 0 else 0
+    wanted = later_rate / peak_rps + _worth(level, later_rate, peak_rps, start_s) - serving
+    new = max(math.ceil(min(wanted, quickest) - 1e-9), 0 if serving else min(quickest, 1))
+    return Drain(keep + useful, new, quickest, left)
+
+
+def _worth(level: float, rate: float, peak_rps: float, start_s: float) -> float:
+    """Pods beyond those that serve the `rate`, for a backlog of `level` requests.
+
+    n of them take n x start_s of GPU time before they serve. Then the backlog lasts level / (n x peak_rps), and who comes
+    meanwhile is late: rate times that, each worth `_LATE` / peak_rps of GPU time. The sum is least at the root below, as with the
+    order quantity of an inventory. After a burst that is over nobody is late but those who are so already.
+    """
+    return math.sqrt(_LATE * rate * level / start_s) / peak_rps if start_s > 0 else math.inf

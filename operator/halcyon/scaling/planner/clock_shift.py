@@ -1,0 +1,45 @@
+"""A memory by a clock that was set: every time in it moves along, so that a step of the clock is no silence and no flood."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from halcyon.scaling.planner.outputs import PlannerMemory
+from halcyon.scaling.planner.scale_down_hold import Hold
+
+
+def shifted(memory: PlannerMemory, by_s: float) -> PlannerMemory:
+    """The memory as a clock that is ahead by so much would have it. Seasons and spikes look after themselves."""
+
+    def at(time: float | None) -> float | None:
+        return None if time is None else time + by_s
+
+    def moved(hold: Hold) -> Hold:
+        needs, bare = (tuple((time + by_s, count) for time, count in kept) for kept in (hold.needs, hold.bare))
+        return replace(hold, needs=needs, bare=bare, lowered_at=at(hold.lowered_at), eased_at=at(hold.eased_at))
+
+    seen = memory.arrivals
+    return replace(
+        memory,
+        arrivals=replace(
+            seen,
+            times=tuple(time + by_s for time in seen.times),
+            coarse_times=tuple(time + by_s for time in seen.coarse_times),
+            spread=replace(seen.spread, begin=at(seen.spread.begin)),
+            last_at=at(seen.last_at),
+            since=at(seen.since),
+        ),
+        hold=moved(memory.hold),
+        drain=moved(memory.drain),
+        margin=replace(memory.margin, due=tuple((time + by_s, rate) for time, rate in memory.margin.due)),
+        damping=replace(
+            memory.damping, due=tuple((time + by_s, rate, rising) for time, rate, rising in memory.damping.due)
+        ),
+        zero=replace(memory.zero, left=_moved(memory.zero.left, by_s), back=_moved(memory.zero.back, by_s)),
+        still=replace(memory.still, since=memory.still.since + by_s),
+        refusals=replace(memory.refusals, at=at(memory.refusals.at)),
+    )
+
+
+def _moved(event: tuple[float, int] | None, by_s: float) -> tuple[float, int] | None:
+    return None if event is None else (event[0] + by_s, event[1])

@@ -1,0 +1,422 @@
+"""Day and week: the mean arrival rate by bins of five minutes, and what it lets expect of the next ones.
+
+Three models: what was usual at this time of day, what was usual at this time of the week, and Holt-Winters (additive,
+season of one day). Each is scored as time goes by, at each lead, against three forecasts that know no season: "as in the last
+bin", a smooth mean and the median of the last hour. A model that does not beat the best of them over about a day has no say,
+so load without a season has no forecast. All of this happens once per closed bin; a tick only adds to the open bin.
+
+Bins are counted from the epoch in UTC: a day is 288 bins, whatever clocks on walls do. A bin that is not known is None, never
+zero. Not here: spikes shorter than a bin (`spikes`), what a forecast is used for. It is made to be the smaller side of a
+maximum with the present rate: it raises and never lowers.
+
+What each constant trades stands beside it. Most are conventional values; `NEAR`, `HOUR`, `LEVEL_MOST` and the third rival were
+set after a look at two production traces and a dozen synthetic loads, so figures on those are no proof for them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, Literal
+
+from halcyon.scaling.frozen import immutable
+
+Source = Literal["day", "week", "holt-winters"]
+
+BIN_S = 300.0
+"""Length of a bin: what is shorter is for trends and spikes, and a week of them (2016) is kept in 40 KiB."""
+DAY = 288
+"""Bins of a day."""
+WEEK = 7 * DAY
+"""Bins of a week."""
+KEEP = 15 * DAY
+"""Two weeks for the model of the week, and a day to score it on."""
+BACK_S = 3600.0
+"""A clock that was set back by more begins a new history; by less, what it shows is waited for."""
+AHEAD = 4
+"""Bins ahead that are forecast: 15 minutes from any time in the open bin. Start times are seldom longer."""
+COVER = 0.5
+"""Share of a bin that must have been seen for its mean to be known."""
+DAYS = 7
+"""Days in the median of a day: one of each kind, so that a single odd day (or two) never decides."""
+WEEKS = 2
+"""Weeks in the median of a week: as many as are kept."""
+NEAR = 5
+"""Bins (25 min) over which the present level is compared with the usual one. Longer lags behind: real load wanders, and what
+it was an hour ago says little beside what it is. (In a first look at two traces, 20 or 30 min did best among 10, 20, 30 and 60.) The median of the five ratios: a burst is no new level."""
+HOUR = 12
+"""Bins of the hour whose median is the third rival; a gap that is longer isn't filled."""
+TRUST = 0.1
+"""Share of the mean rate that is added to both sides of that comparison: at night a few requests prove no new level."""
+LEVEL_MOST = 4.0
+"""The usual is never scaled up by more: beyond, the present rate says enough. There is no limit downwards: a season scaled to a
+twentieth (an outage, a holiday) raises nothing."""
+ALPHA = 0.2
+"""Holt-Winters, level: a memory of five bins. Also of the smooth mean that a model has to beat."""
+BETA = 0.02
+"""Holt-Winters, trend: a memory of fifty bins."""
+PHI = 0.8
+"""The trend is damped within a few bins. Short trends are the planner's own, at a finer resolution."""
+GAMMA = 0.25
+"""Holt-Winters, season: a memory of four days."""
+CLIP = 4.0
+"""Innovations beyond this many mean absolute ones are cut: a burst must not become the season of tomorrow."""
+FADE = math.exp(-1 / DAY)
+"""Scores fade by e in a day: "over the last 24 h" without keeping 24 h of errors."""
+JUDGED = (1 - math.exp(-1)) * (DAY - 1)
+"""Weight of scores after one whole day: every hour of a day was judged before a model has a say."""
+MARGIN = 0.9
+"""A model's mean absolute error must be below this share of the best unseasonal one: a tenth keeps mere luck out
+(no say in 21 synthetic runs of ten days without a season)."""
+
+SOURCES: tuple[Source, ...] = ("day", "week", "holt-winters")
+
+Row = tuple[float | None, ...]
+"""What was forecast at the end of one bin: the `RIVALS` unseasonal values, then `AHEAD` values of each model."""
+RIVALS = 3
+"""Last bin, smooth mean, median of the last hour. The last is there for bursts: any median beats a mean on those."""
+Score = tuple[float, float, float, float, float]
+"""Faded sums: weight, |error| of the model, of each rival."""
+Choice = tuple[float, int, float, float] | None
+"""Rate, index of the source, its mean absolute error, that of the best unseasonal forecast."""
+
+_UNCHOSEN: tuple[Choice, ...] = (None,) * AHEAD
+"""Of every model that has no season, or is younger than a day."""
+_UNSCORED: Score = (0.0, 0.0, 0.0, 0.0, 0.0)
+"""Of a model that was never judged."""
+_USUAL = NEAR + AHEAD
+"""Bins of which the usual is kept: those that the level is taken from, and those ahead."""
+
+
+@immutable(frozen=True, slots=True)
+class Forecast:
+    """The highest mean rate of a bin that is expected, and how good such forecasts have been."""
+
+    rate: float
+    """Requests per second."""
+    source: Source
+    error: float
+    """Mean absolute error of this source at this lead over about the last 24 h, requests per second."""
+    unseasonal_error: float
+    """The same of the best forecast that knows no season ("it stays as it is now")."""
+
+    def say(self) -> str:
+        """For example `412 req/s expected by the day (off by 12 on average; "as it is now" is off by 31)`."""
+        return (
+            f"{self.rate:.4g} req/s expected by the {'week' if self.source == 'week' else 'day'} "
+            f'(off by {self.error:.2g} on average; "as it is now" is off by {self.unseasonal_error:.2g})'
+        )
+
+
+@immutable(frozen=True, slots=True)
+class Fit:
+    """What is known of the models, updated with each closed bin. Numbers and tuples of numbers only."""
+
+    scale: float | None = None
+    """Mean rate with a memory of a day."""
+    calm: float | None = None
+    """Smooth mean, `ALPHA`."""
+    level: float = 0.0
+    trend: float = 0.0
+    spread: float = 0.0
+    """Mean absolute innovation of Holt-Winters."""
+    season: tuple[float, ...] = ()
+    """By bin of the day, on top of the level; empty until a day was seen."""
+    day: tuple[float | None, ...] = (None,) * _USUAL
+    """What is usual by the day: the last `NEAR` bins and the next `AHEAD`."""
+    week: tuple[float | None, ...] = (None,) * _USUAL
+    rows: tuple[Row, ...] = ()
+    """Newest first."""
+    scores: tuple[Score, ...] = (_UNSCORED,) * (len(SOURCES) * AHEAD)
+    """By source, then by lead."""
+    choices: tuple[Choice, ...] = _UNCHOSEN
+    """By lead: the best model that has a say."""
+
+
+@immutable(frozen=True, slots=True)
+class History:
+    """Closed bins, the open one, and the models. `packed` and `unpacked` make JSON of it and back."""
+
+    bins: tuple[float | None, ...] = ()
+    """Mean rates of closed bins, oldest first, without a gap; at most `KEEP`."""
+    open: int = -1
+    """Number of the open bin, counted from the epoch; -1 before the first sample. The newest closed bin is `open` - 1."""
+    requests: float = 0.0
+    """Arrived in the open bin, as far as seen."""
+    seconds: float = 0.0
+    """Of the open bin that were seen."""
+    until: float = -math.inf
+    """End of what was seen."""
+    fit: Fit = Fit()
+
+    def with_sample(self, at: float, *, requests: float, seconds: float) -> History:
+        """This history and the `requests` that arrived in the `seconds` before `at`.
+
+        What was seen already is left out, what crosses the end of a bin is split. A sample over more than a bin is not
+        used: when its requests came is not known. Nonsense (negative, NaN) changes nothing, nor does a clock that went
+        back a little; one that went back by more than `BACK_S` begins a new history.
+        """
+        if not (0 < seconds <= BIN_S and 0 <= requests < math.inf and -math.inf < at < math.inf):
+            return self
+        if at <= self.until:
+            return self if at > self.until - BACK_S else History().with_sample(at, requests=requests, seconds=seconds)
+        begin = max(at - seconds, self.until)
+        rate = requests / seconds
+        number = int(at // BIN_S)
+        edge = number * BIN_S
+        history = self
+        if number != self.open:
+            if begin < edge and self.open == number - 1:
+                before = edge - max(begin, edge - BIN_S)
+                history = replace(self, requests=self.requests + rate * before, seconds=self.seconds + before)
+            history = _closed(history, number)
+        seen = at - max(begin, edge)
+        requests, seconds = history.requests + rate * seen, history.seconds + seen
+        return History(history.bins, number, requests, seconds, at, history.fit)
+
+    @classmethod
+    def of(cls, means: Iterable[float | None], *, end: float) -> History:
+        """A history of known means, oldest first, the last bin of which ends at `end` (from a Prometheus, say).
+
+        Takes about 30 us per bin, 0.13 s for 15 days: for a start, not for a tick.
+        """
+        kept = list(means)[-KEEP:]
+        number = round(end / BIN_S)
+        bins: list[float | None] = []
+        fit = Fit()
+        for index, mean in enumerate(kept):
+            known = mean is not None and 0 <= mean < math.inf
+            bins.append(_shared(mean) if known and mean is not None else None)
+            fit = _fitted(fit, bins, number - len(kept) + index)
+        return cls(tuple(bins), number, 0.0, 0.0, number * BIN_S, fit)
+
+    def packed(self) -> dict[str, Any]:
+        """JSON values; about 30 KB for 15 days."""
+        fit = self.fit
+        return {
+            "bins": list(self.bins),
+            "open": [self.open, self.requests, self.seconds, self.until if math.isfinite(self.until) else None],
+            "fit": [fit.scale, fit.calm, fit.level, fit.trend, fit.spread],
+            "season": [float(f"{value:.5g}") for value in fit.season],
+            "usual": [list(fit.day), list(fit.week)],
+            "rows": [list(row) for row in fit.rows],
+            "scores": [list(score) for score in fit.scores],
+        }
+
+    @classmethod
+    def unpacked(cls, packed: dict[str, Any]) -> History:
+        """What `packed` made; choices are made anew. KeyError, TypeError or ValueError where it is something else."""
+        number, requests, seconds, until = packed["open"]
+        scale, calm, level, trend, spread = packed["fit"]
+        day, week = (tuple(values) for values in packed["usual"])
+        season = tuple(float(value) for value in packed["season"])
+        scores = tuple((float(w), float(e), float(a), float(b), float(c)) for w, e, a, b, c in packed["scores"])
+        rows = tuple(tuple(row) for row in packed["rows"])
+        shapes = (len(day), len(week), len(scores), *(len(row) for row in rows))
+        if (
+            shapes != (_USUAL, _USUAL, 12, *(RIVALS + 12 for _ in rows))
+            or len(season) not in {0, DAY}
+            or len(rows) > AHEAD
+        ):
+            raise ValueError(f"a packed history has parts of other lengths than this version's: {shapes}")
+        fit = Fit(scale, calm, level, trend, spread, season, day, week, rows, scores)
+        fit = replace(fit, choices=_choices(rows[0], scores) if rows else fit.choices)
+        bins = tuple(None if mean is None else _shared(float(mean)) for mean in packed["bins"][-KEEP:])
+        return cls(bins, int(number), requests, seconds, -math.inf if until is None else until, fit)
+
+
+def _closed(history: History, number: int) -> History:
+    """Without the open bin: it is closed, and so are those that nothing was seen of, up to `number`."""
+    if history.open < 0 or number - history.open > KEEP:
+        return History(open=number)
+    bins, fit = history.bins, history.fit
+    mean = history.requests / history.seconds if history.seconds >= COVER * BIN_S else None
+    bins = (*bins[-(KEEP - 1) :], None if mean is None else _shared(mean))
+    fit = _fitted(fit, bins, history.open)
+    first = max(history.open + 1, number - HOUR)
+    bins = (*bins, *(None,) * (first - history.open - 1))[-KEEP:]  # nothing is left of these in the models anyway
+    for closing in range(first, number):
+        bins = (*bins[-(KEEP - 1) :], None)
+        fit = _fitted(fit, bins, closing)
+    return History(bins, number, 0.0, 0.0, history.until, fit)
+
+
+def forecast(history: History, begin: float, end: float) -> Forecast | None:
+    """The highest expected mean rate of any bin that [begin, end] touches, as far as `AHEAD` bins reach.
+
+    None where no model is good enough, or where nothing was heard for so long that the window lies beyond.
+    """
+    if not begin <= end < math.inf:
+        return None
+    choices = history.fit.choices
+    if choices is _UNCHOSEN:
+        return None
+    newest = history.open - 1
+    first = max(int(begin // BIN_S) - newest, 1)
+    last = min(int(end // BIN_S) - newest, AHEAD)
+    best: Choice = None
+    for lead in range(first, last + 1):
+        choice = choices[lead - 1]
+        if choice is not None and (best is None or choice[0] > best[0]):
+            best = choice
+    return None if best is None else Forecast(best[0], SOURCES[best[1]], best[2], best[3])
+
+
+def _fitted(fit: Fit, bins: Sequence[float | None], number: int) -> Fit:
+    """The models after bin `number` was closed as the last of `bins`."""
+    mean = bins[-1]
+    scores = fit.scores if mean is None else _scored(fit, mean)
+    scale = _smooth(fit.scale, mean, 1 / min(len(bins), DAY))
+    calm = _smooth(fit.calm, mean, ALPHA)
+    level, trend, spread, season = _holt_winters(fit, bins, number)
+    day = (*fit.day[1:], _usual(bins, DAY, DAYS))
+    week = (*fit.week[1:], _usual(bins, WEEK, WEEKS))
+    ahead = (
+        *_levelled(day, bins, scale),
+        *_levelled(week, bins, scale),
+        *_continued(level, trend, season, number),
+    )
+    hour = [known for known in bins[-HOUR:] if known is not None]
+    row = (mean, calm, _median(hour), *ahead)
+    rows = (row, *fit.rows[: AHEAD - 1])
+    return Fit(scale, calm, level, trend, spread, season, day, week, rows, scores, _choices(row, scores))
+
+
+def _scored(fit: Fit, mean: float) -> tuple[Score, ...]:
+    """The scores with the errors of what was forecast for the bin that has just closed."""
+    scores = list(fit.scores)
+    for lead, row in enumerate(fit.rows):
+        last, calm, hour = row[0], row[1], row[2]
+        if last is None or calm is None or hour is None:
+            continue
+        by_last, by_calm, by_hour = abs(last - mean), abs(calm - mean), abs(hour - mean)
+        for index in range(lead, len(scores), AHEAD):
+            expected = row[RIVALS + index]
+            if expected is not None:
+                weight, error, last_error, calm_error, hour_error = scores[index]
+                scores[index] = (
+                    FADE * weight + 1,
+                    FADE * error + abs(expected - mean),
+                    FADE * last_error + by_last,
+                    FADE * calm_error + by_calm,
+                    FADE * hour_error + by_hour,
+                )
+    return tuple(scores)
+
+
+def _choices(row: Row, scores: Sequence[Score]) -> tuple[Choice, ...]:
+    """By lead: the model with the smallest error beside the unseasonal ones, of those that beat them by the margin."""
+    chosen: list[Choice] = []
+    for lead in range(AHEAD):
+        best: Choice = None
+        least = MARGIN
+        for source in range(len(SOURCES)):
+            expected = row[RIVALS + source * AHEAD + lead]
+            weight, error, *rivals = scores[source * AHEAD + lead]
+            rival = min(rivals)
+            if expected is not None and weight >= JUDGED and error < least * rival:
+                least = error / rival
+                best = (expected, source, error / weight, rival / weight)
+        chosen.append(best)
+    return tuple(chosen) if any(chosen) else _UNCHOSEN
+
+
+def _usual(bins: Sequence[float | None], lag: int, times: int) -> float | None:
+    """Median of what was `lag`, 2 `lag`, ... before the bin `AHEAD` bins from now, and in its neighbours.
+
+    The median, not the maximum or the mean: a burst on one day is not expected on the next.
+    """
+    found: list[float] = []
+    for back in range(1, times + 1):
+        at = len(bins) - 1 + AHEAD - back * lag
+        if at < 1:
+            break
+        found += [mean for mean in bins[at - 1 : at + 2] if mean is not None]
+    return _median(found)
+
+
+def _levelled(usual: Sequence[float | None], bins: Sequence[float | None], scale: float | None) -> Row:
+    """What is usual of the next bins, times the present level beside what was usual for it."""
+    if scale is None:
+        return (None,) * AHEAD
+    trust = TRUST * scale
+    ratios = [
+        (mean + trust) / (was_usual + trust) if was_usual + trust > 0 else 1.0
+        for mean, was_usual in zip(bins[-NEAR:], usual[:NEAR][-len(bins) :], strict=True)
+        if mean is not None and was_usual is not None
+    ]
+    ratio = _median(ratios)
+    if ratio is None:
+        return (None,) * AHEAD
+    ratio = min(ratio, LEVEL_MOST)
+    return tuple(None if value is None else value * ratio for value in usual[NEAR:])
+
+
+def _holt_winters(fit: Fit, bins: Sequence[float | None], number: int) -> tuple[float, float, float, tuple[float, ...]]:
+    """Level, trend, mean absolute innovation and season after the last of `bins`, whose number is `number`."""
+    mean = bins[-1]
+    if not fit.season:
+        return _begun(bins, number)
+    level, trend, spread, season = fit.level, fit.trend, fit.spread, fit.season
+    before = level + PHI * trend
+    if mean is None:
+        return before, PHI * trend, spread, season
+    slot = number % DAY
+    innovation = mean - before - season[slot]
+    most = CLIP * spread
+    clipped = min(max(innovation, -most), most)
+    spread += 0.02 * (min(abs(innovation), 4 * most) - spread)
+    changed = season[slot] + GAMMA * (1 - ALPHA) * clipped
+    season = (*season[:slot], changed, *season[slot + 1 :])
+    return before + ALPHA * clipped, PHI * trend + ALPHA * BETA * clipped, spread, season
+
+
+def _begun(bins: Sequence[float | None], number: int) -> tuple[float, float, float, tuple[float, ...]]:
+    """The first level and season, once a day was seen (four fifths of its bins known)."""
+    day = bins[-DAY:]
+    known = [mean for mean in day if mean is not None]
+    if len(known) < 0.8 * DAY:
+        return 0.0, 0.0, 0.0, ()
+    middle = sum(known) / len(known)
+    by_slot = [0.0] * DAY
+    for back, mean in enumerate(reversed(day)):
+        by_slot[(number - back) % DAY] = 0.0 if mean is None else mean - middle
+    steps = [abs(b - a) for a, b in pairwise(known)]
+    return middle, 0.0, sum(steps) / len(steps), tuple(by_slot)
+
+
+def _continued(level: float, trend: float, season: Sequence[float], number: int) -> Row:
+    if not season:
+        return (None,) * AHEAD
+    ahead: list[float] = []
+    slope, damped = 0.0, trend
+    for lead in range(1, AHEAD + 1):
+        damped *= PHI
+        slope += damped
+        ahead.append(max(level + slope + season[(number + lead) % DAY], 0.0))
+    return tuple(ahead)
+
+
+def _smooth(before: float | None, mean: float | None, share: float) -> float | None:
+    if mean is None:
+        return before
+    return mean if before is None else before + share * (mean - before)
+
+
+def _median(values: list[float]) -> float | None:
+    if not values:
+        return None
+    values.sort()
+    middle = len(values) // 2
+    return values[middle] if len(values) % 2 else (values[middle - 1] + values[middle]) / 2
+
+
+_EQUAL: dict[float, float] = {}
+
+
+def _shared(mean: float) -> float:
+    """The mean to three digits, one object for all equal ones: 15 days take about 35 KB instead of 138 KB."""
+    rounded = float(f"{mean:.3g}")
+    return _EQUAL.setdefault(rounded, rounded)

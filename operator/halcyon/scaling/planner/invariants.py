@@ -1,0 +1,125 @@
+"""What a part of the planner's memory must be for the planner to work with it.
+
+Not here: its types and form (`stored`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+from halcyon.scaling.planner.capacity.bounded_queue import Refusals
+from halcyon.scaling.planner.capacity.replica_capacity import Capacity
+from halcyon.scaling.planner.forecast.arrival_rate import Arrivals
+from halcyon.scaling.planner.forecast.recurring_spikes import SpikeMemory
+from halcyon.scaling.planner.forecast.seasonality import History
+from halcyon.scaling.planner.forecast.trend_damping import Damping
+from halcyon.scaling.planner.headroom import Margin
+from halcyon.scaling.planner.idle_timeout import MOST_S, Zero
+from halcyon.scaling.planner.scale_down_hold import Hold
+
+MOST_COUNT = 10**6
+"""Most replicas that a memory may tell of; more is no memory of this planner's."""
+
+
+def unsound(part: Any) -> str | None:
+    """Why the planner could not go on from this part of a memory; None where it can."""
+    checks: dict[type, Callable[[Any], str | None]] = {
+        Arrivals: _unsound_arrivals,
+        Capacity: _unsound_capacity,
+        Hold: _unsound_hold,
+        Margin: _unsound_margin,
+        Damping: _unsound_damping,
+        Zero: _unsound_zero,
+        Refusals: _unsound_refusals,
+        SpikeMemory: _unsound_spikes,
+        History: _unsound_history,
+    }
+    check = checks.get(type(part))
+    return None if check is None else check(part)
+
+
+def _unsound_arrivals(part: Arrivals) -> str | None:
+    for times, counts in ((part.times, part.counts), (part.coarse_times, part.coarse_counts)):
+        if len(times) != len(counts):
+            return f"{len(times)} times and {len(counts)} counts"
+        if any(b < a for a, b in pairwise(times)) or any(b < a for a, b in pairwise(counts)):
+            return "times or counts that don't ascend"
+    if bool(part.times) != bool(part.coarse_times):
+        return "samples of one kind only"
+    spread = part.spread
+    figures = (spread.value, spread.noise, spread.before or 0.0, spread.before_s, spread.quiet_s)
+    if min(*figures, *spread.first, spread.later, spread.edge) < 0:
+        told = ", ".join(f"{figure:g}" for figure in (*figures, spread.later, spread.edge))
+        return f"of its dispersion something is below 0: it, its noise, the block before, its seconds, quiet seconds, later and edge are {told}"
+    return None
+
+
+def _unsound_capacity(part: Capacity) -> str | None:
+    sums = (part.weight, part.rows, part.rows2, part.seconds, part.rows_seconds)
+    if min(sums) < 0 or (part.weight > 0) != (part.rows > 0) or (part.weight > 0 and part.seconds <= 0):
+        return f"sums over batches are {sums}; all are above 0, or all are 0"
+    if part.line is not None and (min(part.line.t0_s, part.line.row_s) < 0 or part.line.t0_s + part.line.row_s <= 0):
+        return f"a batch of one takes {part.line.t0_s + part.line.row_s:g} s"
+    if any(min(rows, count, seconds) < 0 for rows, count, seconds in part.seen):
+        return "a counter below 0"
+    return None
+
+
+def _unsound_hold(part: Hold) -> str | None:
+    needs = (*part.needs, *part.bare)
+    counts = [*(count for _, count in needs), *(count for count in (part.held, part.would) if count is not None)]
+    if any(not 0 <= count <= MOST_COUNT for count in counts):
+        return f"a count that is not between 0 and {MOST_COUNT}"
+    if (
+        any(b < a for kept in (part.needs, part.bare) for (a, _), (b, _) in pairwise(kept))
+        or min(part.patience_s or 0.0, part.shortest_s) < 0
+    ):
+        return "times that don't ascend, or patience below 0"
+    return None
+
+
+def _unsound_margin(part: Margin) -> str | None:
+    if not 0 <= part.value <= 10 or any(b < a for (a, _), (b, _) in pairwise(part.due)):
+        return f"value is {part.value:g}, or forecasts are not in the order of their times"
+    return None
+
+
+def _unsound_damping(part: Damping) -> str | None:
+    if not 0 <= part.share <= 1 or any(b[0] < a[0] for a, b in pairwise(part.due)):
+        return f"share is {part.share:g}, or forecasts are not in the order of their times"
+    if any(foreseen <= base for _, base, foreseen in part.due):
+        return "a rise that falls"
+    return None
+
+
+def _unsound_zero(part: Zero) -> str | None:
+    counts = [event[1] for event in (part.left, part.back) if event is not None]
+    if not 0 <= part.patience_s <= 10 * MOST_S or any(not 0 < count <= MOST_COUNT for count in counts):
+        return f"patience is {part.patience_s:g} s, or a count is not between 1 and {MOST_COUNT}"
+    return None
+
+
+def _unsound_refusals(part: Refusals) -> str | None:
+    if min(part.counted or 0.0, part.waiting) < 0:
+        return f"{part.counted} were refused while {part.waiting:g} waited; none can be below 0"
+    return None
+
+
+def _unsound_spikes(part: SpikeMemory) -> str | None:
+    if min(part.base, part.learnt_s, part.count, part.seconds, part.mass, part.square) < 0 or part.burstiness < 1:
+        return "a rate, a time or a count is below 0, or burstiness below 1"
+    if part.bet is not None and part.bet.period_s <= 0:
+        return f"a spike every {part.bet.period_s:g} s"
+    return None
+
+
+def _unsound_history(part: History) -> str | None:
+    fit = part.fit
+    weights = [value for score in fit.scores for value in score]
+    if min((*weights, part.requests, part.seconds, fit.spread, fit.scale or 0.0, fit.calm or 0.0)) < 0:
+        return "a rate, a time or an error is below 0"
+    if not -1 <= part.open <= 2**40 or (part.open < 0 and part.bins):
+        return f"the open bin is number {part.open}"
+    return None

@@ -1,0 +1,144 @@
+"""A plan as data, and the memory for the next one. Not here: how it is made."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import Literal
+
+from typing_extensions import override
+
+from halcyon.scaling.frozen import immutable
+from halcyon.scaling.planner.capacity.bounded_queue import Refusals
+from halcyon.scaling.planner.capacity.replica_capacity import Capacity
+from halcyon.scaling.planner.forecast.arrival_rate import Arrivals
+from halcyon.scaling.planner.forecast.recurring_spikes import SpikeMemory
+from halcyon.scaling.planner.forecast.seasonality import History
+from halcyon.scaling.planner.forecast.trend_damping import Damping
+from halcyon.scaling.planner.headroom import Margin
+from halcyon.scaling.planner.idle_timeout import Zero
+from halcyon.scaling.planner.plausibility import Still
+from halcyon.scaling.planner.scale_down_hold import Hold
+
+TermName = Literal["rate", "trend", "season", "spike", "queueDepth", "gpuUtilization", "backlog"]
+LimitName = Literal["min", "max", "hold", "veto", "unknown", "learning", "idle"]
+"""hold: more was needed a while ago. veto: the GPUs say that the rest would not do. unknown: the reading can't be believed.
+learning: too little is known yet. idle: nobody asks, so there may be none."""
+
+
+@immutable(frozen=True, slots=True)
+class PlanTerm:
+    """What one part of the plan asks for."""
+
+    name: TermName
+    replicas: int
+    said: object
+    """A text, or what becomes one (`words`)."""
+
+    @property
+    def why(self) -> str:
+        """With numbers and units, for a reader."""
+        return str(self.said)
+
+
+@immutable(frozen=True, slots=True)
+class PlanLimit:
+    """What changed or kept the count after the terms had spoken."""
+
+    name: LimitName
+    replicas: int
+    said: object
+    """As of a term."""
+
+    @property
+    def why(self) -> str:
+        """With numbers and units, for a reader."""
+        return str(self.said)
+
+
+@immutable(frozen=True, slots=True)
+class Sentence:
+    """What a plan says, in what it is made of."""
+
+    count: int
+    terms: tuple[PlanTerm, ...]
+    winner: TermName | None
+    limits: tuple[PlanLimit, ...]
+
+    @override
+    def __str__(self) -> str:
+        """One sentence with numbers."""
+        head = f"{self.count} replica{'' if self.count == 1 else 's'}"
+        parts = [term.why for term in self.terms if term.name in {self.winner, "backlog"}]
+        parts += [limit.why for limit in self.limits] or ["limited by nothing"]
+        return f"{head}: {'; '.join(parts)}"
+
+
+@immutable(frozen=True, slots=True)
+class PlannerMemory:
+    """Everything that is remembered from one decision to the next."""
+
+    arrivals: Arrivals = field(default_factory=Arrivals)
+    capacity: Capacity = field(default_factory=Capacity)
+    hold: Hold = field(default_factory=Hold)
+    """Of what the load needs."""
+    drain: Hold = field(default_factory=lambda: Hold(patience_s=0.0, shortest_s=0.0))
+    """Of what the backlog needs."""
+    margin: Margin = field(default_factory=Margin)
+    damping: Damping = field(default_factory=Damping)
+    zero: Zero = field(default_factory=Zero)
+    history: History = field(default_factory=History)
+    spikes: SpikeMemory = field(default_factory=SpikeMemory)
+    still: Still = field(default_factory=Still)
+    refusals: Refusals = field(default_factory=Refusals)
+
+    def having(
+        self,
+        *,
+        arrivals: Arrivals | None = None,
+        capacity: Capacity | None = None,
+        hold: Hold | None = None,
+        drain: Hold | None = None,
+        margin: Margin | None = None,
+        damping: Damping | None = None,
+        zero: Zero | None = None,
+        history: History | None = None,
+        spikes: SpikeMemory | None = None,
+        still: Still | None = None,
+        refusals: Refusals | None = None,
+    ) -> PlannerMemory:
+        """The same with other parts: `dataclasses.replace`, which looks at every field by its name, takes five times as long."""
+        return PlannerMemory(
+            self.arrivals if arrivals is None else arrivals,
+            self.capacity if capacity is None else capacity,
+            self.hold if hold is None else hold,
+            self.drain if drain is None else drain,
+            self.margin if margin is None else margin,
+            self.damping if damping is None else damping,
+            self.zero if zero is None else zero,
+            self.history if history is None else history,
+            self.spikes if spikes is None else spikes,
+            self.still if still is None else still,
+            self.refusals if refusals is None else refusals,
+        )
+
+
+@immutable(frozen=True, slots=True)
+class Plan:
+    """A decision."""
+
+    count: int
+    current: int
+    terms: tuple[PlanTerm, ...]
+    winner: TermName | None
+    limits: tuple[PlanLimit, ...]
+    look_again_at: float
+    """When to decide anew where nothing is heard before."""
+    memory: PlannerMemory
+
+    def sentence(self) -> Sentence:
+        """For a reader, who needn't keep the memory."""
+        return Sentence(self.count, self.terms, self.winner, self.limits)
+
+    def say(self) -> str:
+        """One sentence with numbers."""
+        return str(self.sentence())

@@ -1,0 +1,308 @@
+"""`plan`: one decision for one model, from its limits, a reading and what was remembered. Pure and quick (tens of us).
+
+    need(rate, trend, season, spikes, targets)  ->  held as long as a start takes  ->  or the backlog's  ->  limits
+
+Every part is data in the decision: `say` makes a sentence of it, status and `explain` tables. Constants and why they have
+their values: docs/planner.md.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from halcyon.scaling.lazy_text import Words
+from halcyon.scaling.planner.capacity.queueing import Replica, ServiceLine
+from halcyon.scaling.planner.capacity.replica_capacity import Capacity
+from halcyon.scaling.planner.forecast.arrival_rate import Arrivals
+from halcyon.scaling.planner.forecast.recurring_spikes import ended, under_way
+from halcyon.scaling.planner.forecast.trend_damping import WINDOW_S, Damping
+from halcyon.scaling.planner.headroom import Margin
+from halcyon.scaling.planner.outputs import LimitName, Plan, PlanLimit, PlannerMemory, PlanTerm
+from halcyon.scaling.planner.parts import Situation, backlog, foreseen, gpu_veto, if_sure, needs, rate_now, unless_noise
+from halcyon.scaling.planner.plausibility import doubt
+from halcyon.scaling.planner.reading import Objectives, Reading
+from halcyon.scaling.planner.scale_down_hold import Hold
+
+_START_SHARE = 0.75
+"""Quantile of the start times that is planned with: the usual slow one, not the one in twenty that hangs."""
+_JUDGED_S = 30.0
+"""Forecasts are judged by what so many seconds prove."""
+_BLOCK_S = (1.0, 10.0)
+"""Limits of the horizon over which bursts are measured; within them it is the latency objective."""
+_QUICK_S, _CALM_S = 1.0, 2.0
+"""Until the next look: while something is under way, and else."""
+
+
+def plan(now: float, objectives: Objectives, reading: Reading, memory: PlannerMemory) -> Plan:
+    """How many replicas the model should have now, and why.
+
+    `now` and all times are seconds of one clock. The count lies within the limits of `objectives`; with signals that can't
+    be believed it is the present one.
+    """
+    low, high = bounds(objectives)
+    current = reading.replicas
+    kept = _within(current, low, high)
+    capacity = _learnt(objectives, reading, memory.capacity)
+    line = capacity.line
+    replica = None if line is None else replica_of(objectives, line, reading.rows_per_request)
+    reason = doubt(
+        now,
+        reading,
+        memory.still,
+        rate=memory.arrivals.rate(),
+        dispersion=memory.arrivals.spread.value,
+        most_rps=math.inf if replica is None else high * replica.peak_rps,
+    )
+    if reason is not None:
+        arrivals = _still_asked(now, reading, memory.arrivals)
+        memory = memory.having(capacity=capacity, hold=memory.hold.blind(now), arrivals=arrivals)
+        return _kept(now, kept, current, memory, why=f"{reason}; the last good count stays", limit="unknown")
+    start_s = capacity.start_s(_START_SHARE, objectives.start_s)
+    memory = _watched(now, objectives, reading, memory, capacity, start_s)
+    if replica is None:
+        why = "too few batches were seen, so capacity is not known"
+        return _unlearnt(now, objectives, reading, memory, why=why)
+    rate = rate_now(now, memory)
+    if rate is None:
+        why = "the arrival rate is known from the second reading on"
+        return _unlearnt(now, objectives, reading, memory, why=why)
+    rising, margin, damping = _rising(now, memory, rate, start_s)
+    ready = [pod.phase for pod in reading.pods].count("ready")
+    at = Situation(
+        now,
+        objectives,
+        reading,
+        memory,
+        replica,
+        rate,
+        rising,
+        margin,
+        start_s,
+        max(high, 1),
+        ready,
+        memory.arrivals.sure(),
+    )
+    return _decided(at, damping, low, high)
+
+
+def _rising(now: float, memory: PlannerMemory, rate: float, start_s: float) -> tuple[float | None, Margin, Damping]:
+    """(the rate one start time from now where a rise goes on, what former forecasts came to)."""
+    arrivals, lead_s = memory.arrivals, start_s + _CALM_S
+    rising = None if under_way(memory.spikes) else arrivals.rising(lead_s)
+    damping = memory.damping.with_forecast(now, arrivals.mean(WINDOW_S), rate, rising, lead_s)
+    rising = damping.of(rate, rising)
+    margin = memory.margin
+    if margin.is_due(now, start_s):
+        margin = margin.with_forecast(now, arrivals.proven(_JUDGED_S), max(rate, rising or 0.0), start_s)
+    return rising, margin, damping
+
+
+def _unlearnt(now: float, objectives: Objectives, reading: Reading, memory: PlannerMemory, *, why: str) -> Plan:
+    """Too little is known: the present count, but none where nobody asks, and one where somebody asks and none runs."""
+    low, high = bounds(objectives)
+    current = reading.replicas
+    if (idle := _idle(now, objectives, reading, memory)) is not None:
+        return _kept(now, _within(0, low, high), current, memory, why=idle, limit="idle")
+    asked = current == 0 and (bool(reading.inflight) or memory.arrivals.last_at is not None)
+    if asked:
+        why = f"requests have come, and no replica runs; {why}"
+    return _kept(now, _within(1 if asked else current, low, high), current, memory, why=why, limit="learning")
+
+
+def _decided(at: Situation, damping: Damping, low: int, high: int) -> Plan:
+    current, before = at.reading.replicas, at.memory
+    terms, back = needs(at), foreseen(at)
+    held, winner, hold, limits = _held(at, terms, back, low)
+    terms += back
+    count = held
+    waiting = backlog(at, held)
+    draining, drain = _drained(at, waiting)
+    idle = "idle" in [limit.name for limit in limits]
+    if waiting is not None:
+        terms += (waiting,)
+        winner = waiting if waiting.replicas > count else winner
+    if draining > count and not idle:
+        count = draining
+        if draining > winner.replicas:
+            why = f"{draining} were asked for by what waited within the last {at.objectives.drain_s:g} s"
+            limits = (PlanLimit("hold", draining, why),)
+    if count < current and not idle and (veto := gpu_veto(at, count)) is not None:
+        count = min(veto.replicas, current)
+        limits += (veto,)
+    if count > high:
+        limits += (PlanLimit("max", high, f"maxReplicas is {high}"),)
+    elif count < low:
+        limits += (PlanLimit("min", low, f"minReplicas is {low}"),)
+    count = _within(count, low, high)
+    zero = before.zero
+    if (idle_after_s := at.objectives.idle_after_s) is not None and low == 0:
+        zero = zero.with_count(at.now, current, count, idle_after_s=idle_after_s, start_s=at.start_s)
+    memory = before.having(hold=hold, drain=drain, margin=at.margin, damping=damping, zero=zero)
+    busy = waiting is not None or count != current or "starting" in [pod.phase for pod in at.reading.pods]
+    return Plan(count, current, terms, winner.name, limits, at.now + (_QUICK_S if busy else _CALM_S), memory)
+
+
+def _held(
+    at: Situation, terms: tuple[PlanTerm, ...], back: tuple[PlanTerm, ...], low: int
+) -> tuple[int, PlanTerm, Hold, tuple[PlanLimit, ...]]:
+    """(count to hold for the load, the term that made it, what is remembered of it, limits)."""
+    winner = terms[0]
+    for term in (*terms[1:], *back):
+        if term.replicas > winner.replicas:
+            winner = term
+    memory = at.memory
+    if (idle := _idle(at.now, at.objectives, at.reading, memory)) is not None:
+        held = max((term.replicas for term in back), default=0)
+        return held, winner, memory.hold.at_least(at.now, held), (PlanLimit("idle", held, idle),)
+    known = memory.spikes.bet is not None
+    asked, spread = max([if_sure(at, terms), 1, *[term.replicas for term in back]]), memory.arrivals.spread
+    need = unless_noise(at, asked)
+    bare = need if spread.is_learnt else asked
+    held, hold = memory.hold.with_need(at.now, need, at.start_s, bare=bare, foreseen=known, dispersion=spread.value)
+    if (patient := _patient(at)) is not None:
+        return held, winner, hold, (PlanLimit("hold", held, patient),)
+    if low < held < winner.replicas:
+        seen = f"{at.rate * at.sure:.4g} of {at.rate:.4g} req/s are sure after {memory.arrivals.seen_s():.0f} s"
+        return held, winner, hold, (PlanLimit("learning", held, f"{held} for now, since {seen}"),)
+    if held <= max(winner.replicas, low):
+        return held, winner, hold, ()
+    if held == need:
+        why = Words("{} stay, since {:.4g} req/s may be underrated by chance", (held, at.rate))
+    else:
+        span = hold.seconds(at.start_s, foreseen=known, dispersion=spread.value)
+        why = Words("{} were needed within the last {:.0f} s", (held, span))
+    return held, winner, hold, (PlanLimit("hold", held, why),)
+
+
+def _drained(at: Situation, term: PlanTerm | None) -> tuple[int, Hold]:
+    """The count to hold for the backlog, and what is remembered of it.
+
+    What is done is released at once. Forecasts of it are noisy and are held a while, and so is what still starts for them: a
+    backlog that is gone before its pods have come may be back.
+    """
+    drain = at.memory.drain
+    if term is None and at.reading.replicas <= at.ready:
+        return 0, drain if not drain.needs else replace(drain, needs=(), held=0)
+    need = 0 if term is None else term.replicas
+    return drain.with_need(at.now, need, at.objectives.drain_s, foreseen=True)
+
+
+def _idle(now: float, objectives: Objectives, reading: Reading, memory: PlannerMemory) -> str | None:
+    """Why there is to be no replica; None where there is to be one."""
+    after = objectives.idle_after_s
+    if objectives.low > 0 or after is None or reading.inflight:
+        return None
+    if memory.arrivals.last_at is None and reading.replicas == 0:
+        return "no request has come"
+    quiet = _quiet_s(now, memory.arrivals)
+    if quiet < memory.zero.wait_s(after):
+        return None
+    return f"no request for {quiet:.0f} s; idleAfter is {after:.0f} s"
+
+
+def _patient(at: Situation) -> str | None:
+    """Why there are replicas although nobody has asked for `idleAfter`; None where that is not so."""
+    after, quiet = at.objectives.idle_after_s, _quiet_s(at.now, at.memory.arrivals)
+    if at.objectives.low > 0 or after is None or at.reading.inflight or quiet < after:
+        return None
+    wait_s = at.memory.zero.wait_s(after)
+    return (
+        f"no request for {quiet:.0f} s, idleAfter is {after:.0f} s; the last start took more than zero had saved, so the next "
+        f"zero is after {wait_s:.0f} s"
+    )
+
+
+def _quiet_s(now: float, arrivals: Arrivals) -> float:
+    """Seconds since the last request, or since anybody has looked."""
+    since = arrivals.last_at if arrivals.last_at is not None else arrivals.since
+    return 0.0 if since is None else now - since
+
+
+def _kept(now: float, count: int, current: int, memory: PlannerMemory, *, why: str, limit: LimitName) -> Plan:
+    """`count`, for a reason that no term can speak against."""
+    return Plan(count, current, (), None, (PlanLimit(limit, count, why),), now + _QUICK_S, memory)
+
+
+def bounds(objectives: Objectives) -> tuple[int, int]:
+    """The limits in force; where schedules contradict each other, the highest count allowed wins."""
+    low, high = objectives.low, objectives.high
+    if objectives.windows:
+        low = max([low, *(w.low for w in objectives.windows if w.low is not None)])
+        high = min([high, *(w.high for w in objectives.windows if w.high is not None)])
+    return (min(high, low)), high
+
+
+def _within(count: int, low: int, high: int) -> int:
+    """The nearest count within the limits, of which `low` is no higher than `high`."""
+    return low if count < low else min(count, high)
+
+
+def replica_of(objectives: Objectives, line: ServiceLine, rows: float) -> Replica:
+    """What one replica does with requests of so many rows, where the line and the largest batch are in rows."""
+    if rows == 1.0 or not 0 < rows < math.inf:
+        return Replica(line, objectives.max_batch, objectives.instances)
+    batch = max(int(objectives.max_batch / rows), 1)
+    return Replica(ServiceLine(line.t0_s, line.row_s * rows), batch, objectives.instances)
+
+
+def _learnt(objectives: Objectives, reading: Reading, capacity: Capacity) -> Capacity:
+    """With what the pods have shown: their service line and their start times."""
+    capacity = capacity.of_revision(reading.revision)
+    if objectives.batch_prior:
+        capacity = capacity.with_prior(objectives.batch_prior)
+    if reading.batches:
+        capacity = capacity.with_batches(reading.batches)
+    return capacity.with_starts(
+        {pod.name: pod.ready_at - pod.created_at for pod in reading.pods if pod.ready_at is not None}
+    )
+
+
+def _watched(  # noqa: PLR0917  # one call, and each by its type
+    now: float, objectives: Objectives, reading: Reading, memory: PlannerMemory, capacity: Capacity, start_s: float
+) -> PlannerMemory:
+    """With what was learnt and a believed reading in it; what arrived since the last is told to those who look for seasons and spikes."""
+    low, high = _BLOCK_S
+    block_s = min(max(objectives.latency_s or low, low), high)
+    before = memory.arrivals
+    arrivals = before.with_sample(reading.at or now, reading.arrived or 0.0, block_s=block_s)
+    arrivals = _still_asked(now, reading, arrivals)
+    history, spikes, hold = memory.history, memory.spikes, memory.hold
+    if (since := _since(before, arrivals)) is not None:
+        at, seconds, requests = since
+        history = history.with_sample(at, requests=requests, seconds=seconds)
+        spikes = spikes.observed(at, requests / seconds)
+        if ended(memory.spikes, spikes):
+            hold = hold.released()
+    if hold.held is None:
+        # The first look: what runs is what somebody found right, until there is a reason.
+        hold = hold.at_least(now, reading.replicas)
+    return memory.having(
+        arrivals=arrivals,
+        capacity=capacity,
+        history=history,
+        spikes=spikes,
+        hold=hold,
+        still=memory.still.with_reading(reading),
+        refusals=memory.refusals.with_reading(
+            reading.at or now, reading.refused, reading.waiting or 0.0, lasting_s=start_s
+        ),
+    )
+
+
+def _still_asked(now: float, reading: Reading, arrivals: Arrivals) -> Arrivals:
+    """Who is still being served, or waits, has not left: idleness begins after them.
+
+    So even where a reading can't be believed otherwise: during one long request no signal moves.
+    """
+    at = min(reading.at or now, now)
+    is_asked = (reading.inflight or 0.0) > 0 and at > (arrivals.last_at or -math.inf)
+    return arrivals.with_last(at) if is_asked else arrivals
+
+
+def _since(before: Arrivals, after: Arrivals) -> tuple[float, float, float] | None:
+    """(time, seconds, requests) of the newest sample; None where there is no new one."""
+    if not before.times or not after.times or after.times[-1] <= before.times[-1]:
+        return None
+    seconds = after.times[-1] - before.times[-1]
+    return after.times[-1], seconds, max(after.counts[-1] - before.counts[-1], 0.0)

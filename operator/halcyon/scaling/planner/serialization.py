@@ -1,0 +1,333 @@
+"""The planner's memory as JSON values and back: what survives a restart, in less than `MOST_BYTES`.
+
+    {"version": 1, "arrivals": {...}, "capacity": {...}, ... one object per part of `PlannerMemory`}
+
+Fields are found by name, so a version that adds one reads what an older one wrote. Each part is read or not as a whole: half of
+a part would be a memory that never was. What can't be read begins anew, with a reason; what is read can be planned with.
+
+Numbers are kept to 9 digits, times to a millisecond. Where there is more than can be kept: of samples within seconds fewer,
+then no names of started pods, no batch counters, no open forecasts, and fewer days. Not here: where it is kept.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import types
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cache
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from halcyon.scaling.planner.forecast.arrival_rate import Arrivals
+from halcyon.scaling.planner.forecast.recurring_spikes import SpikeMemory
+from halcyon.scaling.planner.forecast.seasonality import KEEP, History
+from halcyon.scaling.planner.invariants import unsound
+from halcyon.scaling.planner.outputs import PlannerMemory
+from halcyon.scaling.planner.scale_down_hold import Hold
+
+VERSION = 1
+"""Of the format; another one is not read."""
+MOST_BYTES = 40 * 1024
+"""Of compact JSON. An object of Kubernetes holds 1 MiB, and a request for it is to be quick."""
+MOST_SAMPLES = 128
+"""Fine samples of the arrivals: one per second fills its window with 71."""
+MOST_NEEDS = 64
+"""Needs that a hold keeps: a minute of looks; older ones become coarser."""
+_ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+_DIGIT = {character: value for value, character in enumerate(_ALPHABET)}
+_UNKNOWN, _ZERO, _FIRST = 0, 1, 2
+"""Codes of a bin's mean; from `_FIRST` on (exponent + `_EXPONENTS`) x 900 + (three digits - 100)."""
+_EXPONENTS = 140
+"""Powers of ten on both sides of 1 that a code can tell."""
+_LATER = frozenset({"damping", "refusals", "zero"})
+"""Parts that the first memories of version 1 hadn't: there, it is no loss that they lack."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What could be read."""
+
+    memory: PlannerMemory
+    problems: tuple[str, ...] = ()
+    """What could not, a sentence each."""
+
+
+class _UnreadableError(ValueError):
+    """A value is not what belongs there."""
+
+
+def packed(memory: PlannerMemory) -> dict[str, Any]:
+    """JSON values; about 21 KB after two weeks. Takes about 12 ms: for every few minutes, not for every decision."""
+    memory = replace(
+        memory,
+        arrivals=_thinned(memory.arrivals),
+        hold=_fewer(memory.hold),
+        drain=_fewer(memory.drain),
+    )
+    document: dict[str, Any] = {"version": VERSION}
+    for part in fields(PlannerMemory):
+        value = getattr(memory, part.name)
+        pack = _PACK.get(type(value))
+        document[part.name] = _encoded(value) if pack is None else pack(value)
+    for part_name, field, less in _LESS:
+        while _size(document) >= MOST_BYTES and document[part_name][field]:
+            document[part_name][field] = less(document[part_name][field])
+    return document
+
+
+def unpacked(document: object) -> Restored:
+    """What `packed` made. Never fails: what can't be read begins anew."""
+    fresh = PlannerMemory()
+    if not isinstance(document, dict):
+        return Restored(fresh, (f"a memory is a JSON object; this is {_shown(document)}",))
+    if document.get("version") != VERSION:
+        why = f"version is {_shown(document.get('version'))}; this Halcyon reads version {VERSION}"
+        return Restored(fresh, (why,))
+    found: dict[str, Any] = {}
+    problems: list[str] = []
+    for part in fields(PlannerMemory):
+        if part.name not in document:
+            if part.name in _LATER:
+                continue
+            problems.append(f"{part.name} is missing; it begins anew")
+            continue
+        base = getattr(fresh, part.name)
+        try:
+            found[part.name] = _part(base, document[part.name], part.name)
+        except _BROKEN as error:
+            said = str(error) if isinstance(error, _UnreadableError) else f"{part.name} can't be read ({error!r})"
+            problems.append(f"{said}; {part.name} begins anew")
+    return Restored(replace(fresh, **found), tuple(problems))
+
+
+def resumed(memory: PlannerMemory) -> PlannerMemory:
+    """The memory for a process whose counters began anew, such as the next leader's.
+
+    What was read last of batches belongs to the former series: a difference between the two would be a time of no batch.
+    """
+    return replace(memory, capacity=replace(memory.capacity, seen=()))
+
+
+_BROKEN = (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, RecursionError)
+
+
+def _part(base: Any, raw: Any, path: str) -> Any:
+    unpack = _UNPACK.get(type(base))
+    if unpack is None:
+        part = _decoded(type(base), raw, path, base)
+    else:
+        if not isinstance(raw, dict):
+            raise _UnreadableError(f"{path} is {_shown(raw)}, not an object")
+        part = unpack(raw)
+        # Its own reader looks at shapes, not at what the values are.
+        part = _decoded(type(base), _encoded(part), path, base)
+    if (why := unsound(part)) is not None:
+        raise _UnreadableError(f"{path} contradicts itself: {why}")
+    return part
+
+
+# Plain dataclasses.
+
+
+def _encoded(value: Any) -> Any:
+    if isinstance(value, bool | str | int) or value is None:
+        return value
+    if isinstance(value, float):
+        return _short(value)
+    if isinstance(value, frozenset):
+        return _by_prefix(value)
+    if isinstance(value, tuple):
+        return [_encoded(item) for item in value]
+    return {field.name: _encoded(getattr(value, field.name)) for field in fields(value) if field.init}
+
+
+def _short(value: float) -> float | str:
+    if not math.isfinite(value):
+        return str(value)
+    rounded = round(value, 3) if abs(value) >= 1e6 else float(f"{value:.9g}")
+    return int(rounded) if rounded.is_integer() and abs(rounded) < 2.0**53 else rounded
+
+
+def _decoded(hint: Any, raw: Any, path: str, base: Any = None) -> Any:  # noqa: C901  # a table of types
+    """The value of this type. ValueError where it is another, or no number."""
+    origin = get_origin(hint)
+    if origin in {Union, types.UnionType}:
+        options = get_args(hint)
+        if raw is None and types.NoneType in options:
+            return None
+        wanted = [option for option in options if option is not types.NoneType]
+        if len(wanted) > 1:
+            wanted = [option for option in wanted if type(raw) is option]
+        return _decoded(wanted[0] if wanted else str, raw, path)
+    if is_dataclass(hint):
+        return _object(hint, raw, path, base)
+    if hint is float:
+        if isinstance(raw, int | float) and not isinstance(raw, bool) and math.isfinite(raw):
+            return float(raw)
+    elif hint in {int, str}:
+        if isinstance(raw, hint) and not isinstance(raw, bool):
+            return raw
+    elif origin is frozenset:
+        return frozenset(_decoded(get_args(hint)[0], item, path) for item in _without_prefix(raw, path))
+    elif origin is tuple and isinstance(raw, list):
+        parts = get_args(hint)
+        if parts[-1] is ...:
+            return tuple([_decoded(parts[0], item, f"{path}[{i}]") for i, item in enumerate(raw)])
+        if len(parts) == len(raw):
+            return tuple(
+                [_decoded(part, item, f"{path}[{i}]") for i, (part, item) in enumerate(zip(parts, raw, strict=True))]
+            )
+    raise _UnreadableError(f"{path} is {_shown(raw)}, which is no {hint if origin else hint.__name__}")
+
+
+def _object(hint: Any, raw: Any, path: str, base: Any) -> Any:
+    if not isinstance(raw, dict):
+        raise _UnreadableError(f"{path} is {_shown(raw)}, not an object")
+    found = {}
+    hints = _hints(hint)
+    for field in fields(hint):
+        if not field.init:
+            continue  # found anew when it is asked for
+        if field.name not in raw:
+            continue
+        value, before = raw[field.name], getattr(base, field.name, None)
+        # "Never" is a time before all others; nowhere else is anything infinite.
+        if isinstance(value, str) and field.default == -math.inf and value == str(-math.inf):
+            found[field.name] = -math.inf
+            continue
+        found[field.name] = _decoded(hints[field.name], value, f"{path}.{field.name}", before)
+    return replace(base, **found) if base is not None else hint(**found)
+
+
+@cache
+def _hints(hint: Any) -> dict[str, Any]:
+    return get_type_hints(hint)
+
+
+def _by_prefix(names: Iterable[str | int]) -> dict[str, list[str | int]]:
+    """Names of one Deployment's pods differ in their last five characters only."""
+    groups: dict[str, list[str | int]] = {}
+    for name in sorted(names, key=lambda name: (isinstance(name, str), name)):
+        if isinstance(name, int):
+            groups.setdefault("", []).append(name)
+        else:
+            cut = name.rfind("-") + 1
+            groups.setdefault(f"{name[:cut]}*", []).append(name[cut:])
+    return groups
+
+
+def _without_prefix(raw: Any, path: str) -> list[Any]:
+    if not isinstance(raw, dict) or not all(isinstance(rest, list) for rest in raw.values()):
+        raise _UnreadableError(f"{path} is {_shown(raw)}, not lists of names by their begin")
+    return [prefix[:-1] + item if prefix else item for prefix, rest in raw.items() for item in rest]
+
+
+# Parts with a form of their own.
+
+
+def _pack_history(history: History) -> dict[str, Any]:
+    document: dict[str, Any] = _rounded(history.packed())
+    return {**document, "bins": "".join(_code(mean) for mean in history.bins)}
+
+
+def _unpack_history(document: dict[str, Any]) -> History:
+    text = document["bins"]
+    if not isinstance(text, str) or len(text) % 3 or len(text) > 3 * KEEP:
+        raise _UnreadableError(f"history.bins is {_shown(text)}; it has three characters per bin, for {KEEP} at most")
+    known: dict[str, float | None] = {}
+    bins = []
+    for start in range(0, len(text), 3):
+        code = text[start : start + 3]
+        if code not in known:
+            known[code] = _mean(code)
+        bins.append(known[code])
+    return History.unpacked({**document, "bins": bins})
+
+
+def _code(mean: float | None) -> str:
+    if mean is None:
+        number = _UNKNOWN
+    elif mean <= 0:
+        number = _ZERO
+    else:
+        digits, exponent = f"{mean:.2e}".split("e")
+        power = min(max(int(exponent) - 2 + _EXPONENTS, 0), 2 * _EXPONENTS)
+        number = _FIRST + 900 * power + int(digits.replace(".", "")) - 100
+    return _ALPHABET[number >> 12] + _ALPHABET[number >> 6 & 63] + _ALPHABET[number & 63]
+
+
+def _mean(code: str) -> float | None:
+    first, second, third = (_DIGIT[character] for character in code)
+    number = first << 12 | second << 6 | third
+    if number < _FIRST:
+        return None if number == _UNKNOWN else 0.0
+    power, digits = divmod(number - _FIRST, 900)
+    return float(f"{digits + 100}e{power - _EXPONENTS}")
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(item) for item in value]
+    return _short(value) if isinstance(value, float) else value
+
+
+_PACK: dict[type, Callable[[Any], dict[str, Any]]] = {
+    History: _pack_history,
+    SpikeMemory: lambda spikes: dict(_rounded(spikes.packed())),
+}
+_UNPACK: dict[type, Callable[[dict[str, Any]], Any]] = {History: _unpack_history, SpikeMemory: SpikeMemory.unpacked}
+
+
+# Bounds.
+
+
+def _thinned(arrivals: Arrivals) -> Arrivals:
+    """With at most `MOST_SAMPLES` fine samples, the newest among them."""
+    count = len(arrivals.times)
+    if count <= MOST_SAMPLES:
+        return arrivals
+    kept = sorted({count - 1 - (count - 1) * i // (MOST_SAMPLES - 1) for i in range(MOST_SAMPLES)})
+    return replace(
+        arrivals, times=tuple(arrivals.times[i] for i in kept), counts=tuple(arrivals.counts[i] for i in kept)
+    )
+
+
+def _fewer(hold: Hold) -> Hold:
+    """With at most `MOST_NEEDS` needs: neighbours become one, as high and as long as the two were."""
+    needs, bare = _fewer_of(hold.needs), _fewer_of(hold.bare)
+    return hold if needs is hold.needs and bare is hold.bare else replace(hold, needs=needs, bare=bare)
+
+
+def _fewer_of(needs: tuple[tuple[float, int], ...]) -> tuple[tuple[float, int], ...]:
+    while len(needs) > MOST_NEEDS:
+        pairs = [needs[i : i + 2] for i in range(0, len(needs) - 1, 2)]
+        # The newest need stays itself: it is what is needed now.
+        rest = needs[-1:] if len(needs) % 2 else pairs.pop()
+        needs = (*((pair[1][0], pair[0][1]) for pair in pairs), *rest)
+    return needs
+
+
+def _newer_half(bins: str) -> str:
+    return bins[3 * (len(bins) // 6 + 1) :]
+
+
+_LESS: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
+    ("capacity", "started", lambda _: {}),
+    ("capacity", "seen", lambda _: []),
+    ("margin", "due", lambda _: []),
+    ("damping", "due", lambda _: []),
+    ("history", "bins", _newer_half),
+)
+"""What is left out, in this order, where the whole is too large."""
+
+
+def _size(document: Mapping[str, Any]) -> int:
+    return len(json.dumps(document, separators=(",", ":")).encode())
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else text[:37] + "..."

@@ -1,0 +1,1 @@
+"""What both scaling policies have in common: the decision as data, and which limit held it back."""

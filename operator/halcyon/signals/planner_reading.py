@@ -1,0 +1,352 @@
+"""What the agents and Kubernetes say of a model -> the planner's `Reading`. Pure.
+
+| value              | known where                                                                                     |
+| ------------------ | ----------------------------------------------------------------------------------------------- |
+| arrived, inflight  | every balancer that exists has spoken within `FRESH_S`; so `refused`                             |
+| waiting            | the same, and at least half of the ready pods tell what waits in them; the others count as these |
+| gpu                | at least half of the ready pods tell theirs; the others count as these                           |
+| batches, rows      | from whichever pods tell theirs, once any has                                                    |
+
+A balancer that is silent while its pod exists may be where the load is: nothing is known then, rather than the part of it that
+is heard. The first record after a silence is not enough: the growth in it is counted when the next one has confirmed it.
+
+The hub counts growth one record late, so each balancer's count is that of its record before, and `arrived` is what all had
+counted at one time: that of the last count of the slowest balancer that is busy. Otherwise a silence of 30 s would read as 30
+seconds' requests in one.
+
+A pod whose backend is dead (state maintenance) is broken, and is left out. Not here: whether the values are believed
+(`scaling.planner.trust`), what counts as heard (`hub`), phases of pods by Kubernetes (`control`).
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import field, replace
+from typing import NamedTuple
+
+from halcyon.api.documents.observation_report import Batches
+from halcyon.scaling.frozen import immutable
+from halcyon.scaling.observations import FRESH_S, PodPoint, rate
+from halcyon.scaling.planner.reading import PodReading, Reading
+from halcyon.signals.clock import Epoch
+from halcyon.signals.merged_counters import MergedBatches, MergedCounter
+from halcyon.signals.rows_per_request import shaped
+from halcyon.signals.store_state import Picture, PodView
+from halcyon.signals.time_series import Ring
+
+OBSERVED_S = FRESH_S
+"""How much of the past counts: rows since then, and the one before."""
+PACE_S = 1.5
+"""An agent that counts something says so within this time."""
+GPU_WINDOW_S = 5.0
+"""GPU utilisation is a share of a moment; a mean over this long is one of several."""
+QUEUE_WINDOW_S = 5.0
+"""The same for what waits in a Triton that has no gauge for it."""
+_NAMED = 3
+_AT, _REQUESTS, _COUNTED_AT = 0, 3, 6
+"""Columns of a balancer's rows (`BalancerPoint`), and of a pod's the time and"""
+_PENDING, _GPU, _SUCCEEDED, _ROWS, _QUEUE_US = 1, 2, 3, 5, 7
+
+
+@immutable(frozen=True, slots=True)
+class SignalMemory:
+    """What is remembered of a model from one reading to the next. Of one process: it begins anew with each leader.
+
+    Then what the planner remembers of counters is of another series: `scaling.planner.stored.resumed`.
+    """
+
+    arrived: MergedCounter = field(default_factory=MergedCounter)
+    counted_at: float = -math.inf
+    """The time that `arrived` is of, monotonic."""
+    answered: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """(requests, rows) by pod, as read last."""
+    shape: tuple[float, float] = (0.0, 0.0)
+    """(requests, rows), older ones faded."""
+    odd: int = 0
+    """Readings in a row whose rows per request were odd."""
+    rows_per_request: float = 1.0
+    """As told last."""
+    batches: MergedBatches = field(default_factory=MergedBatches)
+    revision: str = ""
+    """The revision that `batches` are of."""
+    merged: Mapping[str, array[int]] = field(default_factory=dict)
+    """By pod, the table that is in `batches`: one that is the same object still has nothing new."""
+    seconds: Mapping[int, tuple[int, float]] | None = None
+    """`batches` as a reading has them."""
+    refused: MergedCounter = field(default_factory=MergedCounter)
+    """As balancers told it last: newer than `arrived`, since it only says that requests are refused now."""
+
+
+@immutable(frozen=True, slots=True)
+class Gathered:
+    """A reading, and what belongs to it."""
+
+    reading: Reading
+    memory: SignalMemory
+    """For the next reading."""
+    unknown: tuple[str, ...] = ()
+    """Why values are not known, a sentence each; empty where all are."""
+
+
+def reading(
+    picture: Picture,
+    *,
+    replicas: int,
+    pods: tuple[PodReading, ...],
+    epoch: Epoch,
+    memory: SignalMemory,
+    balancers: AbstractSet[str] | None = None,
+    revision: str = "",
+    of_revision: AbstractSet[str] | None = None,
+) -> Gathered:
+    """The planner's reading of what is known of a model now.
+
+    Args:
+        picture: times are of the monotonic clock.
+        replicas: the count in force (spec.replicas).
+        pods: the server pods as Kubernetes sees them; times are seconds since the epoch.
+        epoch: makes the one of the other.
+        memory: of the reading before; `SignalMemory()` at first.
+        balancers: names of the balancer pods that Kubernetes holds ready. None where that isn't known: then every agent
+            that has fallen silent counts as one whose pod exists.
+        revision: the one that is rolled out, or was.
+        of_revision: names of its pods, whose batches count; None: all pods are.
+    """
+    now = picture.at
+    judged = _judged(pods, picture.pods)
+    waits, gpus = [], []
+    for pod in judged:
+        if pod.phase == "ready":
+            view = picture.pods.get(str(pod.name))
+            waits.append(_pending(view, now))
+            gpus.append(_gpu(view, now))
+    heard = _heard(picture.balancers, now)
+    unknown: list[str] = []
+    silence = _silence(picture, heard.rings, balancers)
+    arrived, counted_at, refused = memory.arrived, memory.counted_at, memory.refused
+    if silence is not None:
+        unknown.append(silence)
+    else:
+        counted_at = max(counted_at, heard.counted_at)
+        arrived = arrived.with_values({agent: _count(ring, counted_at, now) for agent, ring in heard.rings.items()})
+        refused = refused.with_values(heard.refused)
+    pending = _filled(waits)
+    if pending is None:
+        names = [str(pod.name) for pod in judged if pod.phase == "ready"]
+        unknown.append(f"most ready pods do not tell what waits in them: {_names(names)}")
+    memory = _with_batches(memory, picture, pods, revision, of_revision)
+    memory = _with_rows(memory, picture, arrived, counted_at, refused)
+    # Where nothing is known, how long it hasn't been.
+    newest = max((ring.newest for _, ring in picture.balancers if len(ring)), default=None) if silence else counted_at
+    made = Reading(
+        None if newest is None else epoch.at(newest),
+        replicas,
+        None if silence else arrived.total,
+        None if silence or pending is None else heard.queued + pending,
+        None if silence else heard.queued + heard.inflight,
+        _filled(gpus) if gpus else None,
+        memory.seconds,
+        revision,
+        memory.rows_per_request,
+        judged,
+        None if silence else refused.total,
+    )
+    return Gathered(made, memory, tuple(unknown))
+
+
+class _Heard(NamedTuple):
+    """What the balancers say whose count is known."""
+
+    rings: Mapping[str, Ring]
+    queued: float
+    inflight: float
+    refused: Mapping[str, float]
+    counted_at: float
+    """The time up to which every one's count is known; minus infinity where there are none."""
+
+
+def _heard(balancers: Sequence[tuple[str, Ring]], now: float) -> _Heard:
+    """Those that have spoken lately, without a silence before that.
+
+    One that counts nothing sends nothing, so its silence says as much as a record: it holds nobody's count back.
+    """
+    rings: dict[str, Ring] = {}
+    refused: dict[str, float] = {}
+    busy: list[float] = []
+    idle: list[float] = []
+    queued = inflight = 0.0
+    for agent, ring in balancers:
+        if now - ring.newest > FRESH_S:
+            continue
+        at, waiting, computed, requests, denied, _, counted_at = ring.newest_row
+        is_alone = ring.count(now - OBSERVED_S) == 1
+        if not is_alone and at - counted_at > FRESH_S:
+            continue
+        rings[agent], refused[agent] = ring, denied
+        queued += waiting
+        inflight += computed
+        if not is_alone and requests > ring.value(2, _REQUESTS):
+            busy.append(counted_at)
+        else:
+            # What it counted since then may be in its last record, and isn't confirmed.
+            idle.append(at if is_alone else max(counted_at, at - PACE_S))
+    return _Heard(rings, queued, inflight, refused, min(busy) if busy else max(idle, default=-math.inf))
+
+
+def _count(ring: Ring, at: float, now: float) -> float:
+    """What it had counted at that time: between two records in proportion, after the last one as then."""
+    since = now - OBSERVED_S
+    back, rows = 1, len(ring)
+    while back < rows and ring.value(back, _AT) > since:
+        counted_at, count = ring.value(back, _COUNTED_AT), ring.value(back, _REQUESTS)
+        if counted_at <= at:
+            if back == 1:
+                return count
+            later_at, later = ring.value(back - 1, _COUNTED_AT), ring.value(back - 1, _REQUESTS)
+            share = (at - counted_at) / (later_at - counted_at)
+            return count + (later - count) * min(share, 1.0)
+        back += 1
+    return ring.value(max(back - 1, 1), _REQUESTS)
+
+
+def _judged(pods: tuple[PodReading, ...], seen: Mapping[str, PodView]) -> tuple[PodReading, ...]:
+    dead = {name for name, pod in seen.items() if pod.state == "maintenance"}
+    if not dead:
+        return pods
+    return tuple(
+        replace(pod, phase="broken") if pod.phase == "ready" and str(pod.name) in dead else pod for pod in pods
+    )
+
+
+def _silence(picture: Picture, heard: Mapping[str, Ring], balancers: AbstractSet[str] | None) -> str | None:
+    """Which balancers are not heard that should be; None where all are."""
+    silent = dict(picture.silent)
+    expected = {agent for agent, _ in picture.balancers} | silent.keys() if balancers is None else balancers
+    if expected <= heard.keys():
+        return None if heard else "no balancer's agent has spoken yet"
+    missing = sorted(expected - heard.keys())
+    agents = dict(picture.balancers)
+    said = []
+    for name in missing[:_NAMED]:
+        if name in silent:
+            said.append(f"{name} was last heard {silent[name]:.0f} s ago")
+        elif name in agents:
+            is_back = picture.at - agents[name].newest <= FRESH_S
+            said.append(f"{name} is back only now" if is_back else f"HAProxy of {name} does not answer")
+        else:
+            said.append(f"{name} has not spoken yet")
+    more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+    return f"the load of some balancers is not known ({', '.join(said)}{more}); the limit is {FRESH_S:.0f} s"
+
+
+def _pending(pod: PodView | None, now: float) -> float | None:
+    """Requests that wait in a pod; from the time that they wait where Triton has no gauge of it (Little's law)."""
+    if pod is None or (ring := pod.ring) is None:
+        return None
+    if (pending := ring.known(_PENDING, now, FRESH_S, now - OBSERVED_S)) is not None:
+        return pending
+    if ring.known(_QUEUE_US, now, FRESH_S, now - OBSERVED_S) is None:
+        return None
+    rows = [PodPoint(row[_AT], queue_us=_known(row[_QUEUE_US])) for row in ring.rows(now - OBSERVED_S)]
+    waited_us = rate(rows, now, QUEUE_WINDOW_S, lambda p: p.queue_us)
+    return None if waited_us is None else waited_us / 1e6
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def _gpu(pod: PodView | None, now: float) -> float | None:
+    if pod is None or pod.ring is None or pod.ring.known(_GPU, now, FRESH_S, now - OBSERVED_S) is None:
+        return None
+    return pod.ring.mean(_GPU, now, GPU_WINDOW_S, held_s=FRESH_S, since=now - GPU_WINDOW_S)
+
+
+def _filled(values: Sequence[float | None]) -> float | None:
+    """The sum, those that are not known as the mean of the others; None where more than half are not known."""
+    known = [value for value in values if value is not None]
+    if len(known) == len(values):
+        return known[0] if len(known) == 1 else sum(known, 0.0)
+    return None if 2 * len(known) < len(values) else sum(known) * len(values) / len(known)
+
+
+def _with_batches(
+    memory: SignalMemory,
+    picture: Picture,
+    pods: Sequence[PodReading],
+    revision: str,
+    of_revision: AbstractSet[str] | None,
+) -> SignalMemory:
+    """With what pods have run; every pod of the revision that is read counts, also one that is draining."""
+    before = memory.batches
+    last = memory.merged
+    if revision != memory.revision:
+        before, last = MergedBatches(), {}
+    seen = picture.pods
+    new: dict[str, array[int]] = {}
+    tables: dict[str, Batches] = {}
+    for name, pod in seen.items():
+        row = pod.batches
+        if row is None or row is last.get(name):
+            continue
+        if of_revision is None or name in of_revision:
+            new[name], tables[name] = row, pod.sizes()
+    if not new and revision == memory.revision and before.last.keys() <= seen.keys():
+        return memory
+    exist = {str(pod.name) for pod in pods} | seen.keys()
+    batches = before.with_tables(tables, exist=exist)
+    if batches is memory.batches and revision == memory.revision:
+        return memory
+    return replace(
+        memory,
+        batches=batches,
+        revision=revision,
+        merged={name: row for name, row in last.items() if name in exist} | new,
+        seconds={rows: (count, us / 1e6) for rows, (count, us) in batches.table.items()} or None,
+    )
+
+
+def _with_rows(
+    memory: SignalMemory, picture: Picture, arrived: MergedCounter, counted_at: float, refused: MergedCounter
+) -> SignalMemory:
+    """With the rows and requests that pods have counted, and what the balancers have."""
+    now, before = picture.at, memory.answered
+    answered: dict[str, tuple[float, float]] = {}
+    ratios: list[tuple[float, float]] = []
+    for name, pod in picture.pods.items():
+        ring = pod.ring
+        if ring is None or not (back := ring.fresh((_SUCCEEDED, _ROWS), now, FRESH_S, now - OBSERVED_S)):
+            continue
+        told = answered[name] = ring.value(back, _SUCCEEDED), ring.value(back, _ROWS)
+        if (earlier := before.get(name)) is not None:
+            requests, rows = told[0] - earlier[0], told[1] - earlier[1]
+            # Requests without rows are none that were computed (a cache answered), and rows without requests are a
+            # counter's fault.
+            if requests > 0 and rows > 0:
+                ratios.append((rows / requests, requests))
+    shape, odd, mean = (
+        shaped(memory.shape, memory.odd, memory.rows_per_request, sorted(ratios))
+        if ratios
+        else (memory.shape, memory.odd, memory.rows_per_request)
+    )
+    return SignalMemory(
+        arrived,
+        counted_at,
+        answered,
+        shape,
+        odd,
+        mean,
+        memory.batches,
+        memory.revision,
+        memory.merged,
+        memory.seconds,
+        refused,
+    )
+
+
+def _names(pods: Iterable[str]) -> str:
+    names = sorted(pods)
+    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")

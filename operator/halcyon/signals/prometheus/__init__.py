@@ -1,0 +1,1 @@
+"""What a Prometheus knows: arrival history, GPU utilisation from DCGM, metrics of pods without agents."""

@@ -1,0 +1,173 @@
+"""Which values of a record can be true. What can't be is unknown, never a number: it would move replicas.
+
+A record that is not one at all (wrong types where names belong) is refused as a whole. Not here: who sent it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, get_args
+
+from halcyon.api.documents.observation_report import (
+    MOST_SIZES,
+    BalancerSample,
+    BatchStats,
+    Histogram,
+    PodSample,
+    PodState,
+    Record,
+    RecordError,
+    SlotLatency,
+)
+
+MOST_WAITING = 1e6
+"""More requests than this don't wait in one process: a balancer's queue is bounded at 100,000 by the spec."""
+MOST_BUSY = 1.05
+"""GPU utilisation: a busy share measured over a moment may end a little above 1; 80 is one in percent, and wrong."""
+MOST_COUNTED = 2.0**53
+"""Above it a float no longer tells neighbours apart."""
+MOST_PODS = 2048
+"""Twice the most replicas, so that a rollout fits."""
+MOST_NAME = 253
+MOST_ERROR = 2048
+"""Characters of a load error that are kept."""
+MOST_VERSIONS = 64
+MOST_ROWS = 65536
+"""Rows in one batch: the most that a spec allows."""
+MOST_SLOTS = 2
+MOST_BOUNDS = 100
+"""As many counters as a row of HAProxy's has."""
+MOST_MS = 3_600_000
+_STATES = frozenset(get_args(PodState))
+_LIMITS = (
+    ("pending", MOST_WAITING),
+    ("gpu", MOST_BUSY),
+    *((field, MOST_COUNTED) for field in ("succeeded", "failed", "backend_failed", "rows", "executions")),
+    *((field, MOST_COUNTED) for field in ("queue_us", "compute_us")),
+)
+
+
+@dataclass(frozen=True)
+class Vetted:
+    """A record whose values can be true."""
+
+    record: Record
+    absurd: int
+    """Values that were thrown away."""
+
+
+def vet(record: Record) -> Vetted:
+    """The record with what can't be true replaced by None.
+
+    Raises:
+        RecordError: where names, times or states are not what they must be.
+    """
+    for field in ("namespace", "name", "agent"):
+        _need_name(getattr(record, field), field)
+    _need_time(record.at, "at")
+    if record.sent is not None:
+        _need_time(record.sent, "sent")
+    if len(record.pods) > MOST_PODS:
+        raise RecordError(f"record of {record.name} has {len(record.pods)} pods; at most {MOST_PODS} can be real")
+    balancer = record.balancer
+    absurd = 0
+    if balancer is not None and not _plausible(balancer):
+        balancer, absurd = None, 1
+    if balancer is not None and not _is_latency(balancer.latency):
+        balancer, absurd = replace(balancer, latency=()), absurd + 1
+    if balancer is not None and balancer.clients is not None and not _is_histogram(balancer.clients):
+        balancer, absurd = replace(balancer, clients=None), absurd + 1
+    pods = []
+    for pod in record.pods:
+        vetted, thrown = _vet_pod(pod, record)
+        pods.append(vetted)
+        absurd += thrown
+    return Vetted(
+        Record(record.namespace, record.name, record.agent, record.at, balancer, tuple(pods), record.sent), absurd
+    )
+
+
+def _plausible(balancer: BalancerSample) -> bool:
+    gauges = (balancer.queued, balancer.inflight, balancer.held)
+    counters = (balancer.requests, balancer.refused, balancer.errors)
+    return all(_number(g, MOST_WAITING) for g in gauges) and all(_number(c, MOST_COUNTED) for c in counters)
+
+
+def _is_latency(latency: tuple[SlotLatency, ...]) -> bool:
+    """Whether all of it can be true: one that can't makes the others doubtful."""
+    return len(latency) <= MOST_SLOTS and all(_is_short_text(slot.slot) and _is_histogram(slot) for slot in latency)
+
+
+def _is_histogram(found: Histogram | SlotLatency) -> bool:
+    bounds_ms, counts = found.bounds_ms, found.counts
+    return (
+        _is_row(bounds_ms, MOST_MS)
+        and _is_row(counts, MOST_COUNTED)
+        and 0 < len(bounds_ms) < MOST_BOUNDS
+        and len(counts) == len(bounds_ms) + 1
+        and all(low < high for low, high in pairwise((0, *bounds_ms)))
+    )
+
+
+def _is_row(values: object, most: float) -> bool:
+    return isinstance(values, tuple) and all(isinstance(value, int) and _number(value, most) for value in values)
+
+
+def _vet_pod(pod: PodSample, record: Record) -> tuple[PodSample, int]:
+    _need_name(pod.name, "pods.name")
+    _need_time(pod.at, f"{pod.name}.at")
+    if not _is_state(pod.state):
+        raise RecordError(f"record of {record.name}: pod {pod.name} has state {pod.state!r}; good: ready")
+    changes: dict[str, Any] = {
+        field: None
+        for field, most in _LIMITS
+        if (value := getattr(pod, field)) is not None and not _number(value, most)
+    }
+    if pod.batches is not None and not _is_batches(pod.batches, record):
+        changes["batches"] = None
+    absurd = len(changes)
+    if pod.load_error is not None:
+        if not isinstance(pod.load_error, str):
+            raise RecordError(f"record of {record.name}: load_error of pod {pod.name} is not text")
+        changes["load_error"] = pod.load_error[:MOST_ERROR]
+    if len(pod.versions) > MOST_VERSIONS or not all(_is_short_text(version) for version in pod.versions):
+        raise RecordError(f"record of {record.name}: versions of pod {pod.name} are not texts; good: ['1']")
+    return (replace(pod, **changes) if changes else pod), absurd
+
+
+def _is_batches(batches: BatchStats, record: Record) -> bool:
+    """Whether all of it can be true. One size that can't makes the others doubtful: they are of one answer."""
+    _need_time(batches.at, f"{record.name}.pods.batches.at")
+    if len(batches.sizes) > MOST_SIZES or not all(len(size) == 3 for size in batches.sizes):
+        return False
+    whole = all(isinstance(value, int) for size in batches.sizes for value in size)
+    return (
+        whole
+        and len({rows for rows, _, _ in batches.sizes}) == len(batches.sizes)
+        and all(_number(rows, MOST_ROWS) and rows > 0 for rows, _, _ in batches.sizes)
+        and all(_number(value, MOST_COUNTED) for _, *values in batches.sizes for value in values)
+    )
+
+
+def _is_state(value: object) -> bool:
+    return isinstance(value, str) and value in _STATES
+
+
+def _is_short_text(value: object) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= MOST_NAME
+
+
+def _number(value: object, most: float) -> bool:
+    # NaN and the infinities fail the comparison too.
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= most
+
+
+def _need_name(value: object, field: str) -> None:
+    if not _is_short_text(value):
+        raise RecordError(f"not a record: {field} must be a text of 1 to {MOST_NAME} characters")
+
+
+def _need_time(value: object, field: str) -> None:
+    if not _number(value, MOST_COUNTED):
+        raise RecordError(f"not a record: {field} must be seconds since the epoch, for example 1763724817.25")

@@ -1,0 +1,1 @@
+"""What no scaler can beat, and how an outcome is scored."""

@@ -1,0 +1,1 @@
+"""`halcyon simulate`."""

@@ -1,0 +1,1 @@
+"""A run: arrivals, pods, Triton's batcher, and the compiled event loop."""

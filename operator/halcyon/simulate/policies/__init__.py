@@ -1,0 +1,1 @@
+"""The scalers that are compared, by name."""

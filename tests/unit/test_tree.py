@@ -1,0 +1,75 @@
+"""The tree of operator/halcyon: what docs/architecture.md says of it, and how large a folder and a circle may be."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "operator" / "halcyon"
+MODULES = {
+    ".".join(path.relative_to(ROOT / "operator").with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted(PACKAGE.rglob("*.py"))
+}
+FOLDERS = {name for name, path in MODULES.items() if path.name == "__init__.py"}
+MAX_MODULES = 16
+
+
+def imports(module: str) -> set[str]:
+    """Return the modules of halcyon that one imports, in functions and for types alone too."""
+    found = set()
+    for node in ast.walk(ast.parse(MODULES[module].read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("halcyon"):
+            named = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= (named & MODULES.keys()) or {str(node.module)}
+    return found - {module}
+
+
+def folder(module: str) -> str:
+    return module if module in FOLDERS else module.rpartition(".")[0]
+
+
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """Return the strongly connected components of more than one node, by what each reaches."""
+    reached: dict[str, set[str]] = {}
+    for start in graph:
+        seen, open_ = set[str](), [start]
+        while open_:
+            for following in graph.get(open_.pop(), set()) - seen:
+                seen.add(following)
+                open_.append(following)
+        reached[start] = seen
+    circle = {frozenset(b for b in reached[a] if a in reached.get(b, ())) for a in graph if a in reached[a]}
+    return sorted(sorted(members) for members in circle)
+
+
+def test_every_module_that_the_architecture_names_exists() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    named = set(re.findall(r"\b([a-z_]+(?:/[a-z_]+)+\.py)\b", page))
+    assert len(named) > 15
+    assert [path for path in sorted(named) if not (PACKAGE / path).is_file()] == []
+
+
+def test_every_package_is_in_the_architecture() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    packages = {path.parent.name for path in (*PACKAGE.glob("*/__init__.py"), *PACKAGE.glob("control/*/__init__.py"))}
+    assert [name for name in sorted(packages) if f"| `{name}` |" not in page] == []
+
+
+def test_no_folder_holds_more_modules_than_a_reader_can_take_in() -> None:
+    held: dict[str, int] = defaultdict(int)
+    for module in MODULES.keys() - FOLDERS:
+        held[folder(module)] += 1
+    assert {name: count for name, count in held.items() if count > MAX_MODULES} == {}
+
+
+def test_neither_modules_nor_folders_import_each_other_in_circles() -> None:
+    modules = {module: imports(module) for module in MODULES}
+    folders: dict[str, set[str]] = defaultdict(set)
+    for module, targets in modules.items():
+        folders[folder(module)] |= {folder(target) for target in targets} - {folder(module)}
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [["a", "b", "c"]]
+    assert circles(modules) == []
+    assert circles(dict(folders)) == []
