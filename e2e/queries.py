@@ -6,10 +6,10 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterable
 
-from halcyon.monitoring.queries import Asked
+from halcyon.monitoring.queries import NamedQuery
 
 
-def unanswered(address: str, asked: Iterable[Asked]) -> list[Asked]:
+def unanswered(address: str, asked: Iterable[NamedQuery]) -> list[NamedQuery]:
     """Those that have no number now, of the queries put to the Prometheus at HOST:PORT."""
     return [one for one in asked if not any(map(math.isfinite, values(address, one.expression)))]
 

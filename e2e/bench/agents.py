@@ -18,10 +18,10 @@ from e2e.bench.counts import Counts
 from e2e.bench.errors import BenchError
 from e2e.bench.plane import Plane
 from e2e.bench.stand_in import StandIn
-from halcyon.api.documents.balancer_plan import Collector
+from halcyon.api.documents.balancer_plan import CollectorAddress
 from halcyon.api.documents.observation_report import AUDIENCE, Record
-from halcyon.balancer.telemetry.arrival_surge import CONFIRM_S, Surge
-from halcyon.balancer.telemetry.report_stream import Uplink
+from halcyon.balancer.telemetry.arrival_surge import CONFIRM_S, ArrivalSurge
+from halcyon.balancer.telemetry.report_stream import ReportStream
 from halcyon.kube import kinds
 from halcyon.render import names
 
@@ -40,7 +40,7 @@ class Agents:
         self._plane, self._counts = plane, counts
         self._models: dict[str, StandIn] = {}
         self._tasks: list[asyncio.Task[None]] = []
-        self._uplinks: list[Uplink] = []
+        self._uplinks: list[ReportStream] = []
         self._draw = random.Random(seed)
         self._folder = tempfile.TemporaryDirectory(prefix="halcyon-tokens-")
 
@@ -69,13 +69,13 @@ class Agents:
         limit = asyncio.Semaphore(_TOKENS_AT_ONCE)
         found = list(wanted)
 
-        async def one(name: str) -> tuple[str, Collector, Path]:
+        async def one(name: str) -> tuple[str, CollectorAddress, Path]:
             async with limit:
                 return (name, *await asyncio.to_thread(self._credentials, name))
 
         for name, collector, token in await asyncio.gather(*map(one, found)):
             self._models[name] = StandIn(self._counts.namespace_of(name), name)
-            uplink = Uplink(collector, token, resolve=_here)
+            uplink = ReportStream(collector, token, resolve=_here)
             self._uplinks.append(uplink)
             self._tasks += [asyncio.create_task(uplink.run()), asyncio.create_task(self._speak(name, uplink))]
         end_s = time.monotonic() + 60
@@ -98,13 +98,13 @@ class Agents:
             if task.done():
                 task.result()
 
-    async def _speak(self, name: str, uplink: Uplink) -> None:
+    async def _speak(self, name: str, uplink: ReportStream) -> None:
         model = self._models[name]
         agent = self._counts.balancer(name)
         if agent is None:
             raise BenchError(f"{name} has no balancer pod that is ready, so nobody can speak for it")
         clock = asyncio.get_running_loop().time
-        surge = Surge()
+        surge = ArrivalSurge()
 
         def look() -> Record:
             return model.record(time.time(), self._counts.ready_servers(name), agent)
@@ -120,7 +120,7 @@ class Agents:
                 await asyncio.sleep(CONFIRM_S)
                 uplink.offer(look(), urgent=True)
 
-    def _credentials(self, name: str) -> tuple[Collector, Path]:
+    def _credentials(self, name: str) -> tuple[CollectorAddress, Path]:
         """Where the model's agents are to send to, as their plan says, and the file with their token."""
         api, namespace = self._plane.cluster.api, self._counts.namespace_of(name)
         beside = names.balancer(name)
@@ -135,7 +135,7 @@ class Agents:
         file = Path(self._folder.name) / name
         file.write_text(token.body["status"]["token"])
         # The plan's port is the pods'; here the operator listens on one of its own.
-        return Collector(**{**told, "port": self._plane.operator.port}), file
+        return CollectorAddress(**{**told, "port": self._plane.operator.port}), file
 
 
 async def _here(_host: str, _port: int) -> list[str]:

@@ -21,21 +21,21 @@ from e2e.cluster.progress import say
 from halcyon.api.conditions import Reason
 from halcyon.api.spec import Spec
 from halcyon.api.spec.parse import parse
-from halcyon.balancer.telemetry.report_stream import Pace
-from halcyon.control.autoscaling.decider import Deciding
-from halcyon.control.autoscaling.decision_metrics import DecisionTimes
-from halcyon.control.autoscaling.loop import Scaler
-from halcyon.control.autoscaling.model_signals import Sensing
-from halcyon.control.desired.plan import Acceptance, Plan
+from halcyon.balancer.telemetry.report_stream import SendInterval
+from halcyon.control.autoscaling.decider import Decider
+from halcyon.control.autoscaling.decision_metrics import DecisionMetrics
+from halcyon.control.autoscaling.loop import Autoscaler
+from halcyon.control.autoscaling.model_signals import ModelSignals
+from halcyon.control.desired.plan import Acceptance, ReconcilePlan
 from halcyon.control.objects.actuator import Actuator
-from halcyon.control.runtime.gc_freeze import Heap
-from halcyon.control.state.cluster_state import Caches
+from halcyon.control.runtime.gc_freeze import GcFreeze
+from halcyon.control.state.cluster_state import ClusterState
 from halcyon.kube import kinds
 from halcyon.kube.client import Kube
 from halcyon.kube.kinds import Key, Kind
 from halcyon.render import names
-from halcyon.scaling.policy.decision import Verdict
-from halcyon.signals.observation_store import Hub
+from halcyon.scaling.policy.decision import Decision
+from halcyon.signals.observation_store import ObservationStore
 
 Object = dict[str, Any]
 MODELS = 10_000
@@ -71,7 +71,7 @@ class _Stored:
         return next(o for o in self._objects[kind] if o["metadata"]["name"] == name and namespace)
 
 
-class _Times(DecisionTimes):
+class _Times(DecisionMetrics):
     """The operator's own account of its decisions, and each figure by itself."""
 
     def __init__(self, ages: Callable[[], Iterable[float]]) -> None:
@@ -86,7 +86,7 @@ class _Times(DecisionTimes):
 
 
 @dataclass
-class _Timed(Deciding):
+class _Timed(Decider):
     """Takes the CPU time of one decision in `_CPU_EVERY`."""
 
     worked_s: list[float] = field(default_factory=list)
@@ -95,7 +95,7 @@ class _Timed(Deciding):
     _made: int = 0
 
     @override
-    def decide(self, key: Key, spec: Spec, actuator: Actuator, now: float) -> Verdict:
+    def decide(self, key: Key, spec: Spec, actuator: Actuator, now: float) -> Decision:
         self._made += 1
         if self._made % _CPU_EVERY:
             return super().decide(key, spec, actuator, now)
@@ -114,13 +114,13 @@ async def _run(models: int, for_s: float) -> Row:
     keys = [Key(_NAMESPACE, f"m{number:05}") for number in range(models)]
     spec = parse("m", _spec())
     client = _Stored(_objects(keys))
-    caches = Caches(cast("Kube", client), enqueue=lambda _: None)
-    scaler: Scaler
-    hub = Hub(on_record=lambda ns, name, confirms: scaler.heard(Key(ns, name), confirms=confirms))
-    scaler = Scaler(
+    caches = ClusterState(cast("Kube", client), enqueue=lambda _: None)
+    scaler: Autoscaler
+    hub = ObservationStore(on_record=lambda ns, name, confirms: scaler.heard(Key(ns, name), confirms=confirms))
+    scaler = Autoscaler(
         client=cast("Kube", client),
         caches=caches,
-        sensing=Sensing(caches, hub, time.monotonic, time.time),
+        sensing=ModelSignals(caches, hub, time.monotonic, time.time),
         spec_of=lambda _: spec,
         enqueue=lambda *_: None,
         leads=lambda: True,
@@ -134,9 +134,9 @@ async def _run(models: int, for_s: float) -> Row:
     filling = asyncio.create_task(caches.run())
     await caches.wait_synced()
     for key in keys:
-        scaler.planned(key, Plan(_ACCEPTED, actuator=Actuator.HPA))
+        scaler.planned(key, ReconcilePlan(_ACCEPTED, actuator=Actuator.HPA))
     # The operator keeps the cyclic collector away from its caches; so does this.
-    heap = Heap(caches.size, caches.changes)
+    heap = GcFreeze(caches.size, caches.changes)
     working = [asyncio.create_task(work) for work in (feed.run(), scaler.run(), heap.run())]
     ages: list[float] = []
     loop_began_s = time.monotonic()
@@ -185,7 +185,7 @@ async def _run(models: int, for_s: float) -> Row:
 class _Feed:
     """Records of one agent per model: once a second of busy ones, at the uplink's pace of idle ones, evenly spread."""
 
-    def __init__(self, hub: Hub, keys: list[Key]) -> None:
+    def __init__(self, hub: ObservationStore, keys: list[Key]) -> None:
         self.building_s = 0.0
         """CPU time that went into making the records: the generator's, not the loop's."""
         self.late_s: list[float] = []
@@ -199,7 +199,7 @@ class _Feed:
         now = time.monotonic()
         self._turns = [
             _Turns(models[:busy], every_s=1.0, began_s=now),
-            _Turns(models[busy:], every_s=Pace().most_s, began_s=now),
+            _Turns(models[busy:], every_s=SendInterval().most_s, began_s=now),
         ]
 
     async def run(self) -> None:

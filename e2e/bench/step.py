@@ -22,7 +22,7 @@ from e2e.cluster.progress import say
 from e2e.demo.kube import Kube
 from halcyon.kube import kinds
 from halcyon.simulate.bounds.replica_capacity import capacity_rps
-from halcyon.simulate.engine.case import Service
+from halcyon.simulate.engine.case import ServiceLaw
 
 SLO_S, DEADLINE_S = 0.5, 10.0
 START_S = 20.0
@@ -104,7 +104,7 @@ def _measured(part: str, runs: Sequence[tuple[Scaler, Load]]) -> list[Row]:
 
 def capacity() -> float:
     """Requests per second at which the p99 of one replica meets the objective."""
-    return capacity_rps(Service(pods.LAW.t0_s, pods.LAW.a_s, pods.LAW.max_batch), SLO_S)
+    return capacity_rps(ServiceLaw(pods.LAW.t0_s, pods.LAW.a_s, pods.LAW.max_batch), SLO_S)
 
 
 @asynccontextmanager

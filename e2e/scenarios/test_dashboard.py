@@ -25,8 +25,8 @@ from halcyon.control.reporting.dashboard_source import WINDOW_S
 from halcyon.scaling.hpa import metrics
 from halcyon.scaling.observations import Value
 from halcyon.scaling.planner.reading import PodReading
-from halcyon.signals.clock import Epoch
-from halcyon.signals.observation_store import Hub
+from halcyon.signals.clock import WallClock
+from halcyon.signals.observation_store import ObservationStore
 from halcyon.signals.planner_reading import QUEUE_WINDOW_S, SignalMemory, reading
 
 pytestmark = pytest.mark.more
@@ -70,7 +70,7 @@ class Withheld:
     """What is reckoned from the same pages where they lack the gauge, as an agent would tell of them."""
 
     pod: str
-    hub: Hub = field(default_factory=Hub)
+    hub: ObservationStore = field(default_factory=ObservationStore)
     memory: SignalMemory = field(default_factory=SignalMemory)
 
     def hear(self, at: float, page: Metrics) -> None:
@@ -92,7 +92,7 @@ class Withheld:
         picture = self.hub.look("n", "m", now)
         assert picture is not None
         pods = (PodReading(self.pod, "ready", now, now),)
-        gathered = reading(picture, replicas=1, pods=pods, epoch=Epoch(0.0), memory=self.memory)
+        gathered = reading(picture, replicas=1, pods=pods, epoch=WallClock(0.0), memory=self.memory)
         self.memory = gathered.memory
         return gathered.reading.waiting
 

@@ -15,8 +15,8 @@ import aiohttp
 import grpc  # type: ignore[import-untyped]  # grpcio has no types
 import grpc.aio  # type: ignore[import-untyped]  # same
 
-from halcyon.api.documents.balancer_plan import BalancerPlan, Collector, Slot
-from halcyon.balancer.runtime.controller import Pilot
+from halcyon.api.documents.balancer_plan import BalancerPlan, CollectorAddress, Slot
+from halcyon.balancer.runtime.controller import HaproxyController
 from halcyon.balancer.runtime.server_assignment import Endpoint
 from tests.integration.waiting import PATIENCE
 from tests.ports import free_ports
@@ -27,7 +27,7 @@ from tests.unit.balancer.stand_ins import SERVICE, Pod
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
-    from halcyon.balancer.secrets.mounted_secrets import Secrets
+    from halcyon.balancer.secrets.mounted_secrets import SecretNames
     from tests.unit.balancer.real_haproxy import Haproxy
 
 PLAN = BalancerPlan(
@@ -49,7 +49,7 @@ class Balanced:
     """One HAProxy with its pilot and what stands behind it."""
 
     haproxy: Haproxy
-    pilot: Pilot
+    pilot: HaproxyController
     pods: list[Pod]
 
     def pod(self, **options: Any) -> Pod:
@@ -105,7 +105,7 @@ def endpoint(pod: Pod, slot: str = "a", **changes: Any) -> Endpoint:
 async def one() -> AsyncIterator[Balanced]:
     """Not begun yet."""
     with real_haproxy.haproxy() as haproxy:
-        made = Balanced(haproxy, Pilot(haproxy.runtime, haproxy.config, haproxy.listen), [])
+        made = Balanced(haproxy, HaproxyController(haproxy.runtime, haproxy.config, haproxy.listen), [])
         try:
             yield made
         finally:
@@ -194,7 +194,7 @@ async def agent(
     metrics_port: int,
     plan: BalancerPlan = PLAN,
     stop_within_s: float = 30.0,
-    secured_by: Secrets | None = None,
+    secured_by: SecretNames | None = None,
     real: RealApi | None = None,
 ) -> AsyncIterator[Process]:
     secrets = tmp_path / "secrets"
@@ -207,7 +207,9 @@ async def agent(
     api = await StandIn().start(tls=tls)
     tls, collector_ca = certificate(tmp_path, name="halcyon.halcyon-system.svc")
     collector = await StandIn().start(tls=tls)
-    plan = replace(plan, collector=Collector("127.0.0.1", collector.port, "halcyon.halcyon-system.svc", collector_ca))
+    plan = replace(
+        plan, collector=CollectorAddress("127.0.0.1", collector.port, "halcyon.halcyon-system.svc", collector_ca)
+    )
     if real is None:
         api.put(CONFIG_MAPS, "m-balancer", {"data": {"plan.json": plan.to_json()}})
     else:

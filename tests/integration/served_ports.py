@@ -19,17 +19,17 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from halcyon.control.runtime import http_endpoints as probes
-from halcyon.dashboard.authorization import Access
-from halcyon.dashboard.history import History
+from halcyon.dashboard.authorization import Authorizer
+from halcyon.dashboard.history import ChartHistory
 from halcyon.dashboard.server import Dashboard
 from halcyon.metricsapi.auth import Gate, User
 from halcyon.metricsapi.certificates import renewed
-from halcyon.metricsapi.listener import Ports
+from halcyon.metricsapi.listener import ListeningPorts
 from halcyon.metricsapi.server import MetricsApi, build_app, start_site
 from halcyon.metricsapi.tls import ServingTLS
 from halcyon.scaling.observations import Missing
 from halcyon.signals.collector import Collector
-from halcyon.signals.observation_store import Hub
+from halcyon.signals.observation_store import ObservationStore
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -121,12 +121,12 @@ async def _ports(pipe: Connection) -> None:
         return "#" * LARGE_BYTES
 
     source: Any = _NoModels()
-    ports = Ports(registry := CollectorRegistry())
+    ports = ListeningPorts(registry := CollectorRegistry())
     gate = Gate(front_proxy=None, review_token=review, review_access=access)
     api = MetricsApi(source, gate, monotonic=time.monotonic)
-    collector = Collector(Hub(), agent, monotonic=time.monotonic)
+    collector = Collector(ObservationStore(), agent, monotonic=time.monotonic)
     https = await start_site(build_app(api, more=collector.routes()), tls, port=0, ports=ports)
-    pages = Dashboard(source, Access(None, clock=time.monotonic, namespaces=list), History(), steps=lambda: 0)
+    pages = Dashboard(source, Authorizer(None, clock=time.monotonic, namespaces=list), ChartHistory(), steps=lambda: 0)
     dashboard = await ports.open(pages.app(), name="dashboard", host=None, port=0, tls=tls.context)
     app: web.Application = probes.build(registry, live={}, ready={}, of_models=large)
     http = await ports.open(app, name="http", host=None, port=0)

@@ -8,7 +8,7 @@ import aiohttp
 
 from halcyon.api.documents.observation_report import BatchStats
 from halcyon.balancer.runtime.server_assignment import Endpoint
-from halcyon.balancer.telemetry.sampler import MOST_WITH_BATCHES, Sensor
+from halcyon.balancer.telemetry.sampler import MOST_WITH_BATCHES, PodSampler
 from halcyon.balancer.telemetry.triton_client import TritonClient
 from tests.ports import free_ports
 from tests.unit.balancer.stand_ins import Pod
@@ -43,7 +43,7 @@ async def test_a_pods_statistics_are_read_every_five_seconds_and_told_meanwhile(
     )
     now = 1000.0
     async with aiohttp.ClientSession() as session:
-        sensor = Sensor(TritonClient(session, "digits", http, metrics), lambda: now)
+        sensor = PodSampler(TritonClient(session, "digits", http, metrics), lambda: now)
         told = []
         for _ in range(7):
             told.append((await sensor.look(pods(1)))["p-0"].batches)
@@ -76,7 +76,7 @@ async def test_where_there_are_many_pods_they_take_turns() -> None:
     many = pods(2 * MOST_WITH_BATCHES)
     now = 1000.0
     async with aiohttp.ClientSession() as session:
-        sensor = Sensor(TritonClient(session, "digits", http, metrics), lambda: now)
+        sensor = PodSampler(TritonClient(session, "digits", http, metrics), lambda: now)
         told: list[set[str]] = []
         for _ in range(2):
             seen = await sensor.look(many)

@@ -6,9 +6,9 @@ import asyncio
 import itertools
 from pathlib import Path
 
-from halcyon.api.documents.balancer_plan import Collector
+from halcyon.api.documents.balancer_plan import CollectorAddress
 from halcyon.api.documents.observation_report import BalancerSample, PodSample, Record
-from halcyon.balancer.telemetry.report_stream import Uplink
+from halcyon.balancer.telemetry.report_stream import ReportStream
 from tests.unit.balancer.stand_in_api import StandIn, certificate
 from tests.unit.control.virtual_time import VirtualTime, run
 
@@ -34,7 +34,7 @@ def heard(directory: Path, *, looks_per_s: int, requests_per_look: int) -> list[
         async def resolve(_host: str, _port: int) -> list[str]:
             return ["127.0.0.1"]
 
-        uplink = Uplink(Collector("halcyon-agents", replica.port, NAME, pem), token, resolve=resolve)
+        uplink = ReportStream(CollectorAddress("halcyon-agents", replica.port, NAME, pem), token, resolve=resolve)
         speaking = asyncio.ensure_future(uplink.run())
         for n in range(looks_per_s * LIVED_S):
             uplink.offer(look(time(), n * requests_per_look))

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 import pytest
 from aiohttp import web
 
-from halcyon.api.documents.balancer_plan import Collector as Address
+from halcyon.api.documents.balancer_plan import CollectorAddress as Address
 from halcyon.api.documents.observation_report import BalancerSample, PodSample, Record
-from halcyon.balancer.telemetry.report_stream import RESOLVE_S, SEARCH_EVERY_S, SEARCH_S, Uplink
-from halcyon.metricsapi.listener import Listener, Ports
+from halcyon.balancer.telemetry.report_stream import RESOLVE_S, SEARCH_EVERY_S, SEARCH_S, ReportStream
+from halcyon.metricsapi.listener import Listener, ListeningPorts
 from halcyon.signals.collector import Collector
-from halcyon.signals.observation_store import Hub
+from halcyon.signals.observation_store import ObservationStore
 from tests.integration.waiting import PATIENCE
 from tests.unit.balancer.stand_in_api import certificate
 
@@ -72,8 +72,8 @@ class Replica:
             return await handler(request)  # type: ignore[misc, no-any-return]  # aiohttp's own type of it is private
 
         app = web.Application(middlewares=[noted])
-        app.add_routes(Collector(Hub(), whose, monotonic=time.monotonic).routes())
-        self.listener = await Ports().open(
+        app.add_routes(Collector(ObservationStore(), whose, monotonic=time.monotonic).routes())
+        self.listener = await ListeningPorts().open(
             app, name="https", host=self.host, port=self.port, tls=self.tls, shutdown_s=0.1
         )
         self.port = self.listener.addresses[0][1]
@@ -89,7 +89,7 @@ class Fleet:
     """Agents, one model each, and the addresses behind the operator's name."""
 
     replicas: list[Replica]
-    uplinks: list[Uplink]
+    uplinks: list[ReportStream]
     addresses: list[str]
     asked: list[tuple[float, int]] = field(default_factory=list)
     """(time, number of the agent) of each look at the name."""
@@ -121,7 +121,7 @@ async def fleet(folder: Path, *, agents: int, hosts: list[str]) -> AsyncIterator
     for number in range(agents):
         token = folder / f"token-{number}"
         token.write_text(f"m-{number}\n")
-        uplink = Uplink(Address("halcyon-agents", replicas[0].port, NAME, pem), token, resolve=resolver(number))
+        uplink = ReportStream(Address("halcyon-agents", replicas[0].port, NAME, pem), token, resolve=resolver(number))
         pods = (PodSample("p", "ready", 1.0),)
         uplink.offer(Record("ns", f"m-{number}", "b", 1.0, BalancerSample(0, 0, 0, 0, 0), pods))
         made.uplinks.append(uplink)

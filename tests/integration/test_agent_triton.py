@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from halcyon.balancer.discovery.endpoint_slices import merge, of_slice
 from halcyon.balancer.runtime.server_assignment import Endpoint
 from halcyon.balancer.telemetry import triton_client
-from halcyon.balancer.telemetry.sampler import Sensor, Sighting, record
+from halcyon.balancer.telemetry.sampler import PodSampler, ScrapedPod, record
 from halcyon.balancer.telemetry.triton_client import (
     Index,
     Metrics,
@@ -171,7 +171,7 @@ async def test_pods_are_looked_at_together_and_one_that_hangs_holds_nobody_up(mo
         endpoint("127.76.1.1", serving=False, terminating=True),
     ]
     async with aiohttp.ClientSession() as session:
-        sensor = Sensor(TritonClient(session, "digits", http, metrics), lambda: 1000.0)
+        sensor = PodSampler(TritonClient(session, "digits", http, metrics), lambda: 1000.0)
         began = asyncio.get_running_loop().time()
         seen = await sensor.look(pods[:4])
         assert asyncio.get_running_loop().time() - began < 2.0 * PATIENCE
@@ -224,7 +224,7 @@ def test_states_follow_the_endpoint_first() -> None:
         Endpoint("a", "dead", "10.0.0.2", serving=True, terminating=False),
         Endpoint("a", "new", "10.0.0.3", serving=True, terminating=False),
     ]
-    seen = {"leaving": Sighting(1.0), "dead": Sighting(1.0, Metrics())}
+    seen = {"leaving": ScrapedPod(1.0), "dead": ScrapedPod(1.0, Metrics())}
     made = record(
         namespace="n",
         name="m",

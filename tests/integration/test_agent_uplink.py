@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from halcyon.api.documents.balancer_plan import Collector
+from halcyon.api.documents.balancer_plan import CollectorAddress
 from halcyon.api.documents.observation_report import BalancerSample, PodSample, Record
 from halcyon.api.documents.pod_notice import Notice
-from halcyon.balancer.telemetry.report_stream import Pace, Uplink
+from halcyon.balancer.telemetry.report_stream import ReportStream, SendInterval
 from tests.integration.waiting import PATIENCE
 from tests.unit.balancer.stand_in_api import StandIn, certificate
 from tests.unit.control.virtual_time import VirtualTime, run
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 NAME = "halcyon.halcyon-system.svc"
 ARRIVES_S = 0.02
 """Real time that what is sent may take."""
-FAST = Pace(least_s=0.2, most_s=1.0, first_pause_s=0.02, longest_pause_s=0.1)
+FAST = SendInterval(least_s=0.2, most_s=1.0, first_pause_s=0.02, longest_pause_s=0.1)
 RECORD = Record("default", "m", "m-balancer-x", 1.0, BalancerSample(0, 0, 0, 0, 0), (PodSample("p", "ready", 1.0),))
 
 
@@ -44,20 +44,20 @@ async def until(true: Callable[[], bool], limit_s: float = 5) -> None:
 
 
 @asynccontextmanager
-async def two(folder: Path) -> AsyncIterator[tuple[Uplink, list[StandIn], Path]]:
+async def two(folder: Path) -> AsyncIterator[tuple[ReportStream, list[StandIn], Path]]:
     """An agent, and two operator replicas on two addresses and one port, of which the second is away."""
     tls, pem = certificate(folder, name=NAME)
     token = folder / "token"
     token.write_text("one\n")
     first = await StandIn().start(tls=tls, host="127.0.0.1")
     second = StandIn()
-    collector = Collector("halcyon-agents", first.port, NAME, pem)
+    collector = CollectorAddress("halcyon-agents", first.port, NAME, pem)
     addresses = ["127.0.0.1", "127.0.0.2"]
 
     async def resolve(_host: str, _port: int) -> list[str]:
         return addresses
 
-    uplink = Uplink(collector, token, pace=FAST, resolve=resolve)
+    uplink = ReportStream(collector, token, pace=FAST, resolve=resolve)
     task = asyncio.ensure_future(uplink.run())
     try:
         yield uplink, [first, second], token
@@ -68,12 +68,12 @@ async def two(folder: Path) -> AsyncIterator[tuple[Uplink, list[StandIn], Path]]
 
 
 @pytest.fixture
-async def both(tmp_path: Path) -> AsyncIterator[tuple[Uplink, list[StandIn], Path]]:
+async def both(tmp_path: Path) -> AsyncIterator[tuple[ReportStream, list[StandIn], Path]]:
     async with two(tmp_path) as made:
         yield made
 
 
-def paced(folder: Path, scenario: Callable[[Uplink, StandIn], Awaitable[None]]) -> None:
+def paced(folder: Path, scenario: Callable[[ReportStream, StandIn], Awaitable[None]]) -> None:
     """In virtual time, where no busy machine moves a moment: the sockets and TLS are real."""
 
     async def main(_time: VirtualTime) -> None:
@@ -84,7 +84,7 @@ def paced(folder: Path, scenario: Callable[[Uplink, StandIn], Awaitable[None]]) 
 
 
 def test_a_change_is_sent_no_change_is_repeated_rarely_and_times_alone_are_no_change(tmp_path: Path) -> None:
-    async def scenario(uplink: Uplink, first: StandIn) -> None:
+    async def scenario(uplink: ReportStream, first: StandIn) -> None:
         uplink.offer(RECORD)
         await until(lambda: len(first.records) == 1)
         for at in range(2, 30):
@@ -100,7 +100,7 @@ def test_a_change_is_sent_no_change_is_repeated_rarely_and_times_alone_are_no_ch
 
 
 def test_changes_are_sent_at_a_bounded_rate_and_the_newest_wins(tmp_path: Path) -> None:
-    async def scenario(uplink: Uplink, first: StandIn) -> None:
+    async def scenario(uplink: ReportStream, first: StandIn) -> None:
         for count in range(1, 100):
             uplink.offer(with_requests(count))
             await asyncio.sleep(0.01)
@@ -113,7 +113,7 @@ def test_changes_are_sent_at_a_bounded_rate_and_the_newest_wins(tmp_path: Path) 
 
 
 def test_what_is_urgent_does_not_wait(tmp_path: Path) -> None:
-    async def scenario(uplink: Uplink, first: StandIn) -> None:
+    async def scenario(uplink: ReportStream, first: StandIn) -> None:
         uplink.offer(RECORD)
         await until(lambda: len(first.records) == 1)
         uplink.offer(with_requests(1), urgent=True)
@@ -124,7 +124,7 @@ def test_what_is_urgent_does_not_wait(tmp_path: Path) -> None:
 
 
 def test_what_was_not_sent_yet_goes_before_what_is_urgent_and_the_pace_goes_on(tmp_path: Path) -> None:
-    async def scenario(uplink: Uplink, first: StandIn) -> None:
+    async def scenario(uplink: ReportStream, first: StandIn) -> None:
         uplink.offer(RECORD)
         await until(lambda: len(first.records) == 1)
         uplink.offer(with_requests(1))
@@ -140,7 +140,7 @@ def test_what_was_not_sent_yet_goes_before_what_is_urgent_and_the_pace_goes_on(t
 
 
 async def test_a_replica_that_is_away_disturbs_nobody_and_hears_the_newest_when_it_is_back(
-    both: tuple[Uplink, list[StandIn], Path],
+    both: tuple[ReportStream, list[StandIn], Path],
 ) -> None:
     uplink, [first, _], token = both
     uplink.offer(RECORD)
@@ -165,7 +165,9 @@ async def test_a_collector_with_another_name_or_authority_hears_nothing(tmp_path
         return ["127.0.0.1"]
 
     for ca in (pem, other_pem):
-        uplink = Uplink(Collector("x", impostor.port, NAME, ca), tmp_path / "token", pace=FAST, resolve=resolve)
+        uplink = ReportStream(
+            CollectorAddress("x", impostor.port, NAME, ca), tmp_path / "token", pace=FAST, resolve=resolve
+        )
         uplink.offer(RECORD)
         task = asyncio.ensure_future(uplink.run())
         await asyncio.sleep(0.3)
@@ -181,7 +183,9 @@ async def test_notices_of_every_replica_are_handed_on_and_what_is_none_is_left(t
     token.write_text("one\n")
     stand_in = await StandIn().start(tls=tls)
     heard: list[Notice] = []
-    uplink = Uplink(Collector("127.0.0.1", stand_in.port, NAME, pem), token, pace=FAST, on_notice=heard.append)
+    uplink = ReportStream(
+        CollectorAddress("127.0.0.1", stand_in.port, NAME, pem), token, pace=FAST, on_notice=heard.append
+    )
     task = asyncio.ensure_future(uplink.run())
     try:
         uplink.offer(RECORD)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import pytest
 
-from halcyon.balancer.discovery.kube_watch import Access, KubeError, Watch
+from halcyon.balancer.discovery.kube_watch import ApiServerAccess, KubeError, Watch
 from tests.integration.waiting import PATIENCE
 from tests.unit.balancer.stand_in_api import CONFIG_MAPS, StandIn, certificate
 
@@ -46,7 +46,7 @@ async def following(tmp_path: Path, *, silence_s: float) -> AsyncIterator[Follow
     (tmp_path / "token").write_text("first\n")
     (tmp_path / "ca.crt").write_text(pem)
     api = await StandIn().start(tls=tls)
-    access = Access(f"https://127.0.0.1:{api.port}", tmp_path / "token", tmp_path / "ca.crt")
+    access = ApiServerAccess(f"https://127.0.0.1:{api.port}", tmp_path / "token", tmp_path / "ca.crt")
     made = Followed(api, tmp_path / "token")
     api.put(CONFIG_MAPS, "plan", {"data": {"x": "1"}})
     async with aiohttp.ClientSession() as session:
@@ -141,7 +141,7 @@ async def test_an_event_larger_than_a_chunk_is_put_together(followed: Followed) 
 def test_outside_a_pod_the_error_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(KubeError, match="runs in a pod"):
-        Access.in_cluster(tmp_path)
+        ApiServerAccess.in_cluster(tmp_path)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
-    assert Access.in_cluster(tmp_path).base_url == "https://[fd00::1]:443"
+    assert ApiServerAccess.in_cluster(tmp_path).base_url == "https://[fd00::1]:443"

@@ -17,8 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from halcyon.api.documents.balancer_plan import Slot
 from halcyon.api.documents.pod_notice import Notice, PodNews
-from halcyon.balancer.runtime.controller import Pilot
-from halcyon.balancer.telemetry.report_stream import Pace
+from halcyon.balancer.runtime.controller import HaproxyController
+from halcyon.balancer.telemetry.report_stream import SendInterval
 from halcyon.signals.store_state import CONFIRMS_S
 from tests import figures
 from tests.integration.balanced import PLAN, TIMEOUT, Balanced, agent, ask, endpoint, infer, is_, one, raw, until
@@ -493,7 +493,7 @@ async def test_a_restarted_agent_takes_over_what_runs_and_changes_nothing(balanc
     await balanced.start(3)
     await balanced.begin()
     before = (await balanced.haproxy.runtime.read()).lines
-    fresh = Pilot(balanced.haproxy.runtime, balanced.haproxy.config, balanced.haproxy.listen)
+    fresh = HaproxyController(balanced.haproxy.runtime, balanced.haproxy.config, balanced.haproxy.listen)
     fresh.accept(PLAN)
     await fresh.turn(None)
     assert fresh.in_use
@@ -540,7 +540,7 @@ async def test_fewer_lines_are_no_reload_and_go_with_the_next_one(balanced: Bala
     assert balanced.pilot.in_use == 1
     assert balanced.haproxy.config.read_text().count("server s16 ") == 2
     # So it is for an agent that starts now.
-    fresh = Pilot(balanced.haproxy.runtime, balanced.haproxy.config, balanced.haproxy.listen)
+    fresh = HaproxyController(balanced.haproxy.runtime, balanced.haproxy.config, balanced.haproxy.listen)
     fresh.accept(PLAN)
     await fresh.turn(tuple(map(endpoint, pods)))
     assert (fresh.reloads, fresh.in_use, await lines()) == (0, 2, 16)
@@ -593,7 +593,7 @@ async def test_a_configuration_that_haproxy_refuses_leaves_the_former_one_in_for
     taken = await asyncio.start_server(lambda _r, _w: None, "0.0.0.0", free_ports(1)[0])
     port = taken.sockets[0].getsockname()[1]
     listen = replace(balanced.haproxy.listen, ports=replace(balanced.haproxy.ports, metrics=port))
-    fresh = Pilot(balanced.haproxy.runtime, balanced.haproxy.config, listen)
+    fresh = HaproxyController(balanced.haproxy.runtime, balanced.haproxy.config, listen)
     fresh.accept(PLAN)
     good = balanced.haproxy.config.read_text()
     await fresh.turn((endpoint(pod),))
@@ -700,7 +700,7 @@ def check_times(records: Sequence[tuple[float, Record]]) -> None:
     """Of an agent that has seen a load come out of nothing: at most one a look, but for those that confirm a surge."""
     pairs = [(later_at - at, sooner, later) for (at, sooner), (later_at, later) in itertools.pairwise(records)]
     confirming = [(sooner, later) for gap_s, sooner, later in pairs if gap_s < CONFIRMS_S]
-    assert len(records) - len(confirming) <= (records[-1][0] - records[0][0]) / Pace().least_s + 2
+    assert len(records) - len(confirming) <= (records[-1][0] - records[0][0]) / SendInterval().least_s + 2
     assert any(
         sooner.balancer and later.balancer and later.balancer.requests > sooner.balancer.requests > 0
         for sooner, later in confirming

@@ -14,8 +14,8 @@ import pytest
 
 from halcyon.api.documents.balancer_plan import HAPROXY_MEMORY_MIB
 from halcyon.balancer.config import memory_budget
-from halcyon.balancer.config.model import Tls
-from halcyon.balancer.runtime.controller import Pilot
+from halcyon.balancer.config.model import TlsFiles
+from halcyon.balancer.runtime.controller import HaproxyController
 from tests.integration import crowd
 from tests.integration.balanced import PLAN, Balanced, ask, infer, is_, one, until
 from tests.integration.certificates import pair
@@ -220,8 +220,8 @@ async def test_a_silent_crowd_before_tls_leaves_others_a_second(balanced: Balanc
     served = pair()
     haproxy = balanced.haproxy
     (haproxy.directory / "certificate.pem").write_text(served.crt + served.key)
-    listen = replace(haproxy.listen, tls=Tls("certificate.pem"))
-    balanced.pilot = Pilot(haproxy.runtime, haproxy.config, listen)
+    listen = replace(haproxy.listen, tls=TlsFiles("certificate.pem"))
+    balanced.pilot = HaproxyController(haproxy.runtime, haproxy.config, listen)
     await balanced.begin()
     trust = ssl.create_default_context(cadata=served.crt)
     trust.check_hostname = False

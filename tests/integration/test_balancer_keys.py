@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from halcyon.balancer.runtime.controller import Pilot
-from halcyon.balancer.secrets.mounted_secrets import Files, Secrets
+from halcyon.balancer.runtime.controller import HaproxyController
+from halcyon.balancer.secrets.mounted_secrets import MountedSecrets, SecretNames
 from tests.integration.balanced import PLAN, Balanced, one, raw
 from tests.integration.waiting import PATIENCE
 from tests.unit.balancer.stand_ins import SERVICE, Pod
@@ -57,8 +57,8 @@ def put(folder: Path, **keys: str) -> None:
 
 async def begin(balanced: Balanced, mounted: Path) -> None:
     haproxy = balanced.haproxy
-    files = Files(Secrets(keys="digits-keys"), mounted=mounted, config=haproxy.config)
-    balanced.pilot = Pilot(haproxy.runtime, haproxy.config, haproxy.listen, files=files)
+    files = MountedSecrets(SecretNames(keys="digits-keys"), mounted=mounted, config=haproxy.config)
+    balanced.pilot = HaproxyController(haproxy.runtime, haproxy.config, haproxy.listen, files=files)
     await balanced.begin(replace(PLAN, access_log="All"))
 
 

@@ -13,10 +13,10 @@ from halcyon.api.documents.balancer_plan import Slot
 from halcyon.api.documents.observation_report import Record
 from halcyon.balancer.telemetry import sampler
 from halcyon.balancer.telemetry.triton_client import Metrics
-from halcyon.control.rollout.canary_analysis import LOOK_S, CanaryWatch
+from halcyon.control.rollout.canary_analysis import LOOK_S, CanaryAnalysis
 from halcyon.kube.kinds import Key
 from halcyon.render import names
-from halcyon.signals.observation_store import Hub
+from halcyon.signals.observation_store import ObservationStore
 from halcyon.signals.validation import vet
 from tests.integration import balanced as ways
 from tests.integration.balanced import Balanced, ask, endpoint, infer, until
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from halcyon.balancer.config.latency_buckets import Latency
-    from halcyon.balancer.runtime.runtime_api import Reading
+    from halcyon.balancer.runtime.runtime_api import HaproxyStats
 
 pytestmark = pytest.mark.more
 
@@ -122,12 +122,12 @@ class Judged:
 
     def __init__(self, balanced: Balanced, cluster: Cluster, revisions: dict[str, str]) -> None:
         self.balanced, self.revisions = balanced, revisions
-        self.hub, self.now = Hub(), 1000.0
+        self.hub, self.now = ObservationStore(), 1000.0
         self.key = Key("default", "m")
-        self.watch = CanaryWatch(self.hub, lambda: self.now)
+        self.watch = CanaryAnalysis(self.hub, lambda: self.now)
         self.watch.planned(self.key, rollout(cluster), balanced=True)
 
-    def look(self, reading: Reading) -> Any:
+    def look(self, reading: HaproxyStats) -> Any:
         """The verdict by this reading; the model's own counters say that all went well."""
         self.now += LOOK_S
         endpoints = [endpoint(pod, slot) for pod, slot in zip(self.balanced.pods, "ab", strict=True)]
@@ -136,7 +136,7 @@ class Judged:
             for told, pod in zip(endpoints, self.balanced.pods, strict=True):
                 count = pod.http_count + pod.grpc_count
                 found = Metrics(0, count, 0, 0, count, count, 100 * count, 100 * count)
-                sightings[told.pod] = sampler.Sighting(at, found)
+                sightings[told.pod] = sampler.ScrapedPod(at, found)
             made = sampler.record(
                 namespace="default",
                 name="m",

@@ -11,7 +11,7 @@ import grpc.aio  # type: ignore[import-untyped]  # grpcio has no types
 import pytest
 
 from halcyon.api.documents.balancer_plan import Slot
-from halcyon.balancer.runtime.controller import Pilot
+from halcyon.balancer.runtime.controller import HaproxyController
 from tests.integration import balanced as places
 from tests.integration.balanced import PLAN, TIMEOUT, Balanced, endpoint, until
 from tests.integration.waiting import PATIENCE
@@ -91,7 +91,7 @@ async def test_two_balancers_agree_whatever_lines_the_pods_have(balanced: Balanc
         )
         haproxy.listen = replace(haproxy.listen, ports=haproxy.ports)
         haproxy.runtime = haproxy.runtime_of(haproxy.ports)
-        other.pilot = Pilot(haproxy.runtime, haproxy.config, haproxy.listen)
+        other.pilot = HaproxyController(haproxy.runtime, haproxy.config, haproxy.listen)
         other.pilot.accept(STICKY)
         await other.turn(balanced.pods[-1:])
         await asyncio.to_thread(haproxy.start)

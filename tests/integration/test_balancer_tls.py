@@ -14,9 +14,9 @@ import grpc  # type: ignore[import-untyped]  # grpcio has no types
 import grpc.aio  # type: ignore[import-untyped]  # same
 import pytest
 
-from halcyon.balancer.config.model import Tls
-from halcyon.balancer.runtime.controller import Pilot
-from halcyon.balancer.secrets.mounted_secrets import Files, Secrets
+from halcyon.balancer.config.model import TlsFiles
+from halcyon.balancer.runtime.controller import HaproxyController
+from halcyon.balancer.secrets.mounted_secrets import MountedSecrets, SecretNames
 from tests.integration.balanced import PLAN, Balanced, agent, is_, one, until
 from tests.integration.certificates import Pair, pair
 from tests.integration.waiting import PATIENCE
@@ -44,7 +44,7 @@ class Secured:
 
     balanced: Balanced
     mounted: Path
-    secrets: Secrets
+    secrets: SecretNames
 
     def put(self, crt: str, key: str) -> None:
         self._write("certificate", {"tls.crt": crt, "tls.key": key})
@@ -61,12 +61,12 @@ class Secured:
             else:
                 path.unlink(missing_ok=True)
 
-    def pilot(self) -> Pilot:
+    def pilot(self) -> HaproxyController:
         """As an agent that starts has it."""
         haproxy = self.balanced.haproxy
-        files = Files(self.secrets, mounted=self.mounted, config=haproxy.config)
-        listen = replace(haproxy.listen, tls=Tls())
-        self.balanced.pilot = Pilot(haproxy.runtime, haproxy.config, listen, files=files)
+        files = MountedSecrets(self.secrets, mounted=self.mounted, config=haproxy.config)
+        listen = replace(haproxy.listen, tls=TlsFiles())
+        self.balanced.pilot = HaproxyController(haproxy.runtime, haproxy.config, listen, files=files)
         return self.balanced.pilot
 
     async def begin(self) -> None:
@@ -138,7 +138,7 @@ async def balanced() -> AsyncIterator[Balanced]:
 
 @pytest.fixture
 def secured(balanced: Balanced, tmp_path: Path) -> Secured:
-    return Secured(balanced, tmp_path, Secrets("digits-tls"))
+    return Secured(balanced, tmp_path, SecretNames("digits-tls"))
 
 
 async def ask(channel: grpc.aio.Channel) -> bytes:
@@ -336,7 +336,7 @@ async def test_one_that_has_expired_takes_no_good_ones_place_and_the_days_that_a
 async def test_authorities_that_expire_are_told_and_only_all_of_them_are_refused(
     balanced: Balanced, tmp_path: Path
 ) -> None:
-    secured = Secured(balanced, tmp_path, Secrets("digits-tls", "digits-clients"))
+    secured = Secured(balanced, tmp_path, SecretNames("digits-tls", "digits-clients"))
     own, client, gone = pair(), pair(), pair(left=-dt.timedelta(2))
     secured.put(own.crt, own.key)
     secured.put_clients(client.crt)
@@ -377,7 +377,7 @@ async def test_what_haproxy_itself_refuses_leaves_the_last_good_one_as_well(
 
 
 async def test_clients_must_show_a_certificate_of_the_authority(balanced: Balanced, tmp_path: Path) -> None:
-    secured = Secured(balanced, tmp_path, Secrets("digits-tls", "digits-clients"))
+    secured = Secured(balanced, tmp_path, SecretNames("digits-tls", "digits-clients"))
     own, client, stranger = pair(), pair(), pair()
     secured.put(own.crt, own.key)
     await secured.begin()
@@ -414,7 +414,7 @@ async def test_clients_must_show_a_certificate_of_the_authority(balanced: Balanc
 
 async def test_the_agent_tells_what_lacks_and_is_ready_once_it_is_there(balanced: Balanced, tmp_path: Path) -> None:
     own = pair()
-    secrets = Secrets("digits-tls")
+    secrets = SecretNames("digits-tls")
     ports = balanced.haproxy.ports
     async with agent(balanced, tmp_path, metrics_port=1, secured_by=secrets) as running:
         secured = Secured(balanced, tmp_path / "secrets", secrets)

@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from halcyon.cli.errors import ClusterError
 from halcyon.cli.infer.connection import NoAnswer, Wire
-from halcyon.cli.infer.request import Refused, ask
+from halcyon.cli.infer.request import InferenceError, ask
 
 
 class Model(BaseHTTPRequestHandler):
@@ -98,10 +98,10 @@ def test_one_request_is_answered_and_every_phase_has_its_time(model: tuple[str, 
 @pytest.mark.parametrize(
     ("mood", "kind", "said"),
     [
-        ("busy", Refused, "answers 503: the queue is full"),
+        ("busy", InferenceError, "answers 503: the queue is full"),
         ("silent", NoAnswer, "gives no answer"),
-        ("out of reach", Refused, "answers 503: no replica came in time"),
-        ("strange", Refused, "no inference of KServe's v2 protocol"),
+        ("out of reach", InferenceError, "answers 503: no replica came in time"),
+        ("strange", InferenceError, "no inference of KServe's v2 protocol"),
     ],
 )
 def test_an_error_is_told_in_the_model_s_words(
@@ -128,7 +128,7 @@ def test_a_model_at_zero_is_woken_by_an_inference_for_what_it_takes_is_told_by_i
 
 def test_a_model_that_is_not_there_is_told(model: tuple[str, type[Model]]) -> None:
     wire = Wire.to_url(model[0], timeout_s=30)
-    with wire.closing(), pytest.raises(Refused, match="answers 404"):
+    with wire.closing(), pytest.raises(InferenceError, match="answers 404"):
         ask(wire, "other", "3", ROWS)
 
 

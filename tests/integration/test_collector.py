@@ -17,7 +17,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from halcyon.api.documents.observation_report import AUDIENCE, STREAM_PATH
 from halcyon.signals import collector as module
 from halcyon.signals.collector import Collector, speaks_for
-from halcyon.signals.observation_store import Hub
+from halcyon.signals.observation_store import ObservationStore
 from tests.unit.signals.records import haproxy, record, triton
 
 ACCOUNT = "system:serviceaccount:ns:m-balancer"
@@ -59,7 +59,7 @@ class Scene:
     client: TestClient[web.Request, web.Application]
 
     def __init__(self) -> None:
-        self.accounts, self.clock, self.hub = Accounts(), Clock(), Hub()
+        self.accounts, self.clock, self.hub = Accounts(), Clock(), ObservationStore()
         self.collector = Collector(self.hub, self.accounts, monotonic=self.clock)
 
     async def connect(self, token: str | None = "good") -> aiohttp.ClientWebSocketResponse:

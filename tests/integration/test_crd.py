@@ -19,15 +19,15 @@ from halcyon.api.schema import crd
 from halcyon.api.spec import Spec
 from halcyon.api.spec.parse import SpecError, parse
 from halcyon.control.desired.plan import make
-from halcyon.control.state.scope import Scaling, Signals
+from halcyon.control.state.scope import PublishedScaling, Signals
 from halcyon.control.status import status
 from halcyon.kube import kinds
 from halcyon.kube.apply_diff import holds, with_digest
 from halcyon.kube.kinds import Kind, kind_of
 from halcyon.render import balancer
 from halcyon.render.site import Subject
-from halcyon.scaling.planner.outputs import PlanTerm
-from halcyon.scaling.policy.decision import Change, Signal, Verdict
+from halcyon.scaling.planner.outputs import PlanPart
+from halcyon.scaling.policy.decision import Change, Decision, Signal
 from tests.integration import gateway_api
 from tests.integration.connection import LIMIT_S, STRICT, Connection
 from tests.integration.versions import declares_tolerance, has_image_volumes
@@ -161,10 +161,10 @@ def test_the_whole_status_is_kept(api: Connection, kubectl: Kubectl, namespace: 
         mean_batch=3.5,
     )
     signals = (Signal("queueDepth", 12.0, 8, 2, 1767323045.0), Signal("gpuUtilization", target=80, missing="y" * 5000))
-    parts = (PlanTerm("rate", 2, "30 req/s needs 2"), PlanTerm("backlog", 1, "z" * 5000))
-    verdict = Verdict(1767323045.0, "Planner", 1, 2, "w" * 5000, ("hold", "max"), parts, signals)
+    parts = (PlanPart("rate", 2, "30 req/s needs 2"), PlanPart("backlog", 1, "z" * 5000))
+    verdict = Decision(1767323045.0, "Planner", 1, 2, "w" * 5000, ("hold", "max"), parts, signals)
     changes = tuple(Change(1767323045.0 - n, n, n + 1, "v" * 5000) for n in range(10))
-    now = view({"scaling": {"maxReplicas": 4}}, signals=heard, scaling=Scaling(verdict, changes))
+    now = view({"scaling": {"maxReplicas": 4}}, signals=heard, scaling=PublishedScaling(verdict, changes))
     written = status.make(now, make(now), now="2026-01-02T03:04:05Z")
     applied = resource() | {"metadata": {"name": "digits", "namespace": namespace}, "status": written}
     del applied["spec"]

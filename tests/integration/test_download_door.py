@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from halcyon.fetch.egress_proxy import Address, Door, is_open
+from halcyon.fetch.egress_proxy import Address, EgressProxy, is_open
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def ask(proxy: str, *pieces: bytes) -> bytes:
 
 
 def test_a_tunnel_leads_to_the_host_that_was_named(server: int) -> None:
-    door = Door(f"https://127.0.0.1:{server}/a.tar", anywhere)
+    door = EgressProxy(f"https://127.0.0.1:{server}/a.tar", anywhere)
     with door.opened() as proxy:
         got = ask(proxy, f"CONNECT 127.0.0.1:{server} HTTP/1.1\r\n\r\n".encode(), b"hello")
     assert got == b"HTTP/1.1 200 OK\r\n\r\nsaid: hello"
@@ -91,13 +91,13 @@ def test_a_tunnel_leads_to_the_host_that_was_named(server: int) -> None:
 
 def test_a_plain_request_is_passed_on_as_it_is(server: int) -> None:
     request = f"GET http://127.0.0.1:{server}/a.tar HTTP/1.1\r\nHost: x\r\n\r\n".encode()
-    with Door(f"http://127.0.0.1:{server}/a.tar", anywhere).opened() as proxy:
+    with EgressProxy(f"http://127.0.0.1:{server}/a.tar", anywhere).opened() as proxy:
         assert ask(proxy, request) == b"said: " + request
 
 
 @pytest.mark.parametrize("elsewhere", ["169.254.169.254:80", "127.0.0.1:1", "[::1]:6443", "kubernetes.default.svc:443"])
 def test_another_host_or_port_is_refused_by_name(server: int, elsewhere: str) -> None:
-    door = Door(f"https://127.0.0.1:{server}/a.tar", anywhere)
+    door = EgressProxy(f"https://127.0.0.1:{server}/a.tar", anywhere)
     with door.opened() as proxy:
         assert b"403 Forbidden" in ask(proxy, f"CONNECT {elsewhere} HTTP/1.1\r\n\r\n".encode())
         assert b"403 Forbidden" in ask(proxy, f"GET http://{elsewhere}/ HTTP/1.1\r\n\r\n".encode())
@@ -114,7 +114,7 @@ def test_a_name_that_leads_inside_is_refused_when_it_is_connected_to(
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
-    door = Door(f"https://models.example.com:{server}/a.tar", lambda address: is_open(address, private=True))
+    door = EgressProxy(f"https://models.example.com:{server}/a.tar", lambda address: is_open(address, private=True))
     with door.opened() as proxy:
         got = ask(proxy, f"CONNECT models.example.com:{server} HTTP/1.1\r\n\r\n".encode())
     assert b"403 Forbidden" in got
@@ -127,7 +127,7 @@ def test_what_nobody_answers_is_told(server: int, monkeypatch: pytest.MonkeyPatc
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
-    door = Door(f"https://models.example.com:{server}/a.tar", anywhere)
+    door = EgressProxy(f"https://models.example.com:{server}/a.tar", anywhere)
     with door.opened() as proxy:
         ask(proxy, f"CONNECT models.example.com:{server} HTTP/1.1\r\n\r\n".encode())
     assert door.refused == "models.example.com isn't found: Name or service not known"
@@ -137,6 +137,6 @@ def test_what_nobody_answers_is_told(server: int, monkeypatch: pytest.MonkeyPatc
     "noise", [b"\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n", b"CONNECT [ HTTP/1.1\r\n\r\n", b"\xff\xff \xff\r\n\r\n"]
 )
 def test_what_is_no_request_for_a_proxy_ends_the_connection_and_nothing_else(server: int, noise: bytes) -> None:
-    with Door(f"https://127.0.0.1:{server}/a.tar", anywhere).opened() as proxy:
+    with EgressProxy(f"https://127.0.0.1:{server}/a.tar", anywhere).opened() as proxy:
         assert b"said" not in ask(proxy, noise)
         assert b"said: x" in ask(proxy, f"CONNECT 127.0.0.1:{server} HTTP/1.1\r\n\r\n".encode(), b"x")

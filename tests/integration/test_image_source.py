@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from e2e.cluster.cluster import Cluster
-from halcyon.control.state.image_volume_support import AGAIN_S, ImageVolumes
+from halcyon.control.state.image_volume_support import AGAIN_S, ImageVolumeSupport
 from halcyon.kube import kinds
 from halcyon.kube.client import Object, connect
 from halcyon.kube.kinds import Kind
@@ -75,7 +75,7 @@ async def test_it_is_asked_once_and_where_there_are_none_now_and_then(
 
     monkeypatch.setattr(client, "create", counted)
     try:
-        volumes = ImageVolumes(client, clock=lambda: now)
+        volumes = ImageVolumeSupport(client, clock=lambda: now)
         there = has_image_volumes(cluster)
         assert bool(await volumes.lacking(namespace)) is not there
         assert bool(await volumes.lacking(namespace)) is not there
@@ -92,6 +92,6 @@ async def test_where_nobody_can_tell_the_pods_will(cluster: Cluster, namespace: 
     client = await connect(str(cluster.kubeconfig))
     try:
         # In a namespace that isn't there nothing can be tried: 404.
-        assert await ImageVolumes(client).lacking(f"{namespace}-none") == ""
+        assert await ImageVolumeSupport(client).lacking(f"{namespace}-none") == ""
     finally:
         await client.close()

@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from e2e.cluster.cluster import Cluster
 from halcyon.control.autoscaling.planner_memory_store import (
-    Memories,
+    PlannerMemoryStore,
     Saved,
     Shards,
     entry_name,
@@ -117,13 +117,13 @@ def shards(space: Space) -> list[str]:
 
 async def after_a_restart(client: Kube, namespace: str) -> dict[Key, Saved]:
     """What the next leader finds."""
-    return dict(await Memories(client, namespace, time.monotonic, time.time).load())
+    return dict(await PlannerMemoryStore(client, namespace, time.monotonic, time.time).load())
 
 
 async def test_the_memories_of_300_models_are_there_after_a_restart_as_they_were(
     client: KubeClient, space: Space
 ) -> None:
-    first = Memories(client, space.namespace, time.monotonic, time.time)
+    first = PlannerMemoryStore(client, space.namespace, time.monotonic, time.time)
     assert await first.load() == {}
     for n in range(300):
         first.offer(Key("team", f"m{n}"), f"uid-{n}", learnt(n))
@@ -138,7 +138,7 @@ async def test_the_memories_of_300_models_are_there_after_a_restart_as_they_were
     largest = max(sum(map(len, o.get("binaryData", {}).values())) * 3 / 4 for o in space.every(CONFIG_MAP))
 
     began = time.monotonic()
-    second = Memories(client, space.namespace, time.monotonic, time.time)
+    second = PlannerMemoryStore(client, space.namespace, time.monotonic, time.time)
     found = await second.load()
     print(  # noqa: T201  # the figures of the test
         f"300 memories: saved in {took:.1f} s, packing included, loaded in {time.monotonic() - began:.2f} s; "
@@ -195,13 +195,13 @@ async def test_a_leader_killed_while_one_shard_becomes_four_loses_nothing(client
 async def test_two_releases_in_one_namespace_drop_nothing_of_each_other(client: KubeClient, space: Space) -> None:
     names = ("halcyon-memory", "prod-halcyon-memory")
     for n, name in enumerate(names):
-        keeping = Memories(client, space.namespace, time.monotonic, time.time, config_maps=name)
+        keeping = PlannerMemoryStore(client, space.namespace, time.monotonic, time.time, config_maps=name)
         await keeping.load()
         keeping.offer(key := Key(f"team-{n}", "m"), f"uid-{n}", learnt(n))
         assert await keeping._save(lambda key=key: {key})  # type: ignore[misc]
     assert shards(space) == [f"{name}-000" for name in names]
     for n, name in enumerate(names):
-        found = await Memories(client, space.namespace, time.monotonic, time.time, config_maps=name).load()
+        found = await PlannerMemoryStore(client, space.namespace, time.monotonic, time.time, config_maps=name).load()
         assert [(key.namespace, one.uid) for key, one in found.items()] == [(f"team-{n}", f"uid-{n}")]
 
 

@@ -20,8 +20,8 @@ from prometheus_client import CollectorRegistry
 from halcyon.api.documents.observation_report import STREAM_PATH
 from halcyon.metricsapi.auth import CALLER
 from halcyon.metricsapi.certificates import renewed
-from halcyon.metricsapi.connections import DEFAULT_LIMITS, Limits
-from halcyon.metricsapi.listener import Listener, Ports
+from halcyon.metricsapi.connections import DEFAULT_LIMITS, PortLimits
+from halcyon.metricsapi.listener import Listener, ListeningPorts
 from halcyon.metricsapi.sockets import FAMILIES, listen_on_all
 from halcyon.metricsapi.tls import ServingTLS
 from tests.integration.served_ports import Served, allow_open_files, client, served, unverified
@@ -39,7 +39,7 @@ HALF_BODY = (
     b"POST /api/session HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
 )
 TLS = unverified()
-LIMITS = Limits(unidentified=8, per_source=2, idle=4, idle_per_caller=2)
+LIMITS = PortLimits(unidentified=8, per_source=2, idle=4, idle_per_caller=2)
 
 
 async def silent(port: int, source: str, *, tls: bool, sent: bytes = b"") -> float | None:
@@ -184,7 +184,7 @@ async def stream(request: web.Request) -> web.StreamResponse:
 
 @asynccontextmanager
 async def listening(
-    *, limits: Limits = LIMITS, tls: bool = False, host: str | None = "127.0.0.1"
+    *, limits: PortLimits = LIMITS, tls: bool = False, host: str | None = "127.0.0.1"
 ) -> AsyncIterator[tuple[Listener, int, CollectorRegistry]]:
     """Open a port: the listener, its number, the metrics."""
     app = web.Application()
@@ -192,7 +192,9 @@ async def listening(
     registry = CollectorRegistry()
     made = renewed(None, ("localhost",), datetime.now(UTC)).serving if tls else None
     context = None if made is None else ServingTLS(cert_pem=made.cert_pem, key_pem=made.key_pem).context
-    found = await Ports(registry).open(app, name="http", host=host, port=0, tls=context, limits=limits, shutdown_s=0.2)
+    found = await ListeningPorts(registry).open(
+        app, name="http", host=host, port=0, tls=context, limits=limits, shutdown_s=0.2
+    )
     try:
         yield found, found.addresses[0][1], registry
     finally:

@@ -17,7 +17,7 @@ from halcyon.metricsapi.certificates import issue, make_ca
 from halcyon.scaling.planner.forecast.seasonality import BIN_S, DAY, forecast
 from halcyon.signals.prometheus.client import PrometheusError, PrometheusSite
 from halcyon.signals.prometheus.dcgm import STALE_S
-from halcyon.signals.prometheus.source import Pace, PrometheusSource, Sampled
+from halcyon.signals.prometheus.source import PollInterval, PrometheusSource, Sampled
 from tests.integration.real_prometheus import Prometheus, TokenGate, prometheus, served
 from tests.integration.waiting import PATIENCE
 
@@ -221,7 +221,7 @@ async def test_while_prometheus_is_away_values_hold_until_they_are_stale_and_com
 
 
 async def test_it_polls_by_itself_until_it_is_cancelled(scene: Scene) -> None:
-    source = PrometheusSource(PrometheusSite(f"http://{scene.prometheus.address}"), pace=Pace(poll_s=0.1))
+    source = PrometheusSource(PrometheusSite(f"http://{scene.prometheus.address}"), pace=PollInterval(poll_s=0.1))
     running = asyncio.create_task(source.run())
     for value in (50.0, 60.0):
         scene.exporter.pages["/ending"] = gpu(UTIL, "polled", f"{value}")

@@ -16,14 +16,14 @@ import pytest
 from typing_extensions import override
 
 from halcyon.api.spec.parse import parse
-from halcyon.control.autoscaling.pod_scraper import EVERY_S, MOST_AT_ONCE, Scraping
+from halcyon.control.autoscaling.pod_scraper import EVERY_S, MOST_AT_ONCE, PodScraper
 from halcyon.control.objects import pods
-from halcyon.control.state.cluster_state import Caches
+from halcyon.control.state.cluster_state import ClusterState
 from halcyon.kube.client import Object
 from halcyon.kube.kinds import Key
 from halcyon.render import names
 from halcyon.scaling.observations import FRESH_S
-from halcyon.signals.observation_store import Hub
+from halcyon.signals.observation_store import ObservationStore
 from tests.ports import free_ports
 from tests.unit.control.memory_kube import MemoryKube
 from tests.unit.control.objects import PVC
@@ -38,8 +38,8 @@ class World:
     """Models without a balancer, the hub, and who reads for it."""
 
     def __init__(self, time: VirtualTime) -> None:
-        self.caches = Caches(MemoryKube(), enqueue=lambda _: None)
-        self.hub = Hub(on_record=lambda _, name, __: self._heard(name))
+        self.caches = ClusterState(MemoryKube(), enqueue=lambda _: None)
+        self.hub = ObservationStore(on_record=lambda _, name, __: self._heard(name))
         self.read: dict[str, list[float]] = defaultdict(list)
         """When each model was read to the end."""
         self.states: dict[str, set[str]] = defaultdict(set)
@@ -71,7 +71,7 @@ class World:
         [port] = free_ports(1)
         loop = asyncio.get_running_loop()
         listener = await loop.create_server(lambda: Talk(self), "0.0.0.0", port, backlog=1000)
-        scraping = Scraping(self.caches, self.hub, lambda _: SPEC, self._time, http_port=port, metrics_port=port)
+        scraping = PodScraper(self.caches, self.hub, lambda _: SPEC, self._time, http_port=port, metrics_port=port)
         reading = asyncio.ensure_future(scraping.run())
         await asyncio.sleep(seconds)
         reading.cancel()

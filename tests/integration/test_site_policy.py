@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from e2e.cluster.cluster import Cluster
 from halcyon.api.policy import admission_policies
-from halcyon.api.policy.python_rules import Asked
+from halcyon.api.policy.python_rules import PolicySubject
 from halcyon.api.policy.rules import refusals, warnings
 from halcyon.api.policy.site_policy import SitePolicy
 from halcyon.api.schema import crd
@@ -81,8 +81,8 @@ class Site:
             what=f"the policy of {self.namespace} is held",
         )
 
-    def asked(self, spec: Document) -> Asked:
-        return Asked(parse("digits", spec), self.namespace, self.policy)
+    def asked(self, spec: Document) -> PolicySubject:
+        return PolicySubject(parse("digits", spec), self.namespace, self.policy)
 
     def remove(self) -> None:
         for kind, name in reversed(self.objects):

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from halcyon.simulate.engine.case import Case, Service, Times
-from halcyon.simulate.engine.policy_view import View
+from halcyon.simulate.engine.case import Case, ServiceLaw, Times
+from halcyon.simulate.engine.policy_view import PolicyView
 from halcyon.simulate.engine.run import Trajectory, simulate
 
-LINEAR = Service(t0_s=1.0, a_s=0.5, max_batch=4)
+LINEAR = ServiceLaw(t0_s=1.0, a_s=0.5, max_batch=4)
 """Batches of 1 to 4 take 1.5, 2, 2.5 and 3 s."""
-SECOND = Service(t0_s=1.0, a_s=0.0, max_batch=1)
+SECOND = ServiceLaw(t0_s=1.0, a_s=0.0, max_batch=1)
 """One request a second."""
 
 
@@ -24,16 +24,16 @@ class Plan:
 
     counts: Mapping[float, int] = field(default_factory=dict)
     period_s: float = 1.0
-    seen: Callable[[View], None] | None = None
+    seen: Callable[[PolicyView], None] | None = None
 
-    def desired(self, view: View) -> int:
+    def desired(self, view: PolicyView) -> int:
         if self.seen is not None:
             self.seen(view)
         due = [count for at_s, count in sorted(self.counts.items()) if at_s <= view.now]
         return due[-1] if due else view.replicas
 
 
-def case(arrivals: Sequence[float] | Times, service: Service = SECOND, **fields: Any) -> Case:
+def case(arrivals: Sequence[float] | Times, service: ServiceLaw = SECOND, **fields: Any) -> Case:
     """A case of 20 s with one pod and an SLO of 5 s, where nothing else is said."""
     plain = Case("test", np.array(arrivals, dtype=np.float64), 20.0, service, slo_s=5.0, start_s=5.0, first=1)
     return replace(plain, **fields)

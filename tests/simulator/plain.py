@@ -7,12 +7,12 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from halcyon.simulate.engine.case import Service
+from halcyon.simulate.engine.case import ServiceLaw
 
 
 @dataclass
 class PlainPod:
-    service: Service
+    service: ServiceLaw
     queue: deque[tuple[int, float]] = field(default_factory=deque)
     """Request, and since when it is here."""
     running: list[tuple[float, int]] = field(default_factory=list)

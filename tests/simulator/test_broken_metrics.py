@@ -19,10 +19,10 @@ from halcyon.api.documents.observation_report import BalancerSample, PodSample, 
 from halcyon.api.spec.defaults import ResolvedTargets
 from halcyon.api.spec.scaling import Behavior
 from halcyon.scaling.hpa.algorithm import desired
-from halcyon.scaling.hpa.behavior import Memory
+from halcyon.scaling.hpa.behavior import HpaMemory
 from halcyon.scaling.hpa.metrics import RulesReading, read
 from halcyon.scaling.observations import Missing, Value
-from halcyon.signals.observation_store import Hub
+from halcyon.signals.observation_store import ObservationStore
 from halcyon.signals.validation import vet
 from tests.unit.signals.records import EPOCH
 
@@ -135,7 +135,7 @@ CASES: dict[str, Breaker] = {
 }  # fmt: skip
 
 
-def hear(hub: Hub, sent: Document | str | None, *, at: float) -> None:
+def hear(hub: ObservationStore, sent: Document | str | None, *, at: float) -> None:
     """The hub is told what an agent sent, as the collector would: what is no record is dropped."""
     if sent is None:
         return
@@ -146,7 +146,7 @@ def hear(hub: Hub, sent: Document | str | None, *, at: float) -> None:
 
 def play(breaker: Breaker) -> tuple[list[int], list[RulesReading]]:
     """The counts of each sync, and the readings behind them: half a minute well, 55 s broken, 20 s well."""
-    hub, current, memory = Hub(), REPLICAS, Memory()
+    hub, current, memory = ObservationStore(), REPLICAS, HpaMemory()
     counts, readings = [], []
     for second in range(105):
         for agent in range(2):

@@ -14,9 +14,9 @@ import pytest
 from halcyon.scaling.planner.outputs import Plan, PlannerMemory
 from halcyon.scaling.planner.plan import plan
 from halcyon.scaling.planner.reading import Objectives, PodReading
-from halcyon.scaling.planner.scale_down_hold import Hold
-from halcyon.signals.clock import Epoch
-from halcyon.signals.observation_store import Hub
+from halcyon.scaling.planner.scale_down_hold import ScaleDownHold
+from halcyon.signals.clock import WallClock
+from halcyon.signals.observation_store import ObservationStore
 from halcyon.signals.planner_reading import Gathered, SignalMemory, reading
 from tests.simulator.test_broken_metrics import CASES, REPLICAS, Breaker, Document, good, hear, one_pod, pods, top
 from tests.unit.signals.records import EPOCH
@@ -24,7 +24,7 @@ from tests.unit.signals.records import EPOCH
 OBJECTIVES = Objectives(low=1, high=20, max_batch=8, start_s=1.0)
 """Peak of a replica: 8 rows, 2 to a request, in 32 ms: 125 requests/s; 80 % of four of them serve 320 and a tenth more."""
 WELL, BROKEN, END = 10, 26, 36
-IMPATIENT = PlannerMemory(hold=Hold(patience_s=0.0, shortest_s=0.0))
+IMPATIENT = PlannerMemory(hold=ScaleDownHold(patience_s=0.0, shortest_s=0.0))
 BATCHES: dict[str, Breaker] = {
     "batches missing": pods(batches=None),
     "batches negative": lambda d, _s, _a: pods(batches={"at": d["at"], "sizes": [[8, -1, 5]]})(d, _s, _a),
@@ -49,8 +49,8 @@ def told(second: int, agent: int) -> Document:
 
 
 def play(breaker: Breaker) -> tuple[list[Plan], list[Gathered]]:
-    hub, memory, signals = Hub(), IMPATIENT, SignalMemory()
-    epoch = Epoch(EPOCH)
+    hub, memory, signals = ObservationStore(), IMPATIENT, SignalMemory()
+    epoch = WallClock(EPOCH)
     listed = tuple(PodReading(f"m-a-{n}", "ready", EPOCH - 500) for n in range(REPLICAS))
     plans, readings = [], []
     for second in range(END):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from halcyon.balancer.config.latency_buckets import BOUNDS_MS
-from halcyon.scaling.canary.analysis import Evidence, Histogram, Memory, Rules, Sample, Verdict, judge
+from halcyon.scaling.canary.analysis import CanaryMemory, Evidence, Histogram, Rules, Sample, Verdict, judge
 
 # 1 ms to 40 s in steps of the square root of 1.2: two of them are the ratio that is tolerated.
 BOUNDS = tuple(round(0.001 * 1.2 ** (n / 2), 7) for n in range(117))
@@ -285,7 +285,7 @@ def test_memory_survives_a_restart() -> None:
     assert memory is not None
     text = json.dumps(memory.to_plain())
     assert len(text) < 16_000
-    assert Memory.from_plain(json.loads(text)) == memory
+    assert CanaryMemory.from_plain(json.loads(text)) == memory
 
 
 samples = st.builds(

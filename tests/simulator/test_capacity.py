@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from halcyon.simulate.bounds.replica_capacity import capacity_rps, latencies
-from halcyon.simulate.engine.case import Service
+from halcyon.simulate.engine.case import ServiceLaw
 from tests.simulator.builders import SECOND, poisson
 
-L1 = Service(0.4, 0.0, 4)
+L1 = ServiceLaw(0.4, 0.0, 4)
 
 
 def test_at_its_capacity_a_replica_just_meets_the_objective() -> None:

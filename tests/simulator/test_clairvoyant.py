@@ -7,12 +7,12 @@ import pytest
 
 from halcyon.simulate.bounds.clairvoyant import bounds
 from halcyon.simulate.bounds.replica_capacity import capacity_rps
-from halcyon.simulate.engine.case import Case, Drift, Service
-from halcyon.simulate.engine.policy_view import View
+from halcyon.simulate.engine.case import Case, Drift, ServiceLaw
+from halcyon.simulate.engine.policy_view import PolicyView
 from halcyon.simulate.engine.run import simulate
 from tests.simulator.builders import Plan, poisson
 
-L1 = Service(0.4, 0.0, 4)
+L1 = ServiceLaw(0.4, 0.0, 4)
 MU = capacity_rps(L1, 2.4)
 
 
@@ -79,7 +79,7 @@ def test_the_clairvoyant_schedule_meets_the_objective_when_it_is_run() -> None:
     schedule = found.schedule
 
     class Follow(Plan):
-        def desired(self, view: View) -> int:
+        def desired(self, view: PolicyView) -> int:
             return int(schedule[int(view.now)])
 
     done = simulate(replace(case, first=int(schedule[0])), Follow())

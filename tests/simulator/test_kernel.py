@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from halcyon.simulate.bounds.replica_capacity import latencies
-from halcyon.simulate.engine.case import Drift, Service
-from halcyon.simulate.engine.policy_view import Signal, View
+from halcyon.simulate.engine.case import Drift, ServiceLaw
+from halcyon.simulate.engine.policy_view import PolicyView, SampleColumn
 from tests.simulator.builders import LINEAR, SECOND, case, poisson, run
 from tests.simulator.plain import Plain, PlainPod
 
@@ -28,12 +28,12 @@ def test_an_idle_instance_takes_what_waits_at_once_and_then_full_batches() -> No
     ],
 )
 def test_the_batcher_waits_for_a_fuller_batch_up_to_its_delay(arrivals: list[float], expected: list[float]) -> None:
-    service = Service(1.0, 0.5, 4, delay_s=0.5)
+    service = ServiceLaw(1.0, 0.5, 4, delay_s=0.5)
     assert run(case(arrivals, service)).latency_s == pytest.approx(expected)
 
 
 def test_two_instances_compute_at_once() -> None:
-    done = run(case([0.1, 0.2, 0.3, 0.4], Service(1.0, 0.5, 4, instances=2)))
+    done = run(case([0.1, 0.2, 0.3, 0.4], ServiceLaw(1.0, 0.5, 4, instances=2)))
     assert done.latency_s == pytest.approx([1.5, 1.5, 3.3, 3.2])
     assert done.busy_s == pytest.approx(1.5 + 1.5 + 2.0)
 
@@ -57,8 +57,8 @@ def test_the_balancer_picks_the_replica_with_the_fewest_requests() -> None:
 
 
 @pytest.mark.parametrize("pods", [1, 10])
-@pytest.mark.parametrize(("service", "slo_s"), [(Service(0.4, 0.0, 4), 2.4), (Service(0.08, 0.008, 16), 0.5)])
-def test_hopeless_work_is_refused_and_the_rest_is_in_time(service: Service, slo_s: float, pods: int) -> None:
+@pytest.mark.parametrize(("service", "slo_s"), [(ServiceLaw(0.4, 0.0, 4), 2.4), (ServiceLaw(0.08, 0.008, 16), 0.5)])
+def test_hopeless_work_is_refused_and_the_rest_is_in_time(service: ServiceLaw, slo_s: float, pods: int) -> None:
     peak = pods * service.peak_rps
     of = case(poisson(3 * peak, 300), service, duration_s=300.0, slo_s=slo_s, first=pods)
     every, some = run(of), run(replace(of, refuse_late=True))
@@ -76,8 +76,8 @@ def test_the_service_slows_down_by_the_drift_at_the_batchs_begin() -> None:
 def test_counters_tell_queue_time_busy_time_and_batches() -> None:
     seen: list[tuple[object, object, object]] = []
 
-    def look(view: View) -> None:
-        seen.append((view.value(Signal.BUSY_S), view.value(Signal.QUEUE_S), view.batches()))
+    def look(view: PolicyView) -> None:
+        seen.append((view.value(SampleColumn.BUSY_S), view.value(SampleColumn.QUEUE_S), view.batches()))
 
     run(case([0.5, 0.6, 0.7], LINEAR), seen=look)
     # [0.5] until 2.0; the other two have waited 1.4 and 1.3 s then and take 2 s.
@@ -113,7 +113,7 @@ def test_single_requests_wait_as_in_md1(utilisation: float) -> None:
 
 def test_many_servers_wait_about_half_as_long_as_erlang_c_says_for_random_service() -> None:
     # M/D/c against M/M/c: (1 + CV^2) / 2 by Lee and Longton, a few percent below it for deterministic service.
-    wait = latencies(Service(1.0, 0.0, 1, instances=4), poisson(3.2, 100_000)).mean() - 1
+    wait = latencies(ServiceLaw(1.0, 0.0, 1, instances=4), poisson(3.2, 100_000)).mean() - 1
     random = _erlang_c(4, 3.2) / (4 - 3.2)
     assert random == pytest.approx(0.7455, abs=1e-4)
     assert wait == pytest.approx(random / 2, rel=0.06)
@@ -122,7 +122,7 @@ def test_many_servers_wait_about_half_as_long_as_erlang_c_says_for_random_servic
 @pytest.mark.parametrize(("rate", "bound"), [(0.1, 13.909), (0.3, 18.407), (0.5, 25.667), (0.7, 42.647)])
 def test_batches_take_as_long_as_inoues_bound(rate: float, bound: float) -> None:
     # Facts 4.1, largest batch 32. At rate 0.1 the bound is 7.5 % above the mean, which a simulation of ten lines confirms.
-    mean = latencies(Service(8.0, 1.0, 32), poisson(rate, 100_000 / rate)).mean()
+    mean = latencies(ServiceLaw(8.0, 1.0, 32), poisson(rate, 100_000 / rate)).mean()
     assert 0.985 < bound / mean < 1.085
 
 
@@ -131,7 +131,7 @@ def test_batches_take_as_long_as_inoues_bound(rate: float, bound: float) -> None
 )
 def test_the_kernel_does_what_a_simulator_of_plain_objects_does(seed: int, fewest: int, most: int) -> None:
     rng = np.random.default_rng(seed)
-    service = Service(
+    service = ServiceLaw(
         t0_s=float(rng.uniform(0.05, 1)),
         a_s=float(rng.uniform(0, 0.2)),
         max_batch=int(rng.integers(1, 9)),

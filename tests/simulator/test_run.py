@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from halcyon.simulate.engine.case import SignalFaults, StartFaults
-from halcyon.simulate.engine.policy_view import Signal, View
+from halcyon.simulate.engine.policy_view import PolicyView, SampleColumn
 from halcyon.simulate.engine.run import Write, first_count, simulate
 from tests.simulator.builders import LINEAR, Plan, case, poisson, run
 
@@ -49,7 +49,7 @@ def test_pods_that_become_ready_together_share_the_queue() -> None:
 def test_the_newest_starting_pods_go_first_at_once_then_the_least_loaded() -> None:
     seen: dict[float, list[tuple[int, str]]] = {}
 
-    def look(view: View) -> None:
+    def look(view: PolicyView) -> None:
         seen[view.now] = [(pod.name, pod.phase) for pod in view.pods]
 
     # Two busy pods of three: the idle one goes, though it isn't the newest.
@@ -114,8 +114,8 @@ def test_the_same_seed_gives_the_same_run() -> None:
     of = case(poisson(10, 60), LINEAR, duration_s=60.0, **faults)
 
     class Follow(Plan):
-        def desired(self, view: View) -> int:
-            return math.ceil((view.value(Signal.INFLIGHT) or 0) / 4)
+        def desired(self, view: PolicyView) -> int:
+            return math.ceil((view.value(SampleColumn.INFLIGHT) or 0) / 4)
 
     one, two = simulate(of, Follow()), simulate(of, Follow())
     assert one.writes == two.writes
@@ -135,13 +135,13 @@ def _looked(at_s: float, load: float = 10.0, **fields: Any) -> dict[str, object]
     """What a policy sees at a time; the load is even, so that every value can be told."""
     seen: dict[str, object] = {}
 
-    def look(view: View) -> None:
+    def look(view: PolicyView) -> None:
         if view.now == at_s:
             seen.update(
-                arrived=view.value(Signal.ARRIVED),
-                rate=view.rate(Signal.ARRIVED, 10),
-                ready=view.mean(Signal.READY, 4),
-                inflight=view.mean(Signal.INFLIGHT, 30),
+                arrived=view.value(SampleColumn.ARRIVED),
+                rate=view.rate(SampleColumn.ARRIVED, 10),
+                ready=view.mean(SampleColumn.READY, 4),
+                inflight=view.mean(SampleColumn.INFLIGHT, 30),
                 sampled=view.sampled_at(),
             )
 
@@ -192,8 +192,8 @@ def test_a_frozen_source_repeats_its_last_sample_with_a_new_time() -> None:
 def test_noise_keeps_counters_rising_and_means_right_and_leaves_ready_alone() -> None:
     seen: list[tuple[float, float, float]] = []
 
-    def look(view: View) -> None:
-        values = (view.value(Signal.ARRIVED), view.value(Signal.INFLIGHT), view.value(Signal.READY))
+    def look(view: PolicyView) -> None:
+        values = (view.value(SampleColumn.ARRIVED), view.value(SampleColumn.INFLIGHT), view.value(SampleColumn.READY))
         seen.append(tuple(value if value is not None else math.nan for value in values))  # type: ignore[arg-type]  # three of them
 
     noise = SignalFaults(noise=0.2, missing_share=0.05)

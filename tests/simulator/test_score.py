@@ -9,11 +9,11 @@ import pytest
 
 from halcyon.simulate.bounds.clairvoyant import bounds
 from halcyon.simulate.bounds.score import direction_changes, last_step_s, score
-from halcyon.simulate.engine.case import Case, Service
+from halcyon.simulate.engine.case import Case, ServiceLaw
 from halcyon.simulate.engine.run import Write
 from tests.simulator.builders import SECOND, case, poisson, run
 
-L1 = Service(0.4, 0.0, 4)
+L1 = ServiceLaw(0.4, 0.0, 4)
 
 
 def test_late_refused_and_unanswered_requests_are_violations() -> None:

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from halcyon.simulate.benchmark import page, scenarios, statistics
 from halcyon.simulate.benchmark.budgeted import by_need, runs
-from halcyon.simulate.benchmark.result_store import Result, Store, digest, imported
+from halcyon.simulate.benchmark.result_store import Store, StoredResult, digest, imported
 from halcyon.simulate.benchmark.scenarios import LAWS
 from halcyon.simulate.benchmark.shared_budget import quota, simulate
-from halcyon.simulate.benchmark.statistics import Cell, Point
+from halcyon.simulate.benchmark.statistics import Cell, PolicyPoint
 from halcyon.simulate.benchmark.table import Effort, Table, cells, effort, main, rows
-from halcyon.simulate.engine.case import Outcome
+from halcyon.simulate.engine.case import RunOutcome
 from halcyon.simulate.policies.registry import parsed
 
 _CELL = Cell("S6-aibrix", "L1", 60.0)
@@ -26,7 +26,7 @@ _ROW = {
     "gpu_ratio_work", "direction_changes_per_h", "p99_ms",
 }  # fmt: skip
 _FIGURES = ("violations_pct", "gpu_ratio_clairvoyant", "gpu_ratio_work", "direction_changes_per_h", "p99_ms")
-_OUTCOME = Outcome(
+_OUTCOME = RunOutcome(
     scenario="S1",
     policy="kpa",
     params={},
@@ -52,12 +52,12 @@ def _table(folder: Path) -> Table:
     return Table(Store(folder), jobs=1, names=("hpa", "triton-gke"), seeds=lambda _: Effort(1, 2))
 
 
-def _point(policy: str, *figures: tuple[float, float]) -> Point:
+def _point(policy: str, *figures: tuple[float, float]) -> PolicyPoint:
     outcomes = (
         replace(_OUTCOME, seed=seed, violations_pct=late, gpu_ratio_clairvoyant=gpu)
         for seed, (late, gpu) in enumerate(figures, start=1)
     )
-    return Point(policy, tuple(outcomes))
+    return PolicyPoint(policy, tuple(outcomes))
 
 
 def test_a_table_that_was_interrupted_goes_on_where_it_was(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_no_verdict_is_by_fewer_seeds_than_the_planner_has(tmp_path: Path) -> No
     for policy, (late, gpu) in figures.items():
         for seed in (1,) if ":" in policy else (1, 2):
             outcome = replace(_OUTCOME, policy=policy, seed=seed, violations_pct=late, gpu_ratio_clairvoyant=gpu)
-            store.add(_CELL, parsed(policy), seed, Result(outcome, 0))
+            store.add(_CELL, parsed(policy), seed, StoredResult(outcome, 0))
     table = Table(store, jobs=1, names=("halcyon", "hpa"), seeds=lambda _: Effort(1, 2))
     grid = [parsed(policy) for policy in figures if ":" in policy]
     compared = [parsed("halcyon"), parsed("hpa"), grid[0]]
@@ -266,7 +266,7 @@ def test_the_front_has_the_cheapest_and_the_best() -> None:
 def test_a_setting_is_judged_over_all_cells_on_the_seed_that_all_have() -> None:
     everywhere = {
         Cell("S1", "L1", 60.0): [_point("hpa:target=2", (4.0, 1.0), (90.0, 9.0)), _point("kpa", (1.0, 1.0))],
-        Cell("S2", "L1", 60.0): [_point("hpa:target=2", (8.0, 4.0)), Point("kpa", ())],
+        Cell("S2", "L1", 60.0): [_point("hpa:target=2", (8.0, 4.0)), PolicyPoint("kpa", ())],
     }
     assert statistics.overall(everywhere) == [statistics.Overall("hpa:target=2", 6.0, pytest.approx(2.0))]
 
@@ -324,7 +324,7 @@ def test_what_is_lent_runs_on_one_seed_and_its_best_on_all(tmp_path: Path) -> No
     assert set(tried) == lent | {"hpa"}
     assert tried["hpa"] == 2
     assert {policy for policy, seeds in tried.items() if seeds == 2} >= {
-        point.policy for point in statistics.front([Point(p.policy, p.outcomes[:1]) for p in found[borrower]])
+        point.policy for point in statistics.front([PolicyPoint(p.policy, p.outcomes[:1]) for p in found[borrower]])
     }
 
 

@@ -23,7 +23,7 @@ from e2e.bench.errors import BenchError
 from e2e.cluster.progress import say
 from halcyon.api.documents.balancer_plan import BalancerPlan, Slot
 from halcyon.balancer.config.model import Listen
-from halcyon.balancer.runtime.controller import Pilot
+from halcyon.balancer.runtime.controller import HaproxyController
 from halcyon.balancer.runtime.runtime_api import RuntimeSocket
 from tests.integration.balanced import Balanced, Process, agent, until
 from tests.ports import free_ports
@@ -193,7 +193,7 @@ async def balancers(
             haproxy.listen = Listen(haproxy.ports, dual_stack=False, socket_path=haproxy.listen.socket_path)
             sockets = (str(haproxy.directory / "haproxy.sock"), str(haproxy.directory / "master.sock"))
             haproxy.runtime = RuntimeSocket(*sockets, haproxy.ports)
-            balanced = Balanced(haproxy, Pilot(haproxy.runtime, haproxy.config, haproxy.listen), [])
+            balanced = Balanced(haproxy, HaproxyController(haproxy.runtime, haproxy.config, haproxy.listen), [])
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="halcyon-agent-")))
             running = await stack.enter_async_context(agent(balanced, folder, metrics_port=ports[2], plan=asked))
             one = Balancer(balanced, running)

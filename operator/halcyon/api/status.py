@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from halcyon.api.types import ListMap, Model
+from halcyon.api.types import ApiModel, ListMap
 
 Short = Annotated[str, Field(max_length=253)]
 Long = Annotated[str, Field(max_length=1024)]
@@ -14,7 +14,7 @@ Time = Annotated[str, Field(max_length=64, json_schema_extra={"format": "date-ti
 Count = Annotated[int, Field(ge=0, le=1000000)]
 
 
-class _Documented(Model):
+class _Documented(ApiModel):
     model_config = ConfigDict(use_attribute_docstrings=True)
 
 

@@ -91,7 +91,7 @@ def _attribute(model: type[BaseModel], alias: str) -> str:
     return next(name for name, info in model.model_fields.items() if (info.alias or name) == alias)
 
 
-class Model(BaseModel):
+class ApiModel(BaseModel):
     """Base of every part of the resource: immutable, camelCase outside, unknown fields refused."""
 
     model_config = ConfigDict(

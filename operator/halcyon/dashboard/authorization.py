@@ -43,7 +43,7 @@ _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 T = TypeVar("T")
 
 
-class Reviews(Protocol):
+class AccessReviews(Protocol):
     """The cluster's own answers. All raise where they can't be had now."""
 
     @property
@@ -109,12 +109,12 @@ class _Answers(Generic[T]):
         return value
 
 
-class Access:
+class Authorizer:
     """Authenticates and authorises. All methods belong to one event loop."""
 
     def __init__(
         self,
-        reviews: Reviews | None,
+        reviews: AccessReviews | None,
         *,
         clock: Callable[[], float],
         namespaces: Callable[[], Collection[str]],
@@ -200,7 +200,7 @@ class Access:
             f'"{name.namespace}"'
         )
 
-    async def _may(self, reviews: Reviews, user: User, *, namespace: str, name: str = "") -> bool:
+    async def _may(self, reviews: AccessReviews, user: User, *, namespace: str, name: str = "") -> bool:
         extra = tuple(sorted((key, tuple(values)) for key, values in user.extra.items()))
         key = (user.name, user.groups, extra, namespace, name)
         if (held := self._allowed.get(key)) is None:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from halcyon.api.documents.observation_report import Histogram
+from halcyon.api.documents.observation_report import ReportedHistogram
 from halcyon.dashboard.ports import Name
 
 SHARES = (0.5, 0.95, 0.99)
@@ -40,7 +40,7 @@ class Answered:
     def __init__(self) -> None:
         self._seen: dict[Name, dict[str, tuple[Bounds, array[int]]]] = {}
 
-    def look(self, name: Name, told: Mapping[str, Histogram]) -> Quantiles:
+    def look(self, name: Name, told: Mapping[str, ReportedHistogram]) -> Quantiles:
         """The quantiles since the last look at this model.
 
         Args:

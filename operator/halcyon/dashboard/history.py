@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from halcyon.dashboard.client_latency import NOBODY_ANSWERED, Quantiles
-from halcyon.dashboard.ports import Name, Reading
+from halcyon.dashboard.ports import ModelNumbers, Name
 
 STEP_S = 10
 KEPT = 360
@@ -39,7 +39,7 @@ Values = tuple[float | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class ReplicaCounts:
     """What the ModelDeployment says of its replicas."""
 
     replicas: int | None
@@ -100,14 +100,19 @@ class Series:
     """Oldest first."""
 
 
-class History:
+class ChartHistory:
     """The rings of every model."""
 
     def __init__(self) -> None:
         self._rings: dict[Name, _Ring] = {}
 
     def add(
-        self, name: Name, at: float, counts: Counts, reading: Reading, quantiles: Quantiles = NOBODY_ANSWERED
+        self,
+        name: Name,
+        at: float,
+        counts: ReplicaCounts,
+        reading: ModelNumbers,
+        quantiles: Quantiles = NOBODY_ANSWERED,
     ) -> None:
         """What is known of a model at this time. A second one within a step takes the place of the first."""
         ring = self._rings.get(name)
@@ -136,7 +141,7 @@ class History:
         return len(self._rings)
 
 
-def _packed(counts: Counts, reading: Reading, quantiles: Quantiles) -> bytes:
+def _packed(counts: ReplicaCounts, reading: ModelNumbers, quantiles: Quantiles) -> bytes:
     # One by one: this is what an idle dashboard does most.
     return _ROW.pack(
         _short(counts.replicas),

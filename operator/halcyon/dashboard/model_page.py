@@ -15,7 +15,7 @@ from halcyon.api.conditions import LOUD
 from halcyon.api.types import duration_s
 from halcyon.dashboard import model_table, pod_start_phases
 from halcyon.dashboard.history import FIELDS, STEP_S, Series
-from halcyon.dashboard.ports import Event, Object, Past, Pod, Reading
+from halcyon.dashboard.ports import DashboardPod, Event, ModelNumbers, Object, Past
 
 HIDDEN = "(not shown here)"
 _LOUD = {**LOUD, "Ready": "False"}
@@ -25,9 +25,9 @@ _LOUD = {**LOUD, "Ready": "False"}
 def page(
     model: Object,
     *,
-    servers: Sequence[Pod],
-    balancers: Sequence[Pod],
-    reading: Reading,
+    servers: Sequence[DashboardPod],
+    balancers: Sequence[DashboardPod],
+    reading: ModelNumbers,
     newest: Series,
     events: Sequence[Event] = (),
 ) -> dict[str, Any]:

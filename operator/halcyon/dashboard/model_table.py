@@ -20,8 +20,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeVar, get_args
 
-from halcyon.dashboard.history import FIELDS, STEP_S, History
-from halcyon.dashboard.ports import Name, Object, Reading
+from halcyon.dashboard.history import FIELDS, STEP_S, ChartHistory
+from halcyon.dashboard.ports import ModelNumbers, Name, Object
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +106,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TableRow:
     """One model, as its object tells it."""
 
     namespace: str
@@ -143,13 +143,13 @@ class Row:
         return Name(self.namespace, self.name)
 
 
-def row(model: Object) -> Row:
+def row(model: Object) -> TableRow:
     """The row of a ModelDeployment."""
     meta, spec, status = model["metadata"], model.get("spec") or {}, model.get("status") or {}
     summary, scaling, cost = (status.get(part) or {} for part in ("summary", "scaling", "cost"))
     replicas, asked = status.get("replicas") or {}, spec.get("scaling") or {}
     per_pod = ((spec.get("runtime") or {}).get("gpu") or {}).get("count", 1)
-    return Row(
+    return TableRow(
         namespace=meta["namespace"],
         name=meta["name"],
         state=_state(spec, status),
@@ -173,7 +173,7 @@ def row(model: Object) -> Row:
     )
 
 
-def _row_of_any(name: Name, model: Object) -> Row:
+def _row_of_any(name: Name, model: Object) -> TableRow:
     """The row, or one that says that it can't be read: the others have theirs all the same."""
     try:
         return row(model)
@@ -211,7 +211,7 @@ def _float(text: object) -> float | None:
 class _Seen:
     """What a reader may see of the fleet."""
 
-    rows: list[Row]
+    rows: list[TableRow]
     """By namespace and name."""
     counts: dict[State, int]
     gpus: int
@@ -222,12 +222,12 @@ class _Seen:
 class Fleet:
     """The rows of all models. What was made is kept for all who ask alike, until an object changes or the history has a new step."""
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: ChartHistory) -> None:
         self._history = history
         self._changes = self._step = -1
-        self._rows: dict[Name, tuple[str, Row]] = {}
+        self._rows: dict[Name, tuple[str, TableRow]] = {}
         self._seen: dict[frozenset[str] | None, _Seen] = {}
-        self._orders: dict[tuple[object, ...], list[Row]] = {}
+        self._orders: dict[tuple[object, ...], list[TableRow]] = {}
         self._resting: dict[Name, dict[str, Any]] = {}
         """What rests of rows that were shown."""
 
@@ -237,7 +237,7 @@ class Fleet:
         *,
         names: Collection[Name],
         model: Callable[[Name], Object | None],
-        reading: Callable[[Name], Reading],
+        reading: Callable[[Name], ModelNumbers],
         sees: frozenset[str] | None,
         changes: int,
         step: int,
@@ -279,7 +279,7 @@ class Fleet:
     def _read(self, names: Collection[Name], model: Callable[[Name], Object | None]) -> None:
         self._orders.clear()
         self._resting.clear()
-        rows: dict[Name, tuple[str, Row]] = {}
+        rows: dict[Name, tuple[str, TableRow]] = {}
         for name in names:
             if (obj := model(name)) is not None:
                 held, version = self._rows.get(name), obj["metadata"]["resourceVersion"]
@@ -304,7 +304,7 @@ class Fleet:
             held[key] = make()
         return held[key]
 
-    def _shown(self, one: Row, reading: Reading) -> dict[str, Any]:
+    def _shown(self, one: TableRow, reading: ModelNumbers) -> dict[str, Any]:
         rests = self._resting.get(one.key)
         if rests is None:
             series = self._history.series(one.key, SPARKS)
@@ -319,10 +319,10 @@ class Fleet:
             "errors": None if reading.errors is None else _rounded(reading.errors * 100),
         }
 
-    def _ordered(self, rows: Iterable[Row], question: Question) -> list[Row]:
+    def _ordered(self, rows: Iterable[TableRow], question: Question) -> list[TableRow]:
         """By the key; what isn't known last either way; equals as they were: by namespace and name."""
-        known: list[tuple[Any, Row]] = []
-        unknown: list[Row] = []
+        known: list[tuple[Any, TableRow]] = []
+        unknown: list[TableRow] = []
         for one in rows:
             value = self._value(one, question.sort)
             if value is None:
@@ -332,7 +332,7 @@ class Fleet:
         known.sort(key=lambda pair: pair[0], reverse=question.descending)
         return [one for _, one in known] + unknown
 
-    def _value(self, one: Row, by: SortKey) -> Any:
+    def _value(self, one: TableRow, by: SortKey) -> Any:
         match by:
             case "state":
                 return STATES.index(one.state)
@@ -354,7 +354,7 @@ class Fleet:
                 return {"queue": one.queue, "gpu": one.gpu, "batch": one.batch}.get(by) if known is None else known
 
 
-def _matching(rows: Sequence[Row], question: Question) -> Iterable[Row]:
+def _matching(rows: Sequence[TableRow], question: Question) -> Iterable[TableRow]:
     words = question.text.split()
     for one in rows:
         if question.state and one.state != question.state:

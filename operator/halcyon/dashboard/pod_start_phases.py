@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from halcyon.api.timestamps import epoch_seconds
-from halcyon.dashboard.ports import Object, Pod
+from halcyon.dashboard.ports import DashboardPod, Object
 from halcyon.render import names
 
 PhaseName = Literal["pending", "pulling", "fetching", "starting", "loading"]
@@ -28,7 +28,7 @@ _FETCHER = "fetch"
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class StartPhase:
     """One part of a start."""
 
     name: PhaseName
@@ -37,7 +37,7 @@ class Phase:
     """None while it lasts."""
 
 
-def told(pod: Pod) -> dict[str, Any]:
+def told(pod: DashboardPod) -> dict[str, Any]:
     """What a page shows of a pod, as JSON has it."""
     obj = pod.obj
     meta, status = obj["metadata"], obj["status"]
@@ -57,7 +57,7 @@ def told(pod: Pod) -> dict[str, Any]:
     }
 
 
-def phases(obj: Object) -> list[Phase]:
+def phases(obj: Object) -> list[StartPhase]:
     """The phases of its first start, as far as they can still be told: each begins where the one before has ended."""
     return list(_phases(obj, _ready_at(obj)))
 
@@ -68,7 +68,7 @@ def _ready_at(obj: Object) -> float | None:
     return epoch_seconds(ready.get("lastTransitionTime")) if ready.get("status") == "True" else None
 
 
-def _phases(obj: Object, ready_at: float | None) -> Iterator[Phase]:
+def _phases(obj: Object, ready_at: float | None) -> Iterator[StartPhase]:
     status, scheduled = obj["status"], _condition(obj, "PodScheduled")
     fetcher: Object = next((c for c in status["initContainerStatuses"] if c["name"] == _FETCHER), {})
     server: Object = next(iter(status["containerStatuses"]), {})
@@ -86,7 +86,7 @@ def _phases(obj: Object, ready_at: float | None) -> Iterator[Phase]:
         # A mark that is missing from a start that is over can't be told any more; one before the last is of a later start.
         if begin is None or (end is None and over) or (end is not None and end < begin):
             return
-        yield Phase(name, begin, end)
+        yield StartPhase(name, begin, end)
         begin = end
 
 

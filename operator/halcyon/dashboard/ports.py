@@ -20,7 +20,7 @@ class Name(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ModelNumbers:
     """One model now. What isn't known is None, which is never zero."""
 
     rate: float | None = None
@@ -47,11 +47,11 @@ class Reading:
         return min(sum(bad) / self.rate, 1.0) if self.rate and bad else None
 
 
-UNKNOWN = Reading()
+UNKNOWN = ModelNumbers()
 
 
 @dataclass(frozen=True, slots=True)
-class Pod:
+class DashboardPod:
     """A pod, and what it is doing."""
 
     obj: Object
@@ -85,7 +85,7 @@ class Past:
     """Requests per second, oldest first."""
 
 
-class Source(Protocol):
+class DashboardSource(Protocol):
     """The operator."""
 
     @property
@@ -102,10 +102,10 @@ class Source(Protocol):
     def model(self, name: Name) -> Object | None:
         """The ModelDeployment; None where there is none."""
 
-    def servers(self, name: Name) -> Sequence[Pod]:
+    def servers(self, name: Name) -> Sequence[DashboardPod]:
         """Its server pods."""
 
-    def balancers(self, name: Name) -> Sequence[Pod]:
+    def balancers(self, name: Name) -> Sequence[DashboardPod]:
         """Its balancers' pods."""
 
     def events(self, name: Name) -> Sequence[Event]:
@@ -114,7 +114,7 @@ class Source(Protocol):
     def overlay(self, name: Name) -> str:
         """What Halcyon sets in the model's config.pbtxt, as text; empty where nothing was rendered yet."""
 
-    def reading(self, name: Name) -> Reading:
+    def reading(self, name: Name) -> ModelNumbers:
         """What is known of it now."""
 
     def past(self, name: Name) -> Past | None:

@@ -31,11 +31,11 @@ import orjson
 from aiohttp import web
 
 from halcyon.dashboard import model_page, server_sent_events, whatif
-from halcyon.dashboard.authorization import COOKIE, MOST_TOKEN, Access
-from halcyon.dashboard.history import History
+from halcyon.dashboard.authorization import COOKIE, MOST_TOKEN, Authorizer
+from halcyon.dashboard.history import ChartHistory
 from halcyon.dashboard.model_table import BadQuestion, Fleet, Question
-from halcyon.dashboard.ports import Name, Source
-from halcyon.dashboard.server_sent_events import Full, Seats
+from halcyon.dashboard.ports import DashboardSource, Name
+from halcyon.dashboard.server_sent_events import ConnectionLimit, Full
 from halcyon.dashboard.whatif import Wish
 from halcyon.metricsapi.auth import Forbidden, Unauthenticated
 
@@ -82,18 +82,18 @@ class Dashboard:
 
     def __init__(
         self,
-        source: Source,
-        access: Access,
-        history: History,
+        source: DashboardSource,
+        access: Authorizer,
+        history: ChartHistory,
         *,
-        seats: Seats | None = None,
+        seats: ConnectionLimit | None = None,
         steps: Callable[[], int],
     ) -> None:
         """`steps` counts the steps of the history."""
         self._source, self._access, self._history = source, access, history
         self._steps = steps
         self._fleet = Fleet(history)
-        self.seats = seats or Seats()
+        self.seats = seats or ConnectionLimit()
         self._reckoning = asyncio.Lock()
         self._files = _files()
 

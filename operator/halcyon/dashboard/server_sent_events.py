@@ -53,7 +53,7 @@ async def events(
         silent_s += every_s
 
 
-class Seats:
+class ConnectionLimit:
     """How many readers there are, and the word that all are to go."""
 
     def __init__(self, most: int = MOST) -> None:

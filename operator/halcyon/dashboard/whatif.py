@@ -9,7 +9,7 @@ from typing import Any
 from halcyon.api.types import duration_s
 from halcyon.dashboard.model_table import BadQuestion, whole
 from halcyon.dashboard.ports import Past
-from halcyon.scaling.planner.whatif import Known, Outcome, outcome
+from halcyon.scaling.planner.whatif import Known, WhatIfOutcome, outcome
 
 MOST_HOURS = 360
 """15 days: what planners remember."""
@@ -77,7 +77,7 @@ def told(wish: Wish, known: Known | None, past: Past | None) -> dict[str, Any]:
     }
 
 
-def _came_to(found: Outcome, known: Known) -> dict[str, Any]:
+def _came_to(found: WhatIfOutcome, known: Known) -> dict[str, Any]:
     aims = known.objectives
     return {
         "min": aims.low,

@@ -11,7 +11,7 @@ import ast
 from collections.abc import Iterator
 
 from halcyon.fetch import config_pbtxt, mounted_source
-from halcyon.fetch.errors import ConfigError, FetchError, UnknownFieldError
+from halcyon.fetch.errors import FetchError, ModelConfigError, UnknownFieldError
 from halcyon.fetch.merge import backend_of
 from halcyon.fetch.mounted_source import ModelFolder
 
@@ -24,7 +24,7 @@ def is_complete(content: bytes, folder: ModelFolder) -> bool:
     """Whether a Python model with this configuration would be asked for nothing."""
     try:
         known = config_pbtxt.parse(content)
-    except (ConfigError, UnknownFieldError):
+    except (ModelConfigError, UnknownFieldError):
         return False
     says_all = known.input and known.output and known.default_model_filename in {"", _FILE}
     return backend_of(known) == "python" and bool(says_all) and not any(map(_may_add, _programs(folder)))

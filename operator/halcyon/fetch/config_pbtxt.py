@@ -10,7 +10,7 @@ import re
 from google.protobuf import text_format
 
 from halcyon.fetch import model_config_proto
-from halcyon.fetch.errors import ConfigError, UnknownFieldError
+from halcyon.fetch.errors import ModelConfigError, UnknownFieldError
 from halcyon.fetch.model_config_proto import ModelConfig
 
 FILE = "config.pbtxt"
@@ -63,14 +63,16 @@ def declared_name(content: bytes) -> str:
 
 def _decode(content: bytes) -> str:
     if len(content) > LIMIT_BYTES:
-        raise ConfigError(f"{FILE} has {len(content)} bytes or more; the limit is {LIMIT_BYTES}. Is it another file?")
+        raise ModelConfigError(
+            f"{FILE} has {len(content)} bytes or more; the limit is {LIMIT_BYTES}. Is it another file?"
+        )
     nul = content.find(b"\0")
     if nul >= 0:
-        raise ConfigError(f"{FILE}, line {_line(content, nul)}: a NUL byte; it must be text, not binary")
+        raise ModelConfigError(f"{FILE}, line {_line(content, nul)}: a NUL byte; it must be text, not binary")
     try:
         return content.decode()
     except UnicodeDecodeError as error:
-        raise ConfigError(
+        raise ModelConfigError(
             f"{FILE}, line {_line(content, error.start)}: byte 0x{content[error.start]:02x} is not UTF-8; save the file "
             "as UTF-8 text"
         ) from error
@@ -80,7 +82,7 @@ def _line(content: bytes, at: int) -> int:
     return content.count(b"\n", 0, at) + 1
 
 
-def _explain(text: str, error: text_format.ParseError) -> ConfigError:
+def _explain(text: str, error: text_format.ParseError) -> ModelConfigError:
     lines = text.split("\n")
     number, column = error.GetLine() or 1, error.GetColumn() or 1
     if number > len(lines) or not lines[number - 1].strip():
@@ -91,7 +93,7 @@ def _explain(text: str, error: text_format.ParseError) -> ConfigError:
     message = f"{FILE}, line {number}, column {column}: {_quote(lines[number - 1], column)}: {problem}"
     unknown = re.search(r'has no field named "([^"]*)"|has no value (?:named|with number) ([^.]*)', problem)
     if unknown is None:
-        return ConfigError(message + _expected(problem))
+        return ModelConfigError(message + _expected(problem))
     return UnknownFieldError(message + _nearest(unknown[1] or unknown[2], problem))
 
 

@@ -27,7 +27,7 @@ from obstore import exceptions
 from obstore.store import HTTPStore, S3Store
 
 from halcyon.fetch.archive import EXECUTABLE, MOST_FILES, inside, placing, refuse_larger, unpack
-from halcyon.fetch.egress_proxy import Address, Door, is_open
+from halcyon.fetch.egress_proxy import Address, EgressProxy, is_open
 from halcyon.fetch.errors import SourceError, StoreError
 from halcyon.fetch.folder_markers import Listed, above, contents
 
@@ -93,7 +93,7 @@ def download(
     """
     _empty(folder)
     secrets = _read(remote.credentials)
-    door = Door(remote.server, allows or partial(is_open, private=remote.private))
+    door = EgressProxy(remote.server, allows or partial(is_open, private=remote.private))
     with door.opened() as proxy:
         try:
             if remote.url.startswith("s3://"):

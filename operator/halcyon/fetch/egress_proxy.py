@@ -47,7 +47,7 @@ def _meant(address: Address) -> Address:
     return address.ipv4_mapped or address.sixtofour or address
 
 
-class Door:
+class EgressProxy:
     """The proxy, in a thread of its own while it is open."""
 
     def __init__(self, url: str, allows: Callable[[Address], bool]) -> None:

@@ -52,17 +52,17 @@ class StoreError(FetchError):
     reason = "ModelStoreFailed"
 
 
-class ConfigError(FetchError):
+class ModelConfigError(FetchError):
     """config.pbtxt can't be read."""
 
     reason = "ModelConfigInvalid"
 
 
-class UnknownFieldError(ConfigError):
+class UnknownFieldError(ModelConfigError):
     """config.pbtxt may be right, but for a newer Triton than this version knows."""
 
 
-class BackendError(ConfigError):
+class BackendError(ModelConfigError):
     """The site has a list of backends, and the model isn't within it."""
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from halcyon.fetch.config_pbtxt import FILE, LIMIT_BYTES
-from halcyon.fetch.errors import ConfigError, SourceError
+from halcyon.fetch.errors import ModelConfigError, SourceError
 
 _VERSION = re.compile(r"0|[1-9][0-9]{0,17}")
 """Names that Triton takes for versions; it passes over those with a leading zero."""
@@ -67,13 +67,15 @@ def content(path: Path, limit_bytes: int) -> bytes:
         # Not blocking: a named pipe would wait for a writer for ever.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        raise ConfigError(f"{path.name} can't be read: {error.strerror}") from error
+        raise ModelConfigError(f"{path.name} can't be read: {error.strerror}") from error
     try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
-            raise ConfigError(f"{path.name} is no file; it must be a text file")
+            raise ModelConfigError(f"{path.name} is no file; it must be a text file")
         if found.st_size > limit_bytes:
-            raise ConfigError(f"{path.name} has {found.st_size} bytes; the limit is {limit_bytes}. Is it another file?")
+            raise ModelConfigError(
+                f"{path.name} has {found.st_size} bytes; the limit is {limit_bytes}. Is it another file?"
+            )
         return _at_most(descriptor, limit_bytes + 1)
     finally:
         os.close(descriptor)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from halcyon.api.documents.model_overlay import Warmup, WarmupInput
+from halcyon.api.documents.model_overlay import OverlayInput, OverlayWarmup
 from halcyon.fetch import model_config_proto
 from halcyon.fetch.errors import ConflictError
 from halcyon.fetch.model_config_proto import ModelConfig
@@ -18,7 +18,7 @@ _GOOD_LENGTH = 128
 """The length that an example gives a variable dimension."""
 
 
-def replace(config: ModelConfig, warmup: Warmup) -> None:
+def replace(config: ModelConfig, warmup: OverlayWarmup) -> None:
     """Put the requests of `warmup` in the place of the configuration's own.
 
     Raises:
@@ -48,7 +48,7 @@ def replace(config: ModelConfig, warmup: Warmup) -> None:
                 tensor.zero_data = True
 
 
-def _inputs(config: ModelConfig, warmup: Warmup) -> dict[str, tuple[int, tuple[int, ...]]]:
+def _inputs(config: ModelConfig, warmup: OverlayWarmup) -> dict[str, tuple[int, tuple[int, ...]]]:
     own = {tensor.name: (tensor.data_type, tuple(tensor.dims)) for tensor in config.input}
     if not warmup.inputs:
         if not own:
@@ -87,5 +87,5 @@ def _is_known(config: ModelConfig, tensor: Any, named: str) -> None:
     )
 
 
-def _of(tensor: WarmupInput) -> tuple[int, tuple[int, ...]]:
+def _of(tensor: OverlayInput) -> tuple[int, tuple[int, ...]]:
     return model_config_proto.data_type(tensor.data_type), tensor.dims

@@ -23,7 +23,7 @@ from typing_extensions import override
 
 from halcyon.kube import encoding, errors
 from halcyon.kube.kinds import Kind
-from halcyon.kube.rbac_denials import Rights
+from halcyon.kube.rbac_denials import RbacDenials
 from halcyon.kube.tracing import OFF, Span
 
 FIELD_MANAGER = "halcyon"
@@ -113,7 +113,7 @@ class KubeClient(Kube):
         self._count_turns = asyncio.Semaphore(MOST_COUNTS_AT_ONCE)
         self._calm = asyncio.Event()
         self._calm.set()
-        self.rights = Rights(time.monotonic)
+        self.rights = RbacDenials(time.monotonic)
         """Those that the API server says are missing."""
         self.fence: Callable[[], None] = lambda: None
         """Asked before each write but that of a Lease; raises where this process may write no more."""

@@ -30,7 +30,7 @@ WRITERS = 4
 
 
 @dataclass(frozen=True)
-class Happening:
+class NewEvent:
     """An event to be written."""
 
     type: str
@@ -39,7 +39,7 @@ class Happening:
     message: str
 
 
-class Recorder:
+class EventRecorder:
     """Writes events, beside the work that they tell of: where the API server is slow, a count must not wait for them."""
 
     def __init__(self, client: Kube, *, instance: str, clock: Callable[[], float]) -> None:
@@ -52,7 +52,7 @@ class Recorder:
         """The oldest first."""
         self._news = asyncio.Event()
 
-    def tell(self, resource: Object, happening: Happening) -> bool:
+    def tell(self, resource: Object, happening: NewEvent) -> bool:
         """Have the event written soon, unless the same was written lately; return whether it will be."""
         meta = resource["metadata"]
         key = Key(meta["namespace"], meta["name"])

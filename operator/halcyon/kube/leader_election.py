@@ -32,7 +32,7 @@ RENEW_DEADLINE_S = 7.0
 """A leader without a renewal for this long ends; less than the duration, by more than a request's time-out."""
 
 
-class Step(Enum):
+class ElectionStep(Enum):
     """What to do about the lease."""
 
     ACQUIRE = "acquire"
@@ -40,17 +40,17 @@ class Step(Enum):
     WAIT = "wait"
 
 
-def decide(holder: str, identity: str, *, unchanged_s: float, duration_s: float) -> Step:
+def decide(holder: str, identity: str, *, unchanged_s: float, duration_s: float) -> ElectionStep:
     """The table above. `unchanged_s`: how long the record has been the same, by our own monotonic clock."""
     if holder == identity:
-        return Step.RENEW
+        return ElectionStep.RENEW
     if not holder or unchanged_s > duration_s:
-        return Step.ACQUIRE
-    return Step.WAIT
+        return ElectionStep.ACQUIRE
+    return ElectionStep.WAIT
 
 
 @dataclass
-class Elector:
+class LeaderElector:
     """Takes part in the election, and holds the lease once it is won."""
 
     client: Kube
@@ -149,7 +149,7 @@ class Elector:
             unchanged_s=self.clock() - self._seen[1],
             duration_s=float(spec.get("leaseDurationSeconds") or DURATION_S),
         )
-        if step is Step.WAIT:
+        if step is ElectionStep.WAIT:
             return False
         try:
             self._ours = await self._renewed(lease)

@@ -79,7 +79,7 @@ class PassedOver:
         return isinstance(error, Exception)
 
 
-class Page(Collector):
+class MalformedObjectsPage(Collector):
     """The family of /metrics."""
 
     def __init__(self, malformed: Malformed) -> None:

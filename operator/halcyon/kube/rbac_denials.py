@@ -79,7 +79,7 @@ def asked(method: str, path: str, *, watching: bool) -> tuple[str, Right]:
 
 
 @dataclass
-class Rights:
+class RbacDenials:
     """Those that lack now."""
 
     clock: Callable[[], float]
@@ -117,10 +117,10 @@ class Rights:
         return tuple(sorted({right for lack in self._lacks.values() for right in lack.rights}))
 
 
-class Page(Collector):
+class RbacDenialsPage(Collector):
     """The family of /metrics."""
 
-    def __init__(self, rights: Rights) -> None:
+    def __init__(self, rights: RbacDenials) -> None:
         """Read at each scrape."""
         self._rights = rights
 

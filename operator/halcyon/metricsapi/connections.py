@@ -35,7 +35,7 @@ Limit = Literal["source", "all"]
 
 
 @dataclass(frozen=True)
-class Limits:
+class PortLimits:
     """How many connections a port holds, beside streams. By TLS each costs 44 KiB, some 80 during its handshake."""
 
     unidentified: int = 256
@@ -49,7 +49,7 @@ class Limits:
         return self.unidentified // 2
 
 
-DEFAULT_LIMITS: Final = Limits()
+DEFAULT_LIMITS: Final = PortLimits()
 
 
 @dataclass(eq=False)
@@ -71,7 +71,7 @@ class Connection:
 class Connections:
     """The open connections of one port. `now` is monotonic, in seconds."""
 
-    limits: Limits = field(default_factory=Limits)
+    limits: PortLimits = field(default_factory=PortLimits)
     unidentified: int = 0
     _by_source: dict[str, dict[Connection, None]] = field(default_factory=dict)
     """The unidentified ones, oldest first."""

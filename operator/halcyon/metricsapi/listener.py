@@ -26,8 +26,8 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter
 
 from halcyon.metricsapi.auth import caller_of
-from halcyon.metricsapi.connections import DEFAULT_LIMITS, Connection, Connections, Limits, source_of
-from halcyon.metricsapi.peer import REQUEST_S, Peer, PlainProtocol, TlsProtocol
+from halcyon.metricsapi.connections import DEFAULT_LIMITS, Connection, Connections, PortLimits, source_of
+from halcyon.metricsapi.peer import REQUEST_S, ClientTransport, PlainProtocol, TlsProtocol
 from halcyon.metricsapi.sockets import listen
 from halcyon.monitoring import instruments, operator_metrics
 
@@ -42,7 +42,7 @@ _ACCEPTS_AT_ONCE = 64
 log = logging.getLogger(__name__)
 
 
-class Ports:
+class ListeningPorts:
     """Opens ports; has what they share."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
@@ -57,7 +57,7 @@ class Ports:
         port: int,
         tls: ssl.SSLContext | None = None,
         shutdown_s: float = 5.0,
-        limits: Limits = DEFAULT_LIMITS,
+        limits: PortLimits = DEFAULT_LIMITS,
     ) -> Listener:
         """Serve the application; the caller ends it by `cleanup()`.
 
@@ -79,7 +79,7 @@ class Ports:
 
 
 class Listener:
-    """A port that is open. Made by `Ports.open`."""
+    """A port that is open. Made by `ListeningPorts.open`."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Listener:
         name: str,
         tls: ssl.SSLContext | None,
         shutdown_s: float,
-        limits: Limits,
+        limits: PortLimits,
     ) -> None:
         """Nothing listens before `start`."""
         self.connections = Connections(limits)
@@ -106,9 +106,9 @@ class Listener:
         self._sockets: list[socket.socket] = []
         self._accepting: list[asyncio.Task[None]] = []
         self._opening: set[asyncio.Task[None]] = set()
-        self._peers: dict[asyncio.BaseProtocol, Peer] = {}
+        self._peers: dict[asyncio.BaseProtocol, ClientTransport] = {}
         """By aiohttp's protocols."""
-        self._by_connection: dict[Connection, Peer] = {}
+        self._by_connection: dict[Connection, ClientTransport] = {}
         self._logged: dict[str, float] = {}
 
     @property
@@ -175,12 +175,12 @@ class Listener:
             self._count("replaced", replaced.source)
         assert self._runner.server is not None  # noqa: S101  # set up by `start`
         protocol = self._runner.server()
-        peer = self._peers[protocol] = self._by_connection[connection] = Peer(self, connection, protocol)
+        peer = self._peers[protocol] = self._by_connection[connection] = ClientTransport(self, connection, protocol)
         task = asyncio.create_task(self._open(peer, accepted))
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)
 
-    async def _open(self, peer: Peer, accepted: socket.socket) -> None:
+    async def _open(self, peer: ClientTransport, accepted: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         made = PlainProtocol(peer) if self._tls is None else TlsProtocol(peer, loop, self._tls)
         try:
@@ -191,13 +191,13 @@ class Listener:
             if not isinstance(error, OSError):
                 raise
 
-    def ended(self, peer: Peer) -> None:
+    def ended(self, peer: ClientTransport) -> None:
         """Note that a connection is closed."""
         self.connections.end(peer.connection)
         self._peers.pop(peer.protocol, None)
         self._by_connection.pop(peer.connection, None)
 
-    def late(self, peer: Peer) -> None:
+    def late(self, peer: ClientTransport) -> None:
         """Close a connection whose time is over."""
         self._closed.labels(self._name, "late").inc()
         peer.close()

@@ -38,7 +38,7 @@ class Api(Protocol):
         """POST; returns the object as it is then."""
 
 
-class LocalReviews:
+class NamespacedReviews:
     """As `Reviews`, with rights of a namespace."""
 
     def __init__(self, client: Api, *, monotonic: Callable[[], float], wall: Callable[[], float]) -> None:

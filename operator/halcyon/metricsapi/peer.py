@@ -27,14 +27,14 @@ TLS_BUFFER_BYTES = 16 * 1024
 class Owner(Protocol):
     """The listener, as its connections see it."""
 
-    def ended(self, peer: Peer) -> None:
+    def ended(self, peer: ClientTransport) -> None:
         """Note that a connection is closed."""
 
-    def late(self, peer: Peer) -> None:
+    def late(self, peer: ClientTransport) -> None:
         """Close a connection whose time is over."""
 
 
-class Peer:
+class ClientTransport:
     """The transport of a connection and its time-out."""
 
     def __init__(self, owner: Owner, connection: Connection, protocol: web.RequestHandler) -> None:
@@ -83,7 +83,7 @@ class Peer:
 class PlainProtocol(asyncio.Protocol):
     """aiohttp's protocol, and who is to know of the connection's begin and end."""
 
-    def __init__(self, peer: Peer) -> None:
+    def __init__(self, peer: ClientTransport) -> None:
         self._peer, self._inner = peer, peer.protocol
 
     @override
@@ -121,7 +121,7 @@ class TlsProtocol(SSLProtocol):
 
     max_size = TLS_BUFFER_BYTES
 
-    def __init__(self, peer: Peer, loop: asyncio.AbstractEventLoop, context: ssl.SSLContext) -> None:
+    def __init__(self, peer: ClientTransport, loop: asyncio.AbstractEventLoop, context: ssl.SSLContext) -> None:
         self._peer = peer
         super().__init__(
             loop,

@@ -27,7 +27,7 @@ def access_review(kind: Kind, user: User, *, namespace: str, metric: str) -> Obj
     }
 
 
-class Reviews:
+class ApiServerReviews:
     """Asks for both; the answers are the API server's."""
 
     def __init__(self, client: Kube) -> None:

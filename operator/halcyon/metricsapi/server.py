@@ -25,7 +25,7 @@ from halcyon.api.types import GROUP as OUR_GROUP
 from halcyon.api.types import NAME_PATTERN
 from halcyon.metricsapi import documents
 from halcyon.metricsapi.auth import Forbidden, Gate, TooOften, Unauthenticated
-from halcyon.metricsapi.listener import Listener, Ports
+from halcyon.metricsapi.listener import Listener, ListeningPorts
 from halcyon.metricsapi.tls import ServingTLS
 from halcyon.monitoring import instruments, operator_metrics
 from halcyon.scaling.hpa.algorithm import milli
@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class Source(Protocol):
+class MetricSource(Protocol):
     """Gives what is known of a model now. Both raise where that can't be found out now."""
 
     async def reading(self, namespace: str, name: str) -> RulesReading | Missing:
@@ -61,7 +61,7 @@ class MetricsApi:
 
     def __init__(
         self,
-        source: Source,
+        source: MetricSource,
         gate: Gate,
         *,
         monotonic: Callable[[], float],
@@ -191,10 +191,10 @@ async def start_site(
     *,
     host: str | None = None,
     port: int = PORT,
-    ports: Ports | None = None,
+    ports: ListeningPorts | None = None,
 ) -> Listener:
     """Serve `app` over TLS; the caller ends it by `cleanup()`. No host is every address; port 0 takes a free one."""
-    opened = ports or Ports()
+    opened = ports or ListeningPorts()
     return await opened.open(app, name="https", host=host, port=port, tls=tls.context)
 
 

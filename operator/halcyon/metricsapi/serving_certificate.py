@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 CHECK_EVERY_S = 30.0
 
 
-class Identity:
+class ServingCertificate:
     """Certificates as they are stored, and as they are served."""
 
     def __init__(

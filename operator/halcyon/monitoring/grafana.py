@@ -49,7 +49,7 @@ class Panel:
 
 
 @dataclass(frozen=True)
-class Row:
+class PanelRow:
     """Panels below a line with a title, from left to right."""
 
     title: str
@@ -68,13 +68,13 @@ class Variable:
 
 
 @dataclass(frozen=True)
-class Board:
+class GrafanaDashboard:
     """One dashboard."""
 
     uid: str
     title: str
     description: str
-    rows: tuple[Row, ...]
+    rows: tuple[PanelRow, ...]
     variables: tuple[Variable, ...] = ()
 
     @property
@@ -84,7 +84,7 @@ class Board:
             yield from row.panels
 
 
-def dashboard(board: Board) -> Json:
+def dashboard(board: GrafanaDashboard) -> Json:
     """As Grafana takes it."""
     return {
         "uid": board.uid,
@@ -105,7 +105,7 @@ def dashboard(board: Board) -> Json:
     }
 
 
-def _laid_out(rows: Iterable[Row]) -> Iterator[Json]:
+def _laid_out(rows: Iterable[PanelRow]) -> Iterator[Json]:
     """Panels with their places; those that don't fit beside the others begin a line."""
     number, top = 0, 0
     for row in rows:

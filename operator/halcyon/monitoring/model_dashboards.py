@@ -7,7 +7,7 @@ from typing import Final
 
 from halcyon.monitoring import per_model_metrics, triton_metrics
 from halcyon.monitoring.agent_metrics import named
-from halcyon.monitoring.grafana import Board, Panel, Query, Row
+from halcyon.monitoring.grafana import GrafanaDashboard, Panel, PanelRow, Query
 from halcyon.monitoring.metric import Metric
 from halcyon.monitoring.promql import MODELS, NAME, NAMESPACE, most, of, quantile, rate, total
 
@@ -28,12 +28,12 @@ def _top(expression: str) -> tuple[Query, ...]:
     return (Query(f"topk(10, {expression})", NAME),)
 
 
-FLEET: Final = Board(
+FLEET: Final = GrafanaDashboard(
     "halcyon-fleet",
     "Halcyon / Fleet",
     "Every model at a glance: which are not ready, which are at their limit, who waits.",
     (
-        Row(
+        PanelRow(
             "Now",
             (
                 _number(
@@ -61,7 +61,7 @@ FLEET: Final = Board(
                 _number("GPUs", "GPUs that server pods ask for.", f"sum({most(per_model_metrics.GPUS)})"),
             ),
         ),
-        Row(
+        PanelRow(
             "Models",
             (
                 Panel(
@@ -93,7 +93,7 @@ FLEET: Final = Board(
                 ),
             ),
         ),
-        Row(
+        PanelRow(
             "The busiest",
             (
                 Panel("Requests", "Requests that come, the ten busiest.", _top(rate(named("requests_total"))), "reqps"),
@@ -133,12 +133,12 @@ def _mean_time(title: str, metric: Metric) -> Query:
     return Query(f"{rate(metric)} / {rate(triton_metrics.SUCCESS)} / 1e6", title)
 
 
-ONE: Final = Board(
+ONE: Final = GrafanaDashboard(
     "halcyon-model",
     "Halcyon / Model",
     "One model: what comes, what waits, where the time goes, and how full batches and GPUs are.",
     (
-        Row(
+        PanelRow(
             "State",
             (
                 Panel(
@@ -163,7 +163,7 @@ ONE: Final = Board(
                 ),
             ),
         ),
-        Row(
+        PanelRow(
             "Requests",
             (
                 Panel(
@@ -231,7 +231,7 @@ ONE: Final = Board(
                 ),
             ),
         ),
-        Row(
+        PanelRow(
             "Batches and GPUs",
             (
                 Panel(
@@ -262,7 +262,7 @@ ONE: Final = Board(
                 ),
             ),
         ),
-        Row(
+        PanelRow(
             "Pods",
             (
                 Panel(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from halcyon.monitoring import operator_metrics, per_model_metrics
-from halcyon.monitoring.grafana import Board, Panel, Query, Row, Variable
+from halcyon.monitoring.grafana import GrafanaDashboard, Panel, PanelRow, Query, Variable
 from halcyon.monitoring.metric import Metric
 from halcyon.monitoring.promql import MODELS, NAME, NAMESPACE, most, of, operators, operators_quantile, operators_rate
 
@@ -14,12 +14,12 @@ _CHANGES: Final = (
     f"sum by ({per_model_metrics.BY}, direction) (increase({of(per_model_metrics.CHANGES)}[$__rate_interval]))"
 )
 
-SCALING: Final = Board(
+SCALING: Final = GrafanaDashboard(
     "halcyon-scaling",
     "Halcyon / Scaling",
     "Why there are as many replicas as there are. `kubectl halcyon explain NAME` says it in a sentence.",
     (
-        Row(
+        PanelRow(
             "Counts",
             (
                 Panel(
@@ -58,7 +58,7 @@ SCALING: Final = Board(
                 ),
             ),
         ),
-        Row(
+        PanelRow(
             "Signals",
             (
                 Panel(
@@ -114,12 +114,12 @@ def _quantiles(title: str, description: str, metric: Metric, over: str = "$__rat
     return Panel(title, description, asked, "s")
 
 
-OPERATOR: Final = Board(
+OPERATOR: Final = GrafanaDashboard(
     "halcyon-operator",
     "Halcyon / Operator",
     "Whether the operator is well: who leads, what fails, what waits, and what it costs.",
     (
-        Row(
+        PanelRow(
             "Replicas",
             (
                 Panel(
@@ -153,7 +153,7 @@ OPERATOR: Final = Board(
                 ),
             ),
         ),
-        Row(
+        PanelRow(
             "Reconciles",
             (
                 Panel(
@@ -195,7 +195,7 @@ OPERATOR: Final = Board(
                 ),
             ),
         ),
-        Row(
+        PanelRow(
             "Decisions",
             (
                 _quantiles(
@@ -234,7 +234,7 @@ OPERATOR: Final = Board(
                 ),
             ),
         ),
-        Row(
+        PanelRow(
             "What it costs",
             (
                 Panel(

@@ -10,7 +10,7 @@ from halcyon.monitoring.dashboards import BOARDS
 
 
 @dataclass(frozen=True)
-class Asked:
+class NamedQuery:
     """One query."""
 
     where: str
@@ -19,24 +19,24 @@ class Asked:
     """PromQL, no words to replace in it."""
 
 
-def panels(values: Mapping[str, str]) -> Iterator[Asked]:
+def panels(values: Mapping[str, str]) -> Iterator[NamedQuery]:
     """Those of the dashboards; `values` are what Grafana has for `$namespace`, `$__rate_interval` and others, by name without `$`."""
     for board in BOARDS.values():
         for panel in board.panels:
             for query in panel.queries:
-                yield Asked(f"{board.title}, {panel.title}: {query.legend}", _chosen(query.expression, values))
+                yield NamedQuery(f"{board.title}, {panel.title}: {query.legend}", _chosen(query.expression, values))
 
 
-def watched(places: Mapping[str, str]) -> Iterator[Asked]:
+def watched(places: Mapping[str, str]) -> Iterator[NamedQuery]:
     """What the alerts are made from; `places` are the words that the chart replaces."""
     for alert in ALERTS:
-        yield Asked(f"{alert.name}, what it watches", replaced(alert.watches, places))
+        yield NamedQuery(f"{alert.name}, what it watches", replaced(alert.watches, places))
 
 
-def raised(places: Mapping[str, str]) -> Iterator[Asked]:
+def raised(places: Mapping[str, str]) -> Iterator[NamedQuery]:
     """The alerts' own expressions, which have data only where something is wrong."""
     for alert in ALERTS:
-        yield Asked(alert.name, replaced(alert.expression, places))
+        yield NamedQuery(alert.name, replaced(alert.expression, places))
 
 
 def replaced(text: str, places: Mapping[str, str]) -> str:

@@ -46,13 +46,13 @@ def _version_policy(spec: Spec) -> model_overlay.VersionPolicy | None:
     )
 
 
-def _warmup(spec: Spec) -> model_overlay.Warmup | None:
+def _warmup(spec: Spec) -> model_overlay.OverlayWarmup | None:
     warmup = spec.model.warmup
     if warmup is None:
         return None
-    return model_overlay.Warmup(
+    return model_overlay.OverlayWarmup(
         batch_sizes=tuple(sorted(warmup.batch_sizes or ())),
         iterations=warmup.iterations,
         data="random" if warmup.data == "Random" else "zero",
-        inputs=tuple(model_overlay.WarmupInput(i.name, i.data_type, tuple(i.dims)) for i in warmup.inputs or ()),
+        inputs=tuple(model_overlay.OverlayInput(i.name, i.data_type, tuple(i.dims)) for i in warmup.inputs or ()),
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from halcyon.api.spec import Spec, routing_mode
-from halcyon.api.types import GROUP, Model
+from halcyon.api.types import GROUP, ApiModel
 from halcyon.render import model_overlay, names, server
 from halcyon.render.metadata import Object, child
 from halcyon.render.site import Site, Subject
@@ -85,7 +85,7 @@ def key(subject: Subject, spec: Spec, content: Content | None) -> str:
     return names.digest(asked)
 
 
-def _said(part: Model) -> dict[str, Any]:
+def _said(part: ApiModel) -> dict[str, Any]:
     return part.model_dump(mode="json", by_alias=True, exclude_defaults=True)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from halcyon.api.documents.balancer_plan import Collector
+from halcyon.api.documents.balancer_plan import CollectorAddress
 from halcyon.api.policy.network import SiteNetwork
 from halcyon.api.policy.site_policy import ANYTHING, SitePolicy
 from halcyon.api.spec.runtime import Placement
@@ -39,7 +39,7 @@ class Site:
     balancer_image: str
     server_image: str
     """Triton image of models that name none."""
-    collector: Collector | None
+    collector: CollectorAddress | None
     """Where agents send what they see; None until the operator has its certificate."""
     pull_secrets: tuple[str, ...] = ()
     """Names of Secrets, in the ModelDeployment's own namespace, for pulling these images."""

@@ -8,7 +8,7 @@ from halcyon.scaling.frozen import immutable
 
 
 @immutable(frozen=True, slots=True)
-class Words:
+class LazyText:
     """A sentence with its values."""
 
     form: str

@@ -31,7 +31,7 @@ LONGEST_RULE = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class CronSchedule:
     """One rule, as the user wrote it."""
 
     name: str
@@ -92,7 +92,7 @@ class Problem:
         return f"schedule {self.schedule}: {self.field} {self.value} {self.reason}; for example {self.example}"
 
 
-def in_force(schedules: Sequence[Schedule], at: float) -> InForce:
+def in_force(schedules: Sequence[CronSchedule], at: float) -> InForce:
     """What holds at `at`, and until when. ValueError where a schedule has a problem that `problems` would have named."""
     openings: list[Opening] = []
     coming: list[Opening] = []
@@ -113,7 +113,7 @@ def in_force(schedules: Sequence[Schedule], at: float) -> InForce:
     return InForce(at, min(changes, default=math.inf), tuple(openings), low, high, conflict, upcoming)
 
 
-def problems(schedules: Sequence[Schedule]) -> tuple[Problem, ...]:
+def problems(schedules: Sequence[CronSchedule]) -> tuple[Problem, ...]:
     """Everything that is wrong, in the order of the schedules; empty where they are good."""
     found: list[Problem] = []
     seen: set[str] = set()
@@ -126,7 +126,7 @@ def problems(schedules: Sequence[Schedule]) -> tuple[Problem, ...]:
     return tuple(found)
 
 
-def _problems(schedule: Schedule) -> Iterator[Problem]:
+def _problems(schedule: CronSchedule) -> Iterator[Problem]:
     name = schedule.name
     why = _why_no_rule(schedule.start)
     if why:
@@ -169,7 +169,7 @@ def _known_zone(name: str) -> bool:
     return True
 
 
-def _at(schedule: Schedule, at: float) -> Opening | None:
+def _at(schedule: CronSchedule, at: float) -> Opening | None:
     """The opening that holds at `at`, else the next one; None where there is none within 50 years."""
     try:
         zone = ZoneInfo(schedule.time_zone)
@@ -189,7 +189,7 @@ def _at(schedule: Schedule, at: float) -> Opening | None:
     return Opening(schedule.name, latest, end, schedule.low, schedule.high)
 
 
-def _latest_start(schedule: Schedule, at: float, zone: ZoneInfo) -> float | None:
+def _latest_start(schedule: CronSchedule, at: float, zone: ZoneInfo) -> float | None:
     """The newest start at or before `at`, if it is not older than the duration."""
     wall = datetime.fromtimestamp(at, zone)
     before, after = wall.replace(fold=0).utcoffset(), wall.replace(fold=1).utcoffset()

@@ -14,14 +14,14 @@ adjustment of the wall clock on to the intervals between samples, and they are r
 
 
 @dataclass(frozen=True, slots=True)
-class Epoch:
+class WallClock:
     """Where the monotonic clock's zero lies."""
 
     offset_s: float
     """Seconds since the epoch at monotonic 0."""
 
     @classmethod
-    def of(cls, *, monotonic_s: float, wall_s: float) -> Epoch:
+    def of(cls, *, monotonic_s: float, wall_s: float) -> WallClock:
         """From both clocks, read one right after the other."""
         return cls(wall_s - monotonic_s)
 
@@ -29,8 +29,10 @@ class Epoch:
         """Seconds since the epoch."""
         return self.offset_s + monotonic_s
 
-    def checked(self, *, monotonic_s: float, wall_s: float) -> Epoch:
+    def checked(self, *, monotonic_s: float, wall_s: float) -> WallClock:
         """The same while the clocks agree, else anew: the wall clock was set, or the machine slept."""
         return (
-            self if abs(self.at(monotonic_s) - wall_s) <= STEP_S else Epoch.of(monotonic_s=monotonic_s, wall_s=wall_s)
+            self
+            if abs(self.at(monotonic_s) - wall_s) <= STEP_S
+            else WallClock.of(monotonic_s=monotonic_s, wall_s=wall_s)
         )

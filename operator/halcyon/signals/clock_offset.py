@@ -14,7 +14,7 @@ MOST_LATE_S = 3.0
 """No record is taken to be older: a clock that was set back makes every record look late, until the shortest way is a new one."""
 
 
-class Transit:
+class ClockOffset:
     """The way of one sender's records."""
 
     __slots__ = ("_before", "_began", "_shortest")

@@ -32,7 +32,7 @@ from prometheus_client import CollectorRegistry
 
 from halcyon.api.documents.observation_report import AUDIENCE, STREAM_PATH, Record
 from halcyon.monitoring import instruments, operator_metrics
-from halcyon.signals.observation_store import Hub
+from halcyon.signals.observation_store import ObservationStore
 from halcyon.signals.validation import Vetted, vet
 
 MOST_BYTES = 512 * 1024
@@ -82,7 +82,7 @@ class Collector:
 
     def __init__(
         self,
-        hub: Hub,
+        hub: ObservationStore,
         authenticate: Authenticator,
         *,
         monotonic: Callable[[], float],

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from halcyon.scaling.observations import FRESH_S
-from halcyon.signals.store_state import POD_COUNTERS, Picture
+from halcyon.signals.store_state import POD_COUNTERS, ModelSnapshot
 
 _GPU: Final = 2
 _ROWS: Final = 3 + POD_COUNTERS.index("rows")
@@ -28,7 +28,7 @@ class Work:
     """Counter by pod: rows computed."""
 
 
-def told(picture: Picture) -> Work:
+def told(picture: ModelSnapshot) -> Work:
     """The newest that each pod has told."""
     ready, gpus, rows = [], [], {}
     now = picture.at

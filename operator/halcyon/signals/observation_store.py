@@ -32,10 +32,10 @@ from halcyon.api.documents.observation_report import (
     BalancerSample,
     Batches,
     BatchStats,
-    Histogram,
     PodSample,
     PodState,
     Record,
+    ReportedHistogram,
 )
 from halcyon.scaling.observations import (
     FRESH_S,
@@ -45,7 +45,7 @@ from halcyon.scaling.observations import (
     PodObservation,
     PodPoint,
 )
-from halcyon.signals.clock_offset import Transit
+from halcyon.signals.clock_offset import ClockOffset
 from halcyon.signals.store_state import (
     BALANCER_COUNTERS,
     BALANCER_KEEP_S,
@@ -53,11 +53,11 @@ from halcyon.signals.store_state import (
     POD_COUNTERS,
     POD_KEEP_S,
     POD_MOST_PER_S,
-    Agent,
-    Model,
-    Picture,
-    Pod,
-    View,
+    AgentPodState,
+    AgentState,
+    ModelSnapshot,
+    ObservedModel,
+    ObservedPod,
     pods_of,
     said_now,
     state_of,
@@ -81,12 +81,12 @@ OnRecord = Callable[[str, str, bool], None]
 """Called with namespace and name of a model for every record of it, and whether it confirms the one before."""
 
 
-class Hub:
+class ObservationStore:
     """Keeps what the agents say. Memory is bounded per model; a model that is not spoken for is forgotten."""
 
     def __init__(self, on_change: OnChange | None = None, on_record: OnRecord | None = None) -> None:
         """Nobody has spoken yet."""
-        self._models: dict[tuple[str, str], Model] = {}
+        self._models: dict[tuple[str, str], ObservedModel] = {}
         self._on_change = on_change
         self._on_record = on_record
         self._swept = -math.inf
@@ -99,16 +99,16 @@ class Hub:
         """
         self._sweep(now)
         key = (record.namespace, record.name)
-        model = self._models.setdefault(key, Model())
+        model = self._models.setdefault(key, ObservedModel())
         agent = model.agents.get(record.agent)
         confirms = agent is not None and agent.may_confirm(now)
         if agent is None:
             _make_room(model, now)
-            agent = model.agents[record.agent] = Agent(heard=now, at=-math.inf)
+            agent = model.agents[record.agent] = AgentState(heard=now, at=-math.inf)
         elif agent.at - FRESH_S < record.at <= agent.at:
             return False
         elif record.at <= agent.at:
-            agent.transit = Transit()  # its clock was set back
+            agent.transit = ClockOffset()  # its clock was set back
         agent.heard, agent.at = max(now, agent.heard), record.at
         made = agent.transit.made_at(record.at, now, sent=record.sent)
         if confirms:
@@ -122,7 +122,7 @@ class Hub:
             if sample.state != "unreachable" and (told is None or sample.at != told.at):
                 _add_pod(model, record.agent, sample, made - _age(sample, record))
             if sample.batches is not None:
-                _add_batches(model.pods.setdefault(sample.name, Pod()), sample.batches, record, made)
+                _add_batches(model.pods.setdefault(sample.name, ObservedPod()), sample.batches, record, made)
         _drop_gone(model, now)
         model.said = None
         self._tell(key, model, now)
@@ -155,7 +155,7 @@ class Hub:
             ),
         )
 
-    def look(self, namespace: str, name: str, now: float) -> Picture | None:
+    def look(self, namespace: str, name: str, now: float) -> ModelSnapshot | None:
         """What is known of a model, as `observe` tells it, at a fraction of the cost; None where nobody has spoken for it."""
         model = self._models.get((namespace, name))
         if model is None:
@@ -164,7 +164,7 @@ class Hub:
         if said is None or not said.holds(now):
             said = model.said = said_now(model, now)
         silent = tuple((agent, now - heard) for agent, heard in said.silent) if said.silent else ()
-        return Picture(now, said.pods, said.balancers, silent)
+        return ModelSnapshot(now, said.pods, said.balancers, silent)
 
     def mean_batch(self, namespace: str, name: str, now: float, window_s: float) -> float | None:
         """Rows per batch over the window, all pods together (`observations.mean_batch`); None where that is not known."""
@@ -175,7 +175,7 @@ class Hub:
         executions = [rate for ring in rings if (rate := ring.rate(_EXECUTIONS, now, window_s)) is not None]
         return sum(rows) / total if rows and (total := sum(executions)) else None
 
-    def answers(self, namespace: str, name: str, now: float) -> dict[str, Histogram]:
+    def answers(self, namespace: str, name: str, now: float) -> dict[str, ReportedHistogram]:
         """What each balancer that speaks has counted of its clients' answers, by agent; without those that don't tell."""
         model = self._models.get((namespace, name))
         return {
@@ -209,7 +209,7 @@ class Hub:
                 _drop_gone(model, now)
                 model.said = None
 
-    def _tell(self, key: tuple[str, str], model: Model, now: float) -> None:
+    def _tell(self, key: tuple[str, str], model: ObservedModel, now: float) -> None:
         if self._on_change is None:
             return
         said = model.said = said_now(model, now)
@@ -229,20 +229,20 @@ def _age(sample: PodSample, record: Record) -> float:
     return min(max(record.at - sample.at, 0.0), POD_KEEP_S)
 
 
-def _view(sample: PodSample, record: Record) -> View:
+def _view(sample: PodSample, record: Record) -> AgentPodState:
     # Interned, since every record brings the same few texts again.
     versions = tuple(sys.intern(version) for version in sample.versions)
-    return View(sys.intern(sample.state), sample.at, _age(sample, record), sample.load_error, versions)  # type: ignore[arg-type]  # intern forgets the Literal
+    return AgentPodState(sys.intern(sample.state), sample.at, _age(sample, record), sample.load_error, versions)  # type: ignore[arg-type]  # intern forgets the Literal
 
 
-def _make_room(model: Model, now: float) -> None:
+def _make_room(model: ObservedModel, now: float) -> None:
     """Keeps the number of agents bounded: the one that has been silent for longest makes room."""
     if len(model.agents) >= MOST_AGENTS:
         oldest = min(model.agents, key=lambda agent: (model.agents[agent].heard - now, agent))
         del model.agents[oldest]
 
 
-def _add_balancer(agent: Agent, sample: BalancerSample, made: float, now: float) -> None:
+def _add_balancer(agent: AgentState, sample: BalancerSample, made: float, now: float) -> None:
     before = agent.ring.newest
     at = max(made, math.nextafter(before, math.inf))
     requests, refused, errors = agent.counters.read(at, [getattr(sample, name) for name in BALANCER_COUNTERS])
@@ -262,11 +262,11 @@ def _add_balancer(agent: Agent, sample: BalancerSample, made: float, now: float)
     agent.ring.add((at, sample.queued, sample.inflight, requests, agent.refused, errors, counted_at))
 
 
-def _add_pod(model: Model, agent: str, sample: PodSample, at: float) -> None:
+def _add_pod(model: ObservedModel, agent: str, sample: PodSample, at: float) -> None:
     raw = [getattr(sample, name) for name in POD_COUNTERS]
     if sample.pending is None and sample.gpu is None and all(value is None for value in raw):
         return  # An agent that knows nothing of the pod yet must not cover what another knows.
-    pod = model.pods.setdefault(sample.name, Pod())
+    pod = model.pods.setdefault(sample.name, ObservedPod())
     counters = pod.counters.get(agent)
     if counters is None:
         counters = pod.counters[agent] = Counters(pod.totals, POD_MOST_PER_S)
@@ -280,7 +280,7 @@ def _add_pod(model: Model, agent: str, sample: PodSample, at: float) -> None:
     pod.ring.add((at, pending, gpu, *known))
 
 
-def _add_batches(pod: Pod, batches: BatchStats, record: Record, made: float) -> None:
+def _add_batches(pod: ObservedPod, batches: BatchStats, record: Record, made: float) -> None:
     # Their age is a difference within one clock too. Agents repeat what they read until they read it anew.
     at = made - max(record.at - batches.at, 0.0)
     row = array("q", (value for size in batches.sizes for value in size))
@@ -294,7 +294,7 @@ def _add_batches(pod: Pod, batches: BatchStats, record: Record, made: float) -> 
     pod.batches_at, pod.batches, pod.fallen_at = at, row, None
 
 
-def _drop_gone(model: Model, now: float) -> None:
+def _drop_gone(model: ObservedModel, now: float) -> None:
     """Forgets pods that no agent names any more, and counters of agents that fell silent: they start anew if it returns."""
     named = {pod for seen in model.agents.values() for pod in seen.pods}
     for name in [name for name in model.pods if name not in named]:
@@ -305,21 +305,21 @@ def _drop_gone(model: Model, now: float) -> None:
             pod.counters = {agent: counters for agent, counters in pod.counters.items() if agent in speaking}
 
 
-def _loading(pod: str, speaking: Iterable[Agent]) -> tuple[str | None, tuple[str, ...]]:
+def _loading(pod: str, speaking: Iterable[AgentState]) -> tuple[str | None, tuple[str, ...]]:
     """Load error and versions, of the agent whose sample was the youngest when it came."""
     views = [seen.pods[pod] for seen in speaking if pod in seen.pods]
     best = min(views, key=lambda view: (view.state == "unreachable", view.age))
     return best.load_error, best.versions
 
 
-def _observe_pod(name: str, model: Model, speaking: Iterable[Agent], since: float) -> PodObservation:
+def _observe_pod(name: str, model: ObservedModel, speaking: Iterable[AgentState], since: float) -> PodObservation:
     pod = model.pods.get(name)
     error, versions = _loading(name, speaking)
     points = () if pod is None else tuple(_pod_point(row) for row in pod.ring.rows(since))
     return PodObservation(name, state_of(name, speaking), points, error, versions, None if pod is None else _sizes(pod))
 
 
-def _sizes(pod: Pod) -> Batches | None:
+def _sizes(pod: ObservedPod) -> Batches | None:
     row = pod.batches
     return None if row is None else tuple(zip(row[::3], row[1::3], row[2::3], strict=True))
 
@@ -329,7 +329,7 @@ def _pod_point(row: Sequence[float]) -> PodPoint:
     return PodPoint(at, *[None if isnan(value) else value for value in values])
 
 
-def _waits_in_vain(speaking: Iterable[Agent], states: dict[str, PodState]) -> bool:
+def _waits_in_vain(speaking: Iterable[AgentState], states: dict[str, PodState]) -> bool:
     """Whether requests wait, or were just refused, while no pod is ready."""
     if any(state == "ready" for state in states.values()):
         return False

@@ -31,10 +31,10 @@ from halcyon.api.documents.observation_report import Batches
 from halcyon.scaling.frozen import immutable
 from halcyon.scaling.observations import FRESH_S, PodPoint, rate
 from halcyon.scaling.planner.reading import PodReading, Reading
-from halcyon.signals.clock import Epoch
+from halcyon.signals.clock import WallClock
 from halcyon.signals.merged_counters import MergedBatches, MergedCounter
 from halcyon.signals.rows_per_request import shaped
-from halcyon.signals.store_state import Picture, PodView
+from halcyon.signals.store_state import ModelSnapshot, PodSnapshot
 from halcyon.signals.time_series import Ring
 
 OBSERVED_S = FRESH_S
@@ -92,11 +92,11 @@ class Gathered:
 
 
 def reading(
-    picture: Picture,
+    picture: ModelSnapshot,
     *,
     replicas: int,
     pods: tuple[PodReading, ...],
-    epoch: Epoch,
+    epoch: WallClock,
     memory: SignalMemory,
     balancers: AbstractSet[str] | None = None,
     revision: str = "",
@@ -212,7 +212,7 @@ def _count(ring: Ring, at: float, now: float) -> float:
     return ring.value(max(back - 1, 1), _REQUESTS)
 
 
-def _judged(pods: tuple[PodReading, ...], seen: Mapping[str, PodView]) -> tuple[PodReading, ...]:
+def _judged(pods: tuple[PodReading, ...], seen: Mapping[str, PodSnapshot]) -> tuple[PodReading, ...]:
     dead = {name for name, pod in seen.items() if pod.state == "maintenance"}
     if not dead:
         return pods
@@ -221,7 +221,7 @@ def _judged(pods: tuple[PodReading, ...], seen: Mapping[str, PodView]) -> tuple[
     )
 
 
-def _silence(picture: Picture, heard: Mapping[str, Ring], balancers: AbstractSet[str] | None) -> str | None:
+def _silence(picture: ModelSnapshot, heard: Mapping[str, Ring], balancers: AbstractSet[str] | None) -> str | None:
     """Which balancers are not heard that should be; None where all are."""
     silent = dict(picture.silent)
     expected = {agent for agent, _ in picture.balancers} | silent.keys() if balancers is None else balancers
@@ -242,7 +242,7 @@ def _silence(picture: Picture, heard: Mapping[str, Ring], balancers: AbstractSet
     return f"the load of some balancers is not known ({', '.join(said)}{more}); the limit is {FRESH_S:.0f} s"
 
 
-def _pending(pod: PodView | None, now: float) -> float | None:
+def _pending(pod: PodSnapshot | None, now: float) -> float | None:
     """Requests that wait in a pod; from the time that they wait where Triton has no gauge of it (Little's law)."""
     if pod is None or (ring := pod.ring) is None:
         return None
@@ -259,7 +259,7 @@ def _known(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 
-def _gpu(pod: PodView | None, now: float) -> float | None:
+def _gpu(pod: PodSnapshot | None, now: float) -> float | None:
     if pod is None or pod.ring is None or pod.ring.known(_GPU, now, FRESH_S, now - OBSERVED_S) is None:
         return None
     return pod.ring.mean(_GPU, now, GPU_WINDOW_S, held_s=FRESH_S, since=now - GPU_WINDOW_S)
@@ -275,7 +275,7 @@ def _filled(values: Sequence[float | None]) -> float | None:
 
 def _with_batches(
     memory: SignalMemory,
-    picture: Picture,
+    picture: ModelSnapshot,
     pods: Sequence[PodReading],
     revision: str,
     of_revision: AbstractSet[str] | None,
@@ -310,7 +310,7 @@ def _with_batches(
 
 
 def _with_rows(
-    memory: SignalMemory, picture: Picture, arrived: MergedCounter, counted_at: float, refused: MergedCounter
+    memory: SignalMemory, picture: ModelSnapshot, arrived: MergedCounter, counted_at: float, refused: MergedCounter
 ) -> SignalMemory:
     """With the rows and requests that pods have counted, and what the balancers have."""
     now, before = picture.at, memory.answered

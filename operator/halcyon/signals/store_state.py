@@ -14,7 +14,7 @@ from typing import NamedTuple
 from halcyon.api.documents.observation_report import BalancerSample, Batches, PodState
 from halcyon.scaling.frozen import immutable
 from halcyon.scaling.observations import FRESH_S
-from halcyon.signals.clock_offset import Transit
+from halcyon.signals.clock_offset import ClockOffset
 from halcyon.signals.time_series import Counters, Ring
 from halcyon.signals.validation import MOST_ROWS, MOST_WAITING
 
@@ -51,7 +51,7 @@ CONFIRMS_EVERY_S = 0.7
 """once in so long. An agent that says more than it should is heard no sooner for it."""
 
 
-class View(NamedTuple):
+class AgentPodState(NamedTuple):
     """What one agent said of one pod last, less its numbers."""
 
     state: PodState
@@ -64,14 +64,14 @@ class View(NamedTuple):
 
 
 @dataclass(slots=True)
-class Agent:
+class AgentState:
     """What one agent said last."""
 
     heard: float
     at: float
     """By its own clock."""
-    pods: dict[str, View] = field(default_factory=dict)
-    transit: Transit = field(default_factory=Transit)
+    pods: dict[str, AgentPodState] = field(default_factory=dict)
+    transit: ClockOffset = field(default_factory=ClockOffset)
     ring: Ring = field(default_factory=lambda: Ring(7, keep_s=BALANCER_KEEP_S))
     counters: Counters = field(
         default_factory=lambda: Counters([math.nan] * len(BALANCER_COUNTERS), BALANCER_MOST_PER_S)
@@ -94,7 +94,7 @@ class Agent:
 
 
 @dataclass(slots=True)
-class Pod:
+class ObservedPod:
     """One pod's numbers, all agents together."""
 
     ring: Ring = field(default_factory=lambda: Ring(9, keep_s=POD_KEEP_S))
@@ -108,7 +108,7 @@ class Pod:
     """When batches were read that had fallen and are not believed yet."""
 
 
-class PodView(NamedTuple):
+class PodSnapshot(NamedTuple):
     """One pod as it is known now: `scaling.observations.PodObservation` without the making of points."""
 
     name: str
@@ -124,14 +124,14 @@ class PodView(NamedTuple):
         return () if row is None else tuple(zip(row[::3], row[1::3], row[2::3], strict=True))
 
 
-class Picture(NamedTuple):
+class ModelSnapshot(NamedTuple):
     """What is known of a model now, for who decides on each record: `observe` without copies. Of this moment only.
 
     The rings go on with the next record.
     """
 
     at: float
-    pods: Mapping[str, PodView]
+    pods: Mapping[str, PodSnapshot]
     """By name, ascending."""
     balancers: tuple[tuple[str, Ring], ...]
     """Agents heard within `FRESH_S`, by name, and their rows, of the fields of `BalancerPoint`."""
@@ -143,7 +143,7 @@ class Picture(NamedTuple):
 class Said:
     """What follows from the records of a model while nobody speaks anew."""
 
-    pods: Mapping[str, PodView]
+    pods: Mapping[str, PodSnapshot]
     balancers: tuple[tuple[str, Ring], ...]
     silent: tuple[tuple[str, float], ...]
     """Agents, and when they were heard."""
@@ -158,18 +158,18 @@ class Said:
 
 
 @dataclass(slots=True)
-class Model:
+class ObservedModel:
     """Everything about one model."""
 
-    agents: dict[str, Agent] = field(default_factory=dict)
-    pods: dict[str, Pod] = field(default_factory=dict)
+    agents: dict[str, AgentState] = field(default_factory=dict)
+    pods: dict[str, ObservedPod] = field(default_factory=dict)
     news: tuple[object, ...] = ()
     """What the controller was last told."""
     said: Said | None = None
     """What follows from the last records, until the next one or until an agent falls silent."""
 
 
-def said_now(model: Model, now: float) -> Said:
+def said_now(model: ObservedModel, now: float) -> Said:
     """What follows from the last records at this moment."""
     agents = model.agents
     if len(agents) == 1:  # nearly every model's: nobody contradicts it
@@ -190,16 +190,16 @@ def said_now(model: Model, now: float) -> Said:
     )
 
 
-def _view_pod(name: str, pod: Pod | None, state: PodState) -> PodView:
-    return PodView(name, state, None, None) if pod is None else PodView(name, state, pod.ring, pod.batches)
+def _view_pod(name: str, pod: ObservedPod | None, state: PodState) -> PodSnapshot:
+    return PodSnapshot(name, state, None, None) if pod is None else PodSnapshot(name, state, pod.ring, pod.batches)
 
 
-def pods_of(speaking: Iterable[Agent]) -> list[str]:
+def pods_of(speaking: Iterable[AgentState]) -> list[str]:
     """Names of the pods in their last records, ascending."""
     return sorted({pod for seen in speaking for pod in seen.pods})
 
 
-def state_of(pod: str, speaking: Iterable[Agent]) -> PodState:
+def state_of(pod: str, speaking: Iterable[AgentState]) -> PodState:
     """The first state in the order of precedence that any of them says."""
     said = {seen.pods[pod].state for seen in speaking if pod in seen.pods}
     return next(state for state in _STATE_ORDER if state in said)

@@ -13,11 +13,11 @@ from halcyon.api.documents.observation_report import (
     MOST_SIZES,
     BalancerSample,
     BatchStats,
-    Histogram,
     PodSample,
     PodState,
     Record,
     RecordError,
+    ReportedHistogram,
     SlotLatency,
 )
 
@@ -99,7 +99,7 @@ def _is_latency(latency: tuple[SlotLatency, ...]) -> bool:
     return len(latency) <= MOST_SLOTS and all(_is_short_text(slot.slot) and _is_histogram(slot) for slot in latency)
 
 
-def _is_histogram(found: Histogram | SlotLatency) -> bool:
+def _is_histogram(found: ReportedHistogram | SlotLatency) -> bool:
     bounds_ms, counts = found.bounds_ms, found.counts
     return (
         _is_row(bounds_ms, MOST_MS)

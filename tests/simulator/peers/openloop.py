@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from halcyon.simulate.engine.case import Case, Service
-from halcyon.simulate.engine.policy_view import PodView, Policy, Signal
+from halcyon.simulate.engine.case import Case, ServiceLaw
+from halcyon.simulate.engine.policy_view import Policy, PolicyPod, SampleColumn
 
 Shape = Callable[[float], float | None]
 """A gauge's value, or a counter's increase per second, in the second that ends at this time; None where it is missing."""
@@ -38,7 +38,7 @@ def case(*, low: int = 1, high: int = 100, max_batch: int = 10) -> Case:
         name="open-loop",
         arrivals=np.arange(0.0, 600.0, 0.1),
         duration_s=600.0,
-        service=Service(t0_s=1.0, a_s=0.0, max_batch=max_batch),
+        service=ServiceLaw(t0_s=1.0, a_s=0.0, max_batch=max_batch),
         slo_s=2.0,
         start_s=60.0,
         low=low,
@@ -50,24 +50,24 @@ def case(*, low: int = 1, high: int = 100, max_batch: int = 10) -> Case:
 class OpenLoop:
     """The view at one time; `pods` are as many ready ones as `replicas`, unless they are given."""
 
-    signals: Mapping[Signal, Shape]
+    signals: Mapping[SampleColumn, Shape]
     now: float = 0.0
     replicas: int = 1
     phases: tuple[str, ...] | None = None
 
     @property
-    def pods(self) -> tuple[PodView, ...]:
+    def pods(self) -> tuple[PolicyPod, ...]:
         phases = ("ready",) * self.replicas if self.phases is None else self.phases
-        return tuple(PodView(name=i, phase=phase, created_s=0.0) for i, phase in enumerate(phases))
+        return tuple(PolicyPod(name=i, phase=phase, created_s=0.0) for i, phase in enumerate(phases))
 
-    def value(self, signal: Signal) -> float | None:
+    def value(self, signal: SampleColumn) -> float | None:
         return self.signals[signal](math.floor(self.now))
 
-    def mean(self, signal: Signal, window_s: float) -> float | None:
+    def mean(self, signal: SampleColumn, window_s: float) -> float | None:
         known = self._known(signal, window_s)
         return sum(known) / len(known) if known else None
 
-    def rate(self, signal: Signal, window_s: float) -> float | None:
+    def rate(self, signal: SampleColumn, window_s: float) -> float | None:
         return self.mean(signal, window_s)
 
     def sampled_at(self) -> float | None:
@@ -76,7 +76,7 @@ class OpenLoop:
     def batches(self) -> Mapping[int, tuple[int, float]]:
         return {}
 
-    def _known(self, signal: Signal, window_s: float) -> list[float]:
+    def _known(self, signal: SampleColumn, window_s: float) -> list[float]:
         """Samples in (now - window, now]."""
         shape, times = self.signals[signal], range(math.floor(self.now - window_s) + 1, math.floor(self.now) + 1)
         return [value for value in map(shape, times) if value is not None]
@@ -86,7 +86,13 @@ Changes = list[tuple[float, int]]
 
 
 def replay(
-    policy: Policy, signals: Mapping[Signal, Shape], *, until_s: float, first: int = 1, low: int = 1, high: int = 100
+    policy: Policy,
+    signals: Mapping[SampleColumn, Shape],
+    *,
+    until_s: float,
+    first: int = 1,
+    low: int = 1,
+    high: int = 100,
 ) -> Changes:
     """(time, new count) of every change up to and with `until_s`; pods are ready as soon as they are written."""
     view = OpenLoop({signal: functools.cache(shape) for signal, shape in signals.items()}, replicas=first)

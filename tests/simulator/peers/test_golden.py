@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from halcyon.simulate.engine.policy_view import Signal
+from halcyon.simulate.engine.policy_view import SampleColumn
 from halcyon.simulate.policies.peers import PEERS, build
 from tests.simulator.peers.openloop import case, replay, steps
 
@@ -18,7 +18,7 @@ VECTORS: list[dict[str, Any]] = json.loads((Path(__file__).parent / "golden" / "
 def _replayed(vector: dict[str, Any]) -> list[tuple[float, int]]:
     low, first = vector.get("low", 1), vector.get("first", 1)
     policy = build(vector["policy"], vector["params"], case(low=low))
-    signals = {Signal[name]: steps(points) for name, points in vector["signals"].items()}
+    signals = {SampleColumn[name]: steps(points) for name, points in vector["signals"].items()}
     return replay(policy, signals, until_s=vector["until_s"], first=first, low=low)
 
 
@@ -34,13 +34,13 @@ def test_every_peer_has_a_golden_vector() -> None:
 
 @pytest.mark.parametrize("name", ["hpa", "keda", "keda-http", "kpa", "kubeai", "wva-hpa", "ray", "aibrix", "cortex"])
 def test_the_target_is_by_default_what_a_replica_computes_at_once(name: str) -> None:
-    load = {Signal.INFLIGHT: steps([(0, 10), (30, 100)])}
+    load = {SampleColumn.INFLIGHT: steps([(0, 10), (30, 100)])}
     given = replay(build(name, {"target": "10"}, case(max_batch=4)), load, until_s=400)
     assert given
     assert replay(build(name, {}, case(max_batch=10)), load, until_s=400) == given
 
 
 def test_aibrix_swings_between_one_and_the_maximum_on_a_step() -> None:
-    load = {Signal.INFLIGHT: steps([(0, 10), (300, 100), (1200, 10)])}
+    load = {SampleColumn.INFLIGHT: steps([(0, 10), (300, 100), (1200, 10)])}
     changes = dict(replay(build("aibrix", {}, case()), load, until_s=1300))
     assert [changes[t] for t in (570, 680, 770, 880, 970, 1080, 1170)] == [100, 1, 100, 1, 100, 1, 100]

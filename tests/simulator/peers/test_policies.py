@@ -6,24 +6,24 @@ import itertools
 
 import pytest
 
-from halcyon.simulate.engine.policy_view import Signal
+from halcyon.simulate.engine.policy_view import SampleColumn
 from halcyon.simulate.policies.peers import PEERS, build, sweep
 from halcyon.simulate.policies.peers.hpa_controller import average_value, pods_mean
 from tests.simulator.peers.openloop import OpenLoop, Shape, case, constant, replay, steps
 
-LOADED: dict[Signal, Shape] = {
-    Signal.ARRIVED: constant(100),
-    Signal.ANSWERED: constant(100),
-    Signal.INFLIGHT: constant(200),
-    Signal.WAITING: constant(100),
-    Signal.BUSY_S: constant(5),
-    Signal.QUEUE_S: constant(50),
+LOADED: dict[SampleColumn, Shape] = {
+    SampleColumn.ARRIVED: constant(100),
+    SampleColumn.ANSWERED: constant(100),
+    SampleColumn.INFLIGHT: constant(200),
+    SampleColumn.WAITING: constant(100),
+    SampleColumn.BUSY_S: constant(5),
+    SampleColumn.QUEUE_S: constant(50),
 }
-ABSENT = dict.fromkeys(Signal, constant(None))
+ABSENT = dict.fromkeys(SampleColumn, constant(None))
 SCALERS = sorted(PEERS.keys() - {"static"})
 
 
-def _then_absent(at_s: float) -> dict[Signal, Shape]:
+def _then_absent(at_s: float) -> dict[SampleColumn, Shape]:
     """Loaded for 5 replicas until `at_s`, nothing after."""
 
     def cut(shape: Shape) -> Shape:
@@ -32,7 +32,7 @@ def _then_absent(at_s: float) -> dict[Signal, Shape]:
     return {signal: cut(shape) for signal, shape in LOADED.items()}
 
 
-def _ramp() -> dict[Signal, Shape]:
+def _ramp() -> dict[SampleColumn, Shape]:
     """Half as much again as `LOADED` at 300 s, nothing at its ends."""
 
     def ramped(shape: Shape) -> Shape:
@@ -74,7 +74,7 @@ def test_a_peer_says_the_same_for_the_same_view(name: str) -> None:
 def test_noise_that_makes_a_gauge_negative_or_not_a_number_breaks_no_peer(name: str) -> None:
     for value in (-3.0, float("nan"), float("inf"), 0.0, 1e12):
         policy = build(name, {}, case())
-        assert policy.desired(OpenLoop(dict.fromkeys(Signal, constant(value)), replicas=2)) >= 0
+        assert policy.desired(OpenLoop(dict.fromkeys(SampleColumn, constant(value)), replicas=2)) >= 0
 
 
 def test_external_metrics_are_divided_by_all_pods_and_tolerated_within_a_tenth() -> None:
@@ -104,7 +104,7 @@ def test_pods_under_way_count_as_idle_on_the_way_up_and_as_the_target_on_the_way
 
 def test_knative_does_not_see_pods_under_way_and_never_lowers_in_panic() -> None:
     policy = build("kpa", {}, case())
-    load: dict[Signal, Shape] = {Signal.INFLIGHT: steps([(0, 5), (10, 100), (14, 5)])}
+    load: dict[SampleColumn, Shape] = {SampleColumn.INFLIGHT: steps([(0, 5), (10, 100), (14, 5)])}
     view = OpenLoop(load, replicas=1, phases=("ready",))
     counts = []
     for tick in range(100):
@@ -121,14 +121,14 @@ def test_knative_does_not_see_pods_under_way_and_never_lowers_in_panic() -> None
 
 def test_knative_goes_to_zero_after_the_stable_window_and_the_grace_period() -> None:
     policy = build("kpa", {}, case(low=0))
-    changes = replay(policy, {Signal.INFLIGHT: steps([(0, 5), (100, 0), (300, 1)])}, until_s=310, low=0)
+    changes = replay(policy, {SampleColumn.INFLIGHT: steps([(0, 5), (100, 0), (300, 1)])}, until_s=310, low=0)
     # The last request is in the sample of 99, which leaves the window at 159: tick 160, and 30 s more.
     assert changes == [(190, 0), (300, 1)]
 
 
 @pytest.mark.parametrize(("name", "down_s"), [("ray", 729), ("kubeai", 710)])
 def test_peers_that_hold_requests_come_back_from_zero_at_once(name: str, down_s: float) -> None:
-    load: dict[Signal, Shape] = {Signal.INFLIGHT: steps([(0, 5), (100, 0), (1000, 5)])}
+    load: dict[SampleColumn, Shape] = {SampleColumn.INFLIGHT: steps([(0, 5), (100, 0), (1000, 5)])}
     changes = replay(build(name, {}, case(low=0)), load, until_s=1005, low=0)
     # Ray: the window of 30 s is empty at 129, and 600 s pass. KubeAI: the sample of 90 leaves at 690, the third zero is at 710.
     assert changes == [(down_s, 0), (1000, 1)]
@@ -136,18 +136,20 @@ def test_peers_that_hold_requests_come_back_from_zero_at_once(name: str, down_s:
 
 @pytest.mark.parametrize("name", ["hpa", "kserve", "wva-hpa", "aibrix", "cortex", "triton-gke", "triton-onprem"])
 def test_peers_without_zero_keep_one_replica(name: str) -> None:
-    idle = dict.fromkeys(Signal, constant(0))
+    idle = dict.fromkeys(SampleColumn, constant(0))
     assert replay(build(name, {}, case(low=0)), idle, until_s=3000, first=1, low=0) == []
 
 
 def test_the_hpa_on_waiting_requests_falls_to_the_minimum_when_nothing_waits() -> None:
-    load: dict[Signal, Shape] = {Signal.WAITING: constant(0), Signal.INFLIGHT: constant(100)}
+    load: dict[SampleColumn, Shape] = {SampleColumn.WAITING: constant(0), SampleColumn.INFLIGHT: constant(100)}
     assert replay(build("hpa", {"metric": "queue"}, case()), load, until_s=1000, first=10) == [(315, 1)]
 
 
 def test_a_sample_of_triton_keeps_its_own_maximum_only_if_asked() -> None:
     for cap, most in (({"cap": "3"}, 3), ({}, 9)):
-        changes = replay(build("triton-gke", cap, case(high=9)), {Signal.BUSY_S: constant(50)}, until_s=600, high=9)
+        changes = replay(
+            build("triton-gke", cap, case(high=9)), {SampleColumn.BUSY_S: constant(50)}, until_s=600, high=9
+        )
         assert changes[-1][1] == most
 
 
@@ -160,7 +162,9 @@ def test_static_needs_the_busiest_minute_or_what_it_is_told() -> None:
 def test_the_sketch_adds_backlog_and_trend_to_the_rate() -> None:
     def count(arrived: Shape, waiting: float) -> int:
         policy = build("sketch", {"start_s": "60"}, case())
-        return policy.desired(OpenLoop({Signal.ARRIVED: arrived, Signal.WAITING: constant(waiting)}, now=300.0))
+        return policy.desired(
+            OpenLoop({SampleColumn.ARRIVED: arrived, SampleColumn.WAITING: constant(waiting)}, now=300.0)
+        )
 
     # 100 / 8.5 = 11.8.
     assert count(constant(100), 0) == 12

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from halcyon.scaling.planner.capacity.bounded_queue import Refusals
+from halcyon.scaling.planner.capacity.bounded_queue import RejectionBound
 from halcyon.scaling.planner.clock_shift import shifted
 from halcyon.scaling.planner.forecast.seasonality import BIN_S, History
 from halcyon.scaling.planner.outputs import Plan, PlannerMemory
 from halcyon.scaling.planner.plan import plan
-from halcyon.scaling.planner.reading import Objectives, PodReading, Reading, Window
+from halcyon.scaling.planner.reading import Objectives, OpenWindow, PodReading, Reading
 from tests.simulator.planner.driver import EPOCH, OBJECTIVES, Driven, Told, turns
 
 DAY_S = 86_400.0
@@ -273,7 +273,7 @@ def test_zero_after_idleness_and_back_with_the_first_request() -> None:
 
 
 def test_schedules_move_the_limits_and_the_sentence_names_them() -> None:
-    driven = Driven(replace(OBJECTIVES, windows=(Window("office", low=9), Window("cap", high=12))))
+    driven = Driven(replace(OBJECTIVES, windows=(OpenWindow("office", low=9), OpenWindow("cap", high=12))))
     assert driven.run([20.0] * 10)[-1] == 9
     assert "minReplicas is 9" in driven.plans[-1].say()
     assert driven.run([500.0] * 60)[-1] == 12
@@ -404,7 +404,7 @@ def test_a_queue_that_balancers_keep_short_is_not_expected_to_grow_without_end()
 
 @pytest.mark.parametrize("by_s", [-7200.0, 7200.0])
 def test_a_clock_that_was_set_neither_ends_nor_prolongs_a_time_of_refusals(by_s: float) -> None:
-    refusals = Refusals(counted=7.0, at=EPOCH, waiting=90.0)
+    refusals = RejectionBound(counted=7.0, at=EPOCH, waiting=90.0)
     moved = shifted(replace(PlannerMemory(), refusals=refusals), by_s).refusals
     assert moved == replace(refusals, at=EPOCH + by_s)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from halcyon.scaling.planner.capacity.queueing import LATE_SHARE, Replica, ServiceLine, rate_within, replicas_within
-from halcyon.simulate.engine.case import Case, Service
+from halcyon.simulate.engine.case import Case, ServiceLaw
 from halcyon.simulate.engine.run import simulate
 from tests.simulator.builders import Plan, poisson
 
@@ -29,7 +29,7 @@ def late(
     line: ServiceLine, max_batch: int, count: int, rate: float, latency_s: float, *, duration_s: float = DURATION_S
 ) -> float:
     """The share of the requests that so many replicas answer too late."""
-    service = Service(t0_s=line.t0_s, a_s=line.row_s, max_batch=max_batch)
+    service = ServiceLaw(t0_s=line.t0_s, a_s=line.row_s, max_batch=max_batch)
     case = Case("sizes", poisson(rate, duration_s, 1), duration_s, service, slo_s=latency_s, start_s=5.0, first=count, high=1000)  # fmt: skip
     return float(np.mean(simulate(case, Plan({0.0: count})).latency_s > latency_s))
 

@@ -16,7 +16,7 @@ from halcyon.api.schema import crd
 from halcyon.api.schema.crd import SchemaError
 from halcyon.api.spec import Spec
 from halcyon.api.status import Status
-from halcyon.api.types import Model, Rule
+from halcyon.api.types import ApiModel, Rule
 
 GOLDEN = Path(__file__).parents[3] / "crds" / "modeldeployments.serving.halcyon.dev.yaml"
 CRD = crd.build()
@@ -184,19 +184,19 @@ def test_the_schema_of_a_model_is_made_anew_each_time(model: type[BaseModel]) ->
     assert crd.schema(model) == crd.schema(model)
 
 
-class _Mixed(Model):
+class _Mixed(ApiModel):
     either: int | str
 
 
-class _Half(Model):
+class _Half(ApiModel):
     ratio: Annotated[float, Field(ge=0)]
 
 
-class _Pair(Model):
+class _Pair(ApiModel):
     pair: tuple[int, str]
 
 
-class _Odd(Model):
+class _Odd(ApiModel):
     odd: Annotated[int, Field(multiple_of=2)]
 
 
@@ -209,12 +209,12 @@ class _Odd(Model):
         (_Odd, "_Odd.odd: .* can't be said in a structural schema"),
     ],
 )
-def test_what_no_structural_schema_can_say_is_an_error_here(model: type[Model], message: str) -> None:
+def test_what_no_structural_schema_can_say_is_an_error_here(model: type[ApiModel], message: str) -> None:
     with pytest.raises(SchemaError, match=message):
         crd.schema(model)
 
 
-class _Ruled(Model):
+class _Ruled(ApiModel):
     """A model with a rule."""
 
     low: int = 1

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.api.documents.balancer_plan import BalancerPlan, Collector, PlanError, Slot
+from halcyon.api.documents.balancer_plan import BalancerPlan, CollectorAddress, PlanError, Slot
 from halcyon.api.documents.observation_report import BalancerSample, PodSample, Record, RecordError, SlotLatency
 
 COUNTS = st.integers(0, 2**53)
@@ -23,7 +23,7 @@ PLANS = st.builds(
     queue_limit=COUNTS,
     request_timeout_ms=COUNTS,
     drain_ms=COUNTS,
-    collector=st.none() | st.builds(Collector, st.text(), st.integers(1, 65535), st.text(), st.text()),
+    collector=st.none() | st.builds(CollectorAddress, st.text(), st.integers(1, 65535), st.text(), st.text()),
 )
 TIMES = st.floats(0, 4e9, allow_nan=False)
 PODS = st.builds(

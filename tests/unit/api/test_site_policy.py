@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halcyon.api.policy import admission_policies
-from halcyon.api.policy.python_rules import Asked, full_name, triton_version
+from halcyon.api.policy.python_rules import PolicySubject, full_name, triton_version
 from halcyon.api.policy.rules import RULES, at, most_replicas, refusals, warnings
 from halcyon.api.policy.site_policy import ANYTHING, SitePolicy
 from halcyon.api.spec.model import Source
 from halcyon.api.spec.parse import parse
-from halcyon.api.types import Model
+from halcyon.api.types import ApiModel
 from tests.drawn import draws
 from tests.policies import EVERY, LIMITS, policies, policy
 from tests.strategies import Document, documents, specs
@@ -27,29 +27,29 @@ DIGEST = "sha256:" + "a" * 64
 FEW = draws(0.8)
 
 
-def asked(spec: Document, limits: Document, namespace: str = "team") -> Asked:
-    return Asked(parse("digits", spec), namespace, policy(limits))
+def asked(spec: Document, limits: Document, namespace: str = "team") -> PolicySubject:
+    return PolicySubject(parse("digits", spec), namespace, policy(limits))
 
 
 @given(specs())
 @FEW
 def test_without_a_policy_everything_is_allowed(spec: Any) -> None:
-    assert refusals(Asked(spec, "team", ANYTHING)) == warnings(Asked(spec, "team", ANYTHING)) == []
-    assert most_replicas(Asked(spec, "team", ANYTHING)) is None
+    assert refusals(PolicySubject(spec, "team", ANYTHING)) == warnings(PolicySubject(spec, "team", ANYTHING)) == []
+    assert most_replicas(PolicySubject(spec, "team", ANYTHING)) is None
 
 
 @given(documents(), policies())
 @FEW
 def test_an_exempt_namespace_may_do_what_it_likes(spec: Document, limits: SitePolicy) -> None:
     free = limits.model_copy(update={"exempt_namespaces": ("team",)})
-    assert refusals(Asked(parse("digits", spec), "team", free)) == []
+    assert refusals(PolicySubject(parse("digits", spec), "team", free)) == []
 
 
 def test_every_limit_has_a_rule_but_for_the_sum_that_only_the_operator_sees() -> None:
     limits = {
         f"{section.alias or name}.{field.alias or key}"
         for name, section in SitePolicy.model_fields.items()
-        if isinstance(part := getattr(ANYTHING, name), Model)
+        if isinstance(part := getattr(ANYTHING, name), ApiModel)
         for key, field in type(part).model_fields.items()
     }
     assert limits - {rule.value for rule in RULES} == {"limits.gpusPerNamespace", "triton.digests"}
@@ -149,7 +149,9 @@ def test_a_release_is_told_by_the_tag_or_by_the_sites_list_of_digests(image: str
 )
 def test_the_highest_count_follows_from_replicas_and_gpus(spec: Document, limits: Document, most: int | None) -> None:
     assert most_replicas(asked(spec, limits)) == most
-    exempt = Asked(parse("digits", spec), "team", policy(limits).model_copy(update={"exempt_namespaces": ("team",)}))
+    exempt = PolicySubject(
+        parse("digits", spec), "team", policy(limits).model_copy(update={"exempt_namespaces": ("team",)})
+    )
     assert most_replicas(exempt) is None
 
 
@@ -212,5 +214,5 @@ def test_a_limit_that_is_wider_refuses_no_more(data: st.DataObject) -> None:
     narrow = data.draw(st.integers(1, 20))
     wide = data.draw(st.integers(narrow, 40))
     for path in ("limits.replicas", "limits.gpusPerModel"):
-        if refusals(Asked(spec, "team", policy({path: wide}))):
-            assert refusals(Asked(spec, "team", policy({path: narrow})))
+        if refusals(PolicySubject(spec, "team", policy({path: wide}))):
+            assert refusals(PolicySubject(spec, "team", policy({path: narrow})))

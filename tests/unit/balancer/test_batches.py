@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from halcyon.api.documents.observation_report import MOST_SIZES, BatchStats, PodSample, Record, RecordError
 from halcyon.balancer.runtime.server_assignment import Endpoint
-from halcyon.balancer.telemetry.sampler import MOST_WITH_BATCHES, Sighting, record, without_times
+from halcyon.balancer.telemetry.sampler import MOST_WITH_BATCHES, ScrapedPod, record, without_times
 from halcyon.balancer.telemetry.triton_client import TritonError, parse_batches
 
 
@@ -88,7 +88,7 @@ def made(batches: BatchStats | None) -> Record:
         at=1001.0,
         reading=None,
         endpoints=pods(1),
-        sightings={"p-0": Sighting(1000.5, None, None, batches)},
+        sightings={"p-0": ScrapedPod(1000.5, None, None, batches)},
         maintenance=set(),
     )
 

@@ -12,9 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from halcyon.balancer.config import latency_buckets
 from halcyon.balancer.config.latency_buckets import BOUNDS_MS, SHOWN_MS, Latency
 from halcyon.balancer.config.model import LineKey
-from halcyon.balancer.runtime.runtime_api import Reading
-from halcyon.balancer.runtime.server_assignment import Endpoint, Observed
-from halcyon.balancer.telemetry.metrics_page import View, page
+from halcyon.balancer.runtime.runtime_api import HaproxyStats
+from halcyon.balancer.runtime.server_assignment import Endpoint, ServerState
+from halcyon.balancer.telemetry.metrics_page import PageInput, page
 from halcyon.monitoring.agent_metrics import METRICS
 
 PAGE = Path(__file__).parents[3] / "docs/reference/agent-metrics.md"
@@ -32,13 +32,13 @@ COUNTERS = {
     9: 80,
     10: 70,
 }
-READING = Reading(
+READING = HaproxyStats(
     0.0,
     4711,
     "halcyon-0123",
     lines={
-        LineKey("a", 1): Observed("10.0.0.1", "ready", 7),
-        LineKey("a", 2): Observed("10.0.0.9", "maint", 0),
+        LineKey("a", 1): ServerState("10.0.0.1", "ready", 7),
+        LineKey("a", 2): ServerState("10.0.0.9", "maint", 0),
     },
     queued=3,
     requests=100,
@@ -52,8 +52,8 @@ ENDPOINTS = (
 PROCESS = {metric.name: 1.5 for metric in METRICS if metric.name.startswith("process_")}
 
 
-def view(reading: Reading | None = READING, endpoints: tuple[Endpoint, ...] | None = ENDPOINTS) -> View:
-    return View(
+def view(reading: HaproxyStats | None = READING, endpoints: tuple[Endpoint, ...] | None = ENDPOINTS) -> PageInput:
+    return PageInput(
         reading=reading,
         endpoints=endpoints,
         sightings={},

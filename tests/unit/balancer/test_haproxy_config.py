@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from halcyon.api.documents.balancer_plan import BalancerPlan, Slot
 from halcyon.balancer.config import haproxy_cfg
 from halcyon.balancer.config.haproxy_cfg import digest, render
-from halcyon.balancer.config.model import LineKey, Listen, Ports, Tls
+from halcyon.balancer.config.model import LineKey, Listen, Ports, TlsFiles
 from halcyon.balancer.config.writer import ConfigError
 from tests.ports import free_ports
 from tests.unit.balancer import real_haproxy
@@ -200,16 +200,16 @@ def test_a_log_that_the_agent_does_not_know_is_refused() -> None:
 
 @given(text=st.text(max_size=80))
 def test_a_file_of_tls_with_any_other_name_than_a_plain_one_never_reaches_the_file(text: str) -> None:
-    for tls in (Tls(text, ""), Tls("certificate-0.pem", text)):
+    for tls in (TlsFiles(text, ""), TlsFiles("certificate-0.pem", text)):
         if text and not re.fullmatch(r"[a-z][a-z0-9.-]{0,63}", text):
             with pytest.raises(ConfigError, match="must match"):
                 render(PLAN, listen=Listen(tls=tls))
 
 
 def test_a_port_with_tls_never_takes_plain_text_and_without_a_certificate_nothing() -> None:
-    served = render(PLAN, listen=Listen(tls=Tls("certificate-0.pem", "clients-0.pem")))
+    served = render(PLAN, listen=Listen(tls=TlsFiles("certificate-0.pem", "clients-0.pem")))
     binds = [line for line in served.splitlines() if line.startswith("  bind :800")]
     assert [line.split(" ssl crt ")[0] for line in binds] == ["  bind :8000", "  bind :8001"]
     assert all("ca-file /run/halcyon/clients-0.pem verify required" in line for line in binds)
-    assert "bind :800" not in render(PLAN, listen=Listen(tls=Tls()))
+    assert "bind :800" not in render(PLAN, listen=Listen(tls=TlsFiles()))
     assert "ssl" not in render(PLAN, listen=Listen())

@@ -8,7 +8,7 @@ from halcyon.api.documents.balancer_plan import HAPROXY_MEMORY_MIB, BalancerPlan
 from halcyon.balancer.config import memory_budget
 from halcyon.balancer.config.haproxy_cfg import render
 from halcyon.balancer.config.memory_budget import MOST_REQUESTS, STREAMS_PER_CHANNEL, room
-from halcyon.balancer.config.model import Listen, Tls
+from halcyon.balancer.config.model import Listen, TlsFiles
 
 PLAN = BalancerPlan(
     namespace="default",
@@ -50,8 +50,8 @@ def test_a_smaller_container_has_fewer_buffers_by_as_much() -> None:
     assert room(PLAN, tls=False).buffers - room(PLAN, tls=False, limit_mib=HAPROXY_MEMORY_MIB - 38).buffers == 1024
 
 
-@pytest.mark.parametrize("tls", [None, Tls("certificate-0.pem")])
-def test_each_front_end_has_room_that_no_other_can_take(tls: Tls | None) -> None:
+@pytest.mark.parametrize("tls", [None, TlsFiles("certificate-0.pem")])
+def test_each_front_end_has_room_that_no_other_can_take(tls: TlsFiles | None) -> None:
     text = render(PLAN, listen=Listen(tls=tls))
     most = room(PLAN, tls=tls is not None)
     together = most.http + most.grpc + memory_budget.METRICS_CONNECTIONS + 2 * memory_budget.MOST_STREAMS

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halcyon.api.documents.pod_notice import Notice, PodNews
-from halcyon.balancer.discovery.pod_notices import HELD_S, Noticed
+from halcyon.balancer.discovery.pod_notices import HELD_S, NoticedEndpoints
 from halcyon.balancer.runtime.server_assignment import Endpoint
 
 READY = Endpoint("a", "p", "10.0.0.1", serving=True, terminating=False)
@@ -19,8 +19,8 @@ UNREADY = replace(READY, serving=False)
 LEAVES = replace(READY, terminating=True)
 
 
-def heard(*news: PodNews) -> Noticed:
-    noticed = Noticed()
+def heard(*news: PodNews) -> NoticedEndpoints:
+    noticed = NoticedEndpoints()
     for one in news:
         noticed.hear(Notice("p", "a", "10.0.0.1", one), 100.0)
     return noticed
@@ -105,7 +105,7 @@ NOTICES = st.lists(
 
 @given(NOTICES, LISTED)
 def test_no_notice_lasts_beyond_its_time_but_of_pods_that_leave(notices: list[Notice], listed: Any) -> None:
-    noticed = Noticed()
+    noticed = NoticedEndpoints()
     for notice in notices:
         noticed.hear(notice, 100.0)
     leave = {notice.pod for notice in notices if notice.news == "leaving"}
@@ -115,7 +115,7 @@ def test_no_notice_lasts_beyond_its_time_but_of_pods_that_leave(notices: list[No
 
 @given(NOTICES, LISTED)
 def test_each_pod_is_known_once_and_in_order(notices: list[Notice], listed: Any) -> None:
-    noticed = Noticed()
+    noticed = NoticedEndpoints()
     for notice in notices:
         noticed.hear(notice, 100.0)
     known = noticed.amend(listed, 100.0)

@@ -4,16 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.balancer.runtime.runtime_api import Reading
-from halcyon.balancer.runtime.service_rate import KNOWN_FOR_S, LONGEST_S, Meter, Pace
+from halcyon.balancer.runtime.runtime_api import HaproxyStats
+from halcyon.balancer.runtime.service_rate import KNOWN_FOR_S, LONGEST_S, ServiceRate, ServiceRateMeter
 
 
-def reading(answered: int, *, queued: int = 9, process: int = 1, service_ms: int | None = None) -> Reading:
+def reading(answered: int, *, queued: int = 9, process: int = 1, service_ms: int | None = None) -> HaproxyStats:
     spent = 50 * answered if service_ms is None else service_ms
-    return Reading(0.0, process, "x", queued=queued, answered=answered, service_ms=spent)
+    return HaproxyStats(0.0, process, "x", queued=queued, answered=answered, service_ms=spent)
 
 
-def looks(meter: Meter, rate: int, *, seconds: int, servers: int = 2, start: int = 0, queued: int = 9) -> Pace | None:
+def looks(
+    meter: ServiceRateMeter, rate: int, *, seconds: int, servers: int = 2, start: int = 0, queued: int = 9
+) -> ServiceRate | None:
     pace = None
     for second in range(start, start + seconds + 1):
         pace = meter.look(reading(rate * second, queued=queued), servers=servers, now=float(second))
@@ -21,22 +23,22 @@ def looks(meter: Meter, rate: int, *, seconds: int, servers: int = 2, start: int
 
 
 def test_answers_while_requests_wait_are_the_pace() -> None:
-    assert looks(Meter(), 100, seconds=4) == Pace(100.0, 0.05)
+    assert looks(ServiceRateMeter(), 100, seconds=4) == ServiceRate(100.0, 0.05)
 
 
 def test_answers_while_nobody_waits_tell_nothing() -> None:
-    assert looks(Meter(), 100, seconds=60, queued=0) is None
+    assert looks(ServiceRateMeter(), 100, seconds=60, queued=0) is None
 
 
 def test_a_burst_after_calm_is_not_measured_by_the_calm() -> None:
-    meter = Meter()
+    meter = ServiceRateMeter()
     assert looks(meter, 1, seconds=60, queued=0) is None
     # Requests wait at this look, but did not at the one before.
     assert meter.look(reading(61), servers=2, now=61.0) is None
 
 
 def test_a_server_more_is_a_higher_rate_at_once() -> None:
-    meter = Meter()
+    meter = ServiceRateMeter()
     looks(meter, 100, seconds=4, servers=2)
     assert meter.look(reading(500), servers=3, now=5.0) is not None
     last = meter.look(reading(600, queued=0), servers=4, now=6.0)
@@ -45,39 +47,39 @@ def test_a_server_more_is_a_higher_rate_at_once() -> None:
 
 
 def test_slow_answers_take_longer_to_be_known() -> None:
-    meter = Meter()
+    meter = ServiceRateMeter()
     assert looks(meter, 1, seconds=19) is None
-    assert looks(Meter(), 1, seconds=20) == Pace(1.0, 0.05)
-    one_in_five_s = Meter()
+    assert looks(ServiceRateMeter(), 1, seconds=20) == ServiceRate(1.0, 0.05)
+    one_in_five_s = ServiceRateMeter()
     paces = [
         one_in_five_s.look(reading(second // 5), servers=1, now=float(second)) for second in range(int(LONGEST_S) + 1)
     ]
     assert paces[-2] is None
-    assert paces[-1] == Pace(0.2, 0.05)
+    assert paces[-1] == ServiceRate(0.2, 0.05)
 
 
 def test_a_pace_is_forgotten_when_nobody_has_waited_for_a_while() -> None:
-    meter = Meter()
+    meter = ServiceRateMeter()
     looks(meter, 100, seconds=4)
     assert meter.look(reading(400, queued=0), servers=2, now=4 + KNOWN_FOR_S) is not None
     assert meter.look(reading(400, queued=0), servers=2, now=4.1 + KNOWN_FOR_S) is None
 
 
 def test_without_a_server_there_is_no_pace() -> None:
-    meter = Meter()
+    meter = ServiceRateMeter()
     looks(meter, 100, seconds=4)
     assert meter.look(reading(400), servers=0, now=5.0) is None
 
 
 def test_another_process_begins_anew() -> None:
-    meter = Meter()
+    meter = ServiceRateMeter()
     looks(meter, 100, seconds=4)
     assert meter.look(reading(1000, process=2), servers=2, now=5.0) is None
-    assert meter.look(reading(1100, process=2), servers=2, now=6.0) == Pace(100.0, 0.05)
+    assert meter.look(reading(1100, process=2), servers=2, now=6.0) == ServiceRate(100.0, 0.05)
 
 
 def test_a_counter_that_began_anew_is_skipped() -> None:
-    meter = Meter()
+    meter = ServiceRateMeter()
     looks(meter, 100, seconds=4)
     before = meter.look(reading(500), servers=2, now=5.0)
     assert meter.look(reading(600, service_ms=3), servers=2, now=6.0) == before
@@ -92,7 +94,7 @@ def test_a_counter_that_began_anew_is_skipped() -> None:
 def test_a_pace_is_never_above_what_was_seen_and_never_without_answers(
     steps: list[tuple[int, int, int, float, int]],
 ) -> None:
-    meter, answered, now, highest = Meter(), 0, 0.0, 0.0
+    meter, answered, now, highest = ServiceRateMeter(), 0, 0.0, 0.0
     for more, queued, servers, lasted_s, process in steps:
         # As the clock shows it: what is less than its grain is rounded.
         answered, before, now = answered + more, now, now + lasted_s

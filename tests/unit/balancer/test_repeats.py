@@ -9,13 +9,13 @@ from halcyon.api.documents.balancer_plan import BalancerPlan, Slot
 from halcyon.balancer.config.haproxy_cfg import render
 from halcyon.balancer.config.model import Listen
 from halcyon.balancer.runtime.retry_budget import FEWEST, MOST_SHARE, WINDOW_S, RetryBudget
-from halcyon.balancer.runtime.runtime_api import Reading
+from halcyon.balancer.runtime.runtime_api import HaproxyStats
 
 PLAN = BalancerPlan("default", "m", "m", (Slot("a", "m-a", 100, 4),), 48, 200, 60000, 30000)
 
 
-def reading(requests: int, repeated: int, errors: int = 0, *, process: int = 1) -> Reading:
-    return Reading(0.0, process, "x", requests=requests, repeated=repeated, errors=errors)
+def reading(requests: int, repeated: int, errors: int = 0, *, process: int = 1) -> HaproxyStats:
+    return HaproxyStats(0.0, process, "x", requests=requests, repeated=repeated, errors=errors)
 
 
 def test_a_killed_pod_among_many_requests_is_within_the_budget() -> None:

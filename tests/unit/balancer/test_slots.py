@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from halcyon.balancer.config.model import LineKey
-from halcyon.balancer.runtime.server_assignment import Command, Endpoint, Line, Observed, adopt, place, resize
+from halcyon.balancer.runtime.server_assignment import Command, Endpoint, Line, ServerState, adopt, place, resize
 from tests.drawn import draws
 
 DRAIN_S = 5.0
@@ -21,12 +21,12 @@ def pod(name: str, address: str, *, slot: str = "a", serving: bool = True, termi
 class Model:
     """What a HAProxy does with commands; sessions are the test's to set."""
 
-    lines: dict[LineKey, Observed]
+    lines: dict[LineKey, ServerState]
     cut: set[LineKey] = field(default_factory=set)
 
     @classmethod
     def fresh(cls, count: int, slot: str = "a") -> Model:
-        return cls({LineKey(slot, n): Observed("127.0.0.1", "maint", 0) for n in range(1, count + 1)})
+        return cls({LineKey(slot, n): ServerState("127.0.0.1", "maint", 0) for n in range(1, count + 1)})
 
     def apply(self, commands: tuple[Command, ...]) -> None:
         for command in commands:
@@ -148,9 +148,9 @@ def test_a_haproxy_that_lost_its_state_gets_all_of_it_again() -> None:
 def test_a_haproxy_with_another_state_is_brought_to_the_wanted_one() -> None:
     model = Model(
         {
-            LineKey("a", 1): Observed("10.0.0.9", "ready", 0),
-            LineKey("a", 2): Observed("", "mixed", 0),
-            LineKey("a", 3): Observed("10.0.0.8", "drain", 0),
+            LineKey("a", 1): ServerState("10.0.0.9", "ready", 0),
+            LineKey("a", 2): ServerState("", "mixed", 0),
+            LineKey("a", 3): ServerState("10.0.0.8", "drain", 0),
         }
     )
     lines = (
@@ -161,9 +161,9 @@ def test_a_haproxy_with_another_state_is_brought_to_the_wanted_one() -> None:
     pods = [pod("p", "10.0.0.1"), pod("q", "10.0.0.2")]
     step(model, lines, pods, 1)
     assert model.lines == {
-        LineKey("a", 1): Observed("10.0.0.1", "ready", 0),
-        LineKey("a", 2): Observed("10.0.0.2", "ready", 0),
-        LineKey("a", 3): Observed("10.0.0.8", "maint", 0),
+        LineKey("a", 1): ServerState("10.0.0.1", "ready", 0),
+        LineKey("a", 2): ServerState("10.0.0.2", "ready", 0),
+        LineKey("a", 3): ServerState("10.0.0.8", "maint", 0),
     }
 
 

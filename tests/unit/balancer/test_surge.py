@@ -4,12 +4,12 @@ import random
 
 import pytest
 
-from halcyon.balancer.telemetry.arrival_surge import Surge
+from halcyon.balancer.telemetry.arrival_surge import ArrivalSurge
 
 
 def looks(rates: list[float], *, seed: int | None = None) -> list[int]:
     """Places of the looks, one a second at these rates, that are to be confirmed; with a seed, requests come at random."""
-    surge, total, found = Surge(), 0, []
+    surge, total, found = ArrivalSurge(), 0, []
     draw = random.Random(seed)
     for place, rate in enumerate(rates):
         total += round(rate) if seed is None else _arrivals(draw, rate)
@@ -51,7 +51,7 @@ def test_a_load_that_bursts_all_the_time_is_looked_at_twice_every_five_seconds_a
 
 
 def test_another_process_counts_from_zero_and_what_it_has_by_then_is_no_surge() -> None:
-    surge = Surge()
+    surge = ArrivalSurge()
     for second in range(60):
         surge.look(1000 * second, process="a", now=second)
     assert not surge.look(70_000, process="b", now=60)
@@ -59,7 +59,7 @@ def test_another_process_counts_from_zero_and_what_it_has_by_then_is_no_surge() 
 
 
 def test_a_counter_that_falls_or_a_clock_that_stands_is_no_surge() -> None:
-    surge = Surge()
+    surge = ArrivalSurge()
     told = [
         surge.look(count, process="a", now=at) for count, at in [(0, 0.0), (4, 1.0), (1, 2.0), (900, 2.0), (904, 3.0)]
     ]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from halcyon.balancer.discovery import endpoint_slices
-from halcyon.balancer.discovery.kube_watch import Access, Watch
+from halcyon.balancer.discovery.kube_watch import ApiServerAccess, Watch
 from halcyon.balancer.runtime.server_assignment import Endpoint
 
 Kept = Mapping[str, tuple[Endpoint, ...]]
@@ -30,7 +30,7 @@ def test_a_slice_that_can_not_be_read_hides_no_other_and_is_logged_once(capsys: 
     session: Any = None  # nothing is asked for here
     watch: Watch[tuple[Endpoint, ...]] = Watch(
         session,
-        Access("https://api"),
+        ApiServerAccess("https://api"),
         "/slices",
         params={},
         project=lambda item: endpoint_slices.of_slice(item, slots={"digits-a": "a"}),

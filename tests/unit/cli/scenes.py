@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from halcyon.api.timestamps import rfc3339
-from halcyon.cli.kube.inventory import Seen
+from halcyon.cli.kube.inventory import Inventory
 from halcyon.control.desired.plan import make
 from halcyon.control.status import status
 from halcyon.kube import kinds
@@ -81,7 +81,7 @@ def dressed(server: Server) -> Object:
     return pod(server.name, key=server.revision, ready=server.ready, containers=containers, **more)
 
 
-def seen(cluster: Cluster, *more: Object, model: Callable[[Object], None] = lambda _: None, **fields: Any) -> Seen:
+def seen(cluster: Cluster, *more: Object, model: Callable[[Object], None] = lambda _: None, **fields: Any) -> Inventory:
     """The small cluster as a person sees it; `more` are pods besides, `fields` go into the view that the status is made of."""
     from dataclasses import replace  # noqa: PLC0415
 
@@ -103,7 +103,7 @@ def seen(cluster: Cluster, *more: Object, model: Callable[[Object], None] = lamb
         record["metadata"]["creationTimestamp"] = rfc3339(START)
     beside = [pod(f"digits-balancer-{n}", component=names.BALANCER, ready=True, init=[]) for n in range(2)]
     model(found)
-    return Seen(
+    return Inventory(
         model=found,
         deployments=[o for o in children if o["kind"] == "Deployment"],
         pods=[*map(dressed, cluster.servers), *more, *beside],
@@ -112,7 +112,7 @@ def seen(cluster: Cluster, *more: Object, model: Callable[[Object], None] = lamb
     )
 
 
-def steady() -> Seen:
+def steady() -> Inventory:
     """Two pods serve, and an HPA scales them."""
     cluster = served(room=2, count=2)
     cluster.spec["scaling"] = dict(SCALED)
@@ -124,7 +124,7 @@ def steady() -> Seen:
     return found
 
 
-def no_room() -> Seen:
+def no_room() -> Inventory:
     """Three are wanted, and there is room for two."""
     cluster = served(room=2, count=2)
     cluster.spec["replicas"] = 3
@@ -132,7 +132,7 @@ def no_room() -> Seen:
     return seen(cluster)
 
 
-def surge() -> Seen:
+def surge() -> Inventory:
     """Another revision takes over: one of its pods starts."""
     cluster = served(room=3, count=2)
     cluster.key(batching={"maxBatchSize": 4})
@@ -142,7 +142,7 @@ def surge() -> Seen:
     return seen(cluster)
 
 
-def canary() -> Seen:
+def canary() -> Inventory:
     """A canary has its pod and its share of the requests."""
     cluster = served(room=5, count=4, strategy="Canary")
     cluster.key(batching={"maxBatchSize": 4})
@@ -150,7 +150,7 @@ def canary() -> Seen:
     return seen(cluster)
 
 
-def failed() -> Seen:
+def failed() -> Inventory:
     """A revision that didn't load was gone back from."""
     cluster = served(room=3, count=2)
     cluster.bad.add(cluster.key(batching={"maxBatchSize": 4}))
@@ -158,7 +158,7 @@ def failed() -> Seen:
     return seen(cluster)
 
 
-def stages() -> Seen:
+def stages() -> Inventory:
     """A pod in each state."""
     cluster = served(room=1, count=1)
     key = cluster.servers[0].revision
@@ -184,14 +184,14 @@ def stages() -> Seen:
     return seen(cluster, *many)
 
 
-def unheard() -> Seen:
+def unheard() -> Inventory:
     """No operator has seen it."""
     fresh = resource({"replicas": 2})
     fresh["metadata"]["creationTimestamp"] = rfc3339(START)
-    return Seen(fresh, hidden=('pods can\'t be shown: no access: User "bob" cannot list resource "pods"',))
+    return Inventory(fresh, hidden=('pods can\'t be shown: no access: User "bob" cannot list resource "pods"',))
 
 
-SCENES: dict[str, Callable[[], Seen]] = {
+SCENES: dict[str, Callable[[], Inventory]] = {
     "tree-steady": steady,
     "tree-no-room": no_room,
     "tree-surge": surge,

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from halcyon.control.desired.plan import make
-from halcyon.control.state.scope import Scaling
+from halcyon.control.state.scope import PublishedScaling
 from halcyon.control.status import status
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
 from halcyon.metricsapi.api_service import ExternalMetricsApi
 from halcyon.scaling.hpa.recommendation import Term
-from halcyon.scaling.planner.outputs import PlanTerm
-from halcyon.scaling.policy.decision import Change, PolicyName, Signal, Verdict, of_hpa
+from halcyon.scaling.planner.outputs import PlanPart
+from halcyon.scaling.policy.decision import Change, Decision, PolicyName, Signal, of_hpa
 from tests.unit.control.objects import pod, resource, view, world
 
 AT = 1_795_082_400.0
@@ -30,7 +30,7 @@ SIGNALS = (
     Signal("queueDepth", 121.0, proposal=6, at=AT - 1),
     Signal("gpuUtilization", 287.0, at=AT - 3),
 )
-RATE = PlanTerm("rate", 5, "412.4 req/s and 10 % on top at 96.1 per replica needs 5")
+RATE = PlanPart("rate", 5, "412.4 req/s and 10 % on top at 96.1 per replica needs 5")
 CALM = f"5 replicas: {RATE.why}; limited by nothing"
 
 
@@ -43,7 +43,7 @@ class Situation:
     ready: int = 5
     starting: int = 0
     stuck: int = 0
-    verdict: Verdict | None = None
+    verdict: Decision | None = None
     changes: tuple[Change, ...] = ()
     rival: str = ""
     foreign_autoscaler: str = ""
@@ -80,17 +80,19 @@ class Situation:
             revisions=(planned.target,),
             pods=pods,
             refused=self.refused,
-            scaling=Scaling(self.verdict, self.changes, self.rival),
+            scaling=PublishedScaling(self.verdict, self.changes, self.rival),
         )
         return copy.deepcopy(resource(spec, status=status.make(now, make(now), now=STAMP)))
 
 
-def decided(current: int, desired: int | None, why: str = CALM, policy: PolicyName = "Planner", **more: Any) -> Verdict:
+def decided(
+    current: int, desired: int | None, why: str = CALM, policy: PolicyName = "Planner", **more: Any
+) -> Decision:
     """A decision on the usual signals."""
-    return Verdict(AT, policy, current, desired, why, **{"parts": (RATE,), "signals": SIGNALS, **more})
+    return Decision(AT, policy, current, desired, why, **{"parts": (RATE,), "signals": SIGNALS, **more})
 
 
-_BACKLOG = PlanTerm("backlog", 6, "121 waiting to drain in 10 s needs 6 (1 new)")
+_BACKLOG = PlanPart("backlog", 6, "121 waiting to drain in 10 s needs 6 (1 new)")
 _RISING = "6 replicas: 412.4 req/s and 10 % on top at 96.1 per replica needs 5; 121 waiting to drain in 10 s needs 6 (1 new); limited by nothing"
 _BEFORE = Change(AT - 7 * 3600, 2, 3, "3 replicas: rising to 240 req/s in 21 s needs 3; limited by nothing")
 _SHOP = {
@@ -133,7 +135,7 @@ SITUATIONS: dict[str, Callable[[], Situation]] = {
         _SHOP,
         replicas=4,
         ready=4,
-        verdict=decided(4, 4, "4 replicas: 0 req/s and 5 % on top at 96.1 per replica needs 0; minReplicas is 4", limited_by=("min",), signals=(Signal("requestRate", 0.0, proposal=0, at=AT - 1), Signal("queueDepth", 0.0, at=AT - 1)), parts=(PlanTerm("rate", 0, "0 req/s and 5 % on top at 96.1 per replica needs 0"),)),
+        verdict=decided(4, 4, "4 replicas: 0 req/s and 5 % on top at 96.1 per replica needs 0; minReplicas is 4", limited_by=("min",), signals=(Signal("requestRate", 0.0, proposal=0, at=AT - 1), Signal("queueDepth", 0.0, at=AT - 1)), parts=(PlanPart("rate", 0, "0 req/s and 5 % on top at 96.1 per replica needs 0"),)),
     ),
     "rules": lambda: Situation(
         _RULED,
@@ -186,7 +188,7 @@ SITUATIONS: dict[str, Callable[[], Situation]] = {
         {**SCALED, "minReplicas": 0},
         replicas=0,
         ready=0,
-        verdict=decided(0, 0, "0 replicas: no request for 312 s; idleAfter is 300 s", limited_by=("idle",), parts=(PlanTerm("rate", 0, "0 req/s and 5 % on top at 96.1 per replica needs 0"),), signals=(Signal("requestRate", 0.0, proposal=0, at=AT - 1), Signal("queueDepth", 0.0, at=AT - 1))),
+        verdict=decided(0, 0, "0 replicas: no request for 312 s; idleAfter is 300 s", limited_by=("idle",), parts=(PlanPart("rate", 0, "0 req/s and 5 % on top at 96.1 per replica needs 0"),), signals=(Signal("requestRate", 0.0, proposal=0, at=AT - 1), Signal("queueDepth", 0.0, at=AT - 1))),
         changes=(Change(AT, 1, 0, "0 replicas: no request for 300 s; idleAfter is 300 s"),),
     ),
 }  # fmt: skip

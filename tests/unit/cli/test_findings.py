@@ -13,8 +13,8 @@ from halcyon.api.timestamps import rfc3339
 from halcyon.cli.commands.diagnose import page
 from halcyon.cli.diagnose.facts import Cause, Facts
 from halcyon.cli.diagnose.registry import RULES, causes
-from halcyon.cli.kube.free_capacity import Holder, Room
-from halcyon.cli.kube.inventory import Seen
+from halcyon.cli.kube.free_capacity import FreeCapacity, Holder
+from halcyon.cli.kube.inventory import Inventory
 from tests.unit.cli import scenes
 from tests.unit.cli.scenes import NOW, pod, unschedulable
 from tests.unit.cli.situations import SITUATIONS
@@ -32,13 +32,13 @@ EVENT: dict[str, Any] = {
 }
 
 
-def seen_of(situation: str, change: Callable[[Any], None] = lambda _: None) -> Seen:
+def seen_of(situation: str, change: Callable[[Any], None] = lambda _: None) -> Inventory:
     resource = SITUATIONS[situation]().resource()
     change(resource)
-    return Seen(resource)
+    return Inventory(resource)
 
 
-def served(*pods: Any, **fields: Any) -> Seen:
+def served(*pods: Any, **fields: Any) -> Inventory:
     """A model that is served by one pod, and these besides."""
     cluster = scenes.served(room=1, count=1)
     return scenes.seen(cluster, *pods, **fields)
@@ -52,7 +52,7 @@ def condition(kind: str, status: str, reason: str, message: str = "said") -> Cal
     return change
 
 
-def refusing(message: str) -> Seen:
+def refusing(message: str) -> Inventory:
     found = copy.deepcopy(served())
     found.slots[0]["status"]["conditions"] = [  # type: ignore[index]  # plain dicts
         {"type": "ReplicaFailure", "status": "True", "message": message}
@@ -64,7 +64,7 @@ def fallen(reason: str) -> Any:
     return pod("p", containers=[{**FELL, "lastState": {"terminated": {"exitCode": 137, "reason": reason}}}])
 
 
-CASES: dict[str, tuple[Callable[[], Seen], str, str]] = {
+CASES: dict[str, tuple[Callable[[], Inventory], str, str]] = {
     "not accepted": (lambda: served(model=condition("Accepted", "False", "SourceNotFound", "ConfigMap files is missing")), "the spec is not accepted (SourceNotFound)", "make what is missing"),
     "unheard": (scenes.unheard, "the operator has not seen the spec as it is now", "see whether the operator runs"),
     "no image": (lambda: served(pod("p", containers=[{"name": "triton", "restartCount": 0, "state": {"waiting": {"reason": "ErrImagePull", "message": "not found"}}}])), "an image can't be pulled", "spec.runtime.image"),
@@ -96,7 +96,7 @@ CASES: dict[str, tuple[Callable[[], Seen], str, str]] = {
 }  # fmt: skip
 
 
-def found_in(seen: Seen, **facts: Any) -> list[Cause]:
+def found_in(seen: Inventory, **facts: Any) -> list[Cause]:
     return causes(Facts(seen, AT, **facts))
 
 
@@ -112,14 +112,15 @@ def test_the_cause_is_named_first_with_its_evidence_and_a_next_step(name: str) -
 
 def test_every_rule_has_a_situation() -> None:
     seen: set[int] = set()
-    from halcyon.cli.diagnose.facts import Told  # noqa: PLC0415
+    from halcyon.cli.diagnose.facts import ConditionIndex  # noqa: PLC0415
 
     situations = [make() for make, _, _ in CASES.values()] + [limited("max")]
     for n, rule in enumerate(RULES):
         if any(
             [
                 *rule(
-                    Facts(s, AT, [{**EVENT, "regarding": {"kind": "HorizontalPodAutoscaler", "name": "m"}}]), Told.of(s)
+                    Facts(s, AT, [{**EVENT, "regarding": {"kind": "HorizontalPodAutoscaler", "name": "m"}}]),
+                    ConditionIndex.of(s),
                 )
             ]
             for s in situations
@@ -129,7 +130,7 @@ def test_every_rule_has_a_situation() -> None:
 
 
 @pytest.mark.parametrize("scene", [scenes.steady, scenes.canary])
-def test_where_nothing_is_wrong_nothing_is_said(scene: Callable[[], Seen]) -> None:
+def test_where_nothing_is_wrong_nothing_is_said(scene: Callable[[], Inventory]) -> None:
     assert found_in(scene(), operators=[]) == []
 
 
@@ -137,10 +138,10 @@ def test_a_pod_that_has_just_begun_to_load_is_no_trouble() -> None:
     assert causes(Facts(scenes.surge(), datetime.fromtimestamp(scenes.START + 60, UTC))) == []
 
 
-def limited(by: str) -> Seen:
+def limited(by: str) -> Inventory:
     found = copy.deepcopy(SITUATIONS["rising"]().resource())
     found["status"]["scaling"]["limitedBy"] = [by]
-    return Seen(found)
+    return Inventory(found)
 
 
 @pytest.mark.parametrize("by", ["max", "quota", "budget"])
@@ -174,7 +175,10 @@ def test_an_operator_that_is_not_there_is_told() -> None:
 
 def test_what_the_nodes_have_of_it_is_told_where_it_is_lacked() -> None:
     seen = served(unschedulable("p", ""))
-    free, other = Room("nvidia.com/gpu", 8, 0, 0, 1, (Holder("batch/train", 8),)), Room("amd.com/gpu", 8, 8, 8, 1, ())
+    free, other = (
+        FreeCapacity("nvidia.com/gpu", 8, 0, 0, 1, (Holder("batch/train", 8),)),
+        FreeCapacity("amd.com/gpu", 8, 8, 8, 1, ()),
+    )
 
     (cause,) = found_in(seen, room=(other, free))
     assert cause.evidence == (f"pod p: {scenes.NO_GPU}", free.say())

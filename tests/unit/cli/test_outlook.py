@@ -13,9 +13,9 @@ from halcyon.cli.arguments.options import Output
 from halcyon.cli.commands.main import main
 from halcyon.cli.plan import preview
 from halcyon.cli.plan.child_diff import Child, children, overlaid, restarts
-from halcyon.cli.plan.cluster_scope import Prospect
+from halcyon.cli.plan.cluster_scope import PlannedScope
 from halcyon.control.desired.plan import make
-from halcyon.control.state.scope import View
+from halcyon.control.state.scope import Scope
 from halcyon.kube import kinds
 from tests.unit.cli.test_plan import MODEL
 from tests.unit.cli.test_report import compared
@@ -28,7 +28,7 @@ def nobody(*_: Any) -> None:
     """Nobody can be asked."""
 
 
-def applied(spec: dict[str, Any] | None = None, now: dict[str, Any] | None = None) -> View:
+def applied(spec: dict[str, Any] | None = None, now: dict[str, Any] | None = None) -> Scope:
     """A model that was applied, and is asked for something else now."""
     before = view(spec)
     target = make(before).target
@@ -37,14 +37,14 @@ def applied(spec: dict[str, Any] | None = None, now: dict[str, Any] | None = Non
     return replace(view(now), children=world(before), revisions=(target,), pods=pods)
 
 
-def found(now: View) -> dict[tuple[str, str], Child]:
+def found(now: Scope) -> dict[tuple[str, str], Child]:
     return {(c.kind, c.name): c for c in children(now, make(now), nobody)}
 
 
-def page(now: View, *notes: str, color: bool = False) -> str:
+def page(now: Scope, *notes: str, color: bool = False) -> str:
     planned = make(now)
     listed = children(now, planned, nobody)
-    return "\n".join(preview._page(Prospect(now, notes), planned, listed, Output("table", color=color))) + "\n"
+    return "\n".join(preview._page(PlannedScope(now, notes), planned, listed, Output("table", color=color))) + "\n"
 
 
 def test_what_was_applied_stays_as_it_is() -> None:

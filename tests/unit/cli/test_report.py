@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halcyon.cli.explain.build import LIMITS, lacks, report
-from halcyon.cli.kube.free_capacity import Holder, Room
+from halcyon.cli.kube.free_capacity import FreeCapacity, Holder
 from halcyon.cli.output.report_text import ago, text
 from halcyon.scaling.hpa.recommendation import LimitKind
 from halcyon.scaling.planner.outputs import LimitName
@@ -25,7 +25,7 @@ from tests.unit.cli.situations import AT, SITUATIONS
 
 GOLDEN = Path(__file__).parent / "golden"
 NOW = datetime.fromtimestamp(AT + 3, UTC)
-ROOMS = {"rising": (Room("nvidia.com/gpu", 8, 0, 0, 3, (Holder("batch/train", 4), Holder("team/digits", 4))),)}
+ROOMS = {"rising": (FreeCapacity("nvidia.com/gpu", 8, 0, 0, 3, (Holder("batch/train", 4), Holder("team/digits", 4))),)}
 """Of what the pods of a situation find too little of."""
 
 

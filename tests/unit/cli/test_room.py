@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from halcyon.cli.kube.free_capacity import Holder, Room, lacking, room
+from halcyon.cli.kube.free_capacity import FreeCapacity, Holder, lacking, room
 from halcyon.render import names
 
 GPU = "nvidia.com/gpu"
@@ -51,7 +51,7 @@ def test_what_is_held_is_no_more_free_and_the_largest_holder_is_first() -> None:
         ],
     )
 
-    assert found == Room(GPU, 12, 5, 5, 2, (Holder("team/digits", 4), Holder("batch/train", 3)))
+    assert found == FreeCapacity(GPU, 12, 5, 5, 2, (Holder("team/digits", 4), Holder("batch/train", 3)))
     assert found.say() == "5 of 12 nvidia.com/gpu free on 2 nodes; team/digits holds 4, batch/train 3"
 
 
@@ -104,7 +104,7 @@ def test_a_holder_has_the_name_that_its_owner_knows_it_by(more: Any, name: str) 
 def test_nodes_that_take_no_pods_have_no_room(nodes: Any) -> None:
     found = room(GPU, nodes, [pod("p", "a", limits("1"))])
 
-    assert found == Room(GPU, 0, 0, 0, 0, ())
+    assert found == FreeCapacity(GPU, 0, 0, 0, 0, ())
     assert found.say() == "0 of 0 nvidia.com/gpu free on any node that takes pods"
 
 

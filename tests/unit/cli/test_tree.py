@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from halcyon.cli.diagnose.facts import Facts
 from halcyon.cli.diagnose.registry import causes
-from halcyon.cli.kube.inventory import Seen
+from halcyon.cli.kube.inventory import Inventory
 from halcyon.cli.kube.pod_stage import stage
 from halcyon.cli.output import model_rows, tables
 from halcyon.cli.output.tree import Node, tree
@@ -25,7 +25,7 @@ from tests.unit.cli.test_report import GOLDEN, JSON, compared
 AT = datetime.fromtimestamp(NOW, UTC)
 
 
-def page(seen: Seen, *, width: int = 160, color: bool = False) -> str:
+def page(seen: Inventory, *, width: int = 160, color: bool = False) -> str:
     return tables.lines(tables.tree_page(tree(seen), AT), width=width, color=color)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from halcyon.api.spec.rollout import CanaryStep
 from halcyon.api.timestamps import rfc3339
 from halcyon.control.desired import plan
-from halcyon.control.rollout.rollout import Rollout
+from halcyon.control.rollout.rollout import RolloutPlan
 from halcyon.control.status import status
 from tests.unit.control.rolling import Cluster, served
 
@@ -35,7 +35,7 @@ def begun(*, count: int = 5, room: int = 7, **canary: Any) -> tuple[Cluster, str
     return cluster, first, cluster.key(**OTHER)
 
 
-def decided(cluster: Cluster) -> Rollout:
+def decided(cluster: Cluster) -> RolloutPlan:
     found = cluster.operate().rollout
     assert found is not None
     return found

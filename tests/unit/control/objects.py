@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from halcyon.api.spec.parse import SpecError, parse
-from halcyon.control.desired.plan import Plan, make
+from halcyon.control.desired.plan import ReconcilePlan, make
 from halcyon.control.objects import pods
-from halcyon.control.state.scope import Source, View
+from halcyon.control.state.scope import Scope, SourceState
 from halcyon.kube.client import Object
 from halcyon.kube.kinds import Kind, kind_of
 from halcyon.render import names
@@ -29,12 +29,12 @@ def resource(spec: dict[str, Any] | None = None, *, generation: int = 1, status:
     }
 
 
-def view(spec: dict[str, Any] | None = None, **fields: Any) -> View:
+def view(spec: dict[str, Any] | None = None, **fields: Any) -> Scope:
     """What is known of a new ModelDeployment."""
-    return View(**{"resource": resource(spec), "site": SITE, "children": {}, "source": Source(), **fields})
+    return Scope(**{"resource": resource(spec), "site": SITE, "children": {}, "source": SourceState(), **fields})
 
 
-def world(before: View, planned: Plan | None = None) -> dict[tuple[Kind, str], Object]:
+def world(before: Scope, planned: ReconcilePlan | None = None) -> dict[tuple[Kind, str], Object]:
     """The children as they are once this view's plan was applied."""
     applied = planned or make(before)
     return {(kind_of(o), o["metadata"]["name"]): copied(o) for o in (*applied.first, *applied.then)}

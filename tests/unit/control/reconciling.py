@@ -9,12 +9,12 @@ from typing import Any
 from typing_extensions import override
 
 from halcyon.api.conditions import Reason
-from halcyon.control.acceptance.accepted_specs import Accepted
-from halcyon.control.reconcile.gpu_reservations import NamespaceGpus
+from halcyon.control.acceptance.accepted_specs import AcceptedSpecs
+from halcyon.control.reconcile.gpu_reservations import GpuReservations
 from halcyon.control.reconcile.reconciler import Reconciler
-from halcyon.control.state.cluster_state import Caches
+from halcyon.control.state.cluster_state import ClusterState
 from halcyon.kube.client import FIELD_MANAGER, Object
-from halcyon.kube.event_recorder import Recorder
+from halcyon.kube.event_recorder import EventRecorder
 from halcyon.kube.kinds import CONFIG_MAP, Key, Kind
 from halcyon.render import names, server
 from halcyon.render.site import Site
@@ -28,7 +28,7 @@ class Api(MemoryKube):
 
     def __init__(self) -> None:
         super().__init__()
-        self.caches = Caches(self, enqueue=lambda _: None)
+        self.caches = ClusterState(self, enqueue=lambda _: None)
         self.asked: set[str] = set()
         """Models of which something was looked for."""
         self.answer: asyncio.Event | None = None
@@ -79,13 +79,13 @@ class Team:
         self.api = api or Api()
         caches = self.caches = self.api.caches
         caches.resources._scopes[""].seen = 1
-        caches.accepted = self.spec_of = Accepted(caches)
+        caches.accepted = self.spec_of = AcceptedSpecs(caches)
         limited = site.policy.limits.gpus_per_namespace is not None
-        self.gpus = caches.gpus = NamespaceGpus(caches, self.spec_of, lambda _: None, limited=limited)
+        self.gpus = caches.gpus = GpuReservations(caches, self.spec_of, lambda _: None, limited=limited)
         claim = {"metadata": {"namespace": "team", "name": "models", "resourceVersion": "1"}}
         caches.claims._store(Key("team", "models"), claim)
         later = itertools.count(1000.0, 60.0).__next__
-        self.recorder = Recorder(self.api, instance="op", clock=lambda: 1000.0)
+        self.recorder = EventRecorder(self.api, instance="op", clock=lambda: 1000.0)
         self.reconciler = Reconciler(
             self.api,
             caches,

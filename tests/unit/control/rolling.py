@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from halcyon.api.timestamps import rfc3339
-from halcyon.control.desired.plan import Plan, make
+from halcyon.control.desired.plan import ReconcilePlan, make
 from halcyon.control.objects.pods import project
-from halcyon.control.state.scope import CanaryVerdict, Signals, View
+from halcyon.control.state.scope import CanaryVerdict, Scope, Signals
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
 from halcyon.kube.kinds import Kind
@@ -69,7 +69,7 @@ class Cluster:
         """Revisions that the Deployment of slot a was of, in turn."""
         return self.templates["a"]
 
-    def look(self) -> View:
+    def look(self) -> Scope:
         """What the controller sees."""
         asked = resource(self.spec)
         asked["metadata"]["annotations"] = dict(self.annotations)
@@ -83,7 +83,7 @@ class Cluster:
             resource=asked,
         )
 
-    def operate(self) -> Plan:
+    def operate(self) -> ReconcilePlan:
         """One reconcile, by a process that remembers nothing."""
         planned = make(self.look())
         for obj in (*planned.first, *planned.then):
@@ -150,7 +150,7 @@ class Cluster:
         for slot in self.slots():
             self._tell(slot)
 
-    def settle(self, rounds: int = 40, step_s: float = 15.0) -> Plan:
+    def settle(self, rounds: int = 40, step_s: float = 15.0) -> ReconcilePlan:
         """Everybody acts in turn, often enough for whatever is to come; the last plan."""
         for _ in range(rounds):
             for act in (self.operate, self.control, self.schedule, self.start):

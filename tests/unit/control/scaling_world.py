@@ -17,14 +17,14 @@ from halcyon.api.conditions import Reason
 from halcyon.api.documents.observation_report import BatchStats
 from halcyon.api.spec import Spec, defaults
 from halcyon.api.spec.parse import parse
-from halcyon.control.autoscaling.decider import Deciding
-from halcyon.control.autoscaling.loop import Scaler
-from halcyon.control.autoscaling.model_signals import Sensing
-from halcyon.control.desired.plan import Acceptance, Plan
+from halcyon.control.autoscaling.decider import Decider
+from halcyon.control.autoscaling.loop import Autoscaler
+from halcyon.control.autoscaling.model_signals import ModelSignals
+from halcyon.control.desired.plan import Acceptance, ReconcilePlan
 from halcyon.control.objects import pods
 from halcyon.control.objects.actuator import Actuator
-from halcyon.control.state.cluster_state import Caches
-from halcyon.control.state.scope import View
+from halcyon.control.state.cluster_state import ClusterState
+from halcyon.control.state.scope import Scope
 from halcyon.control.status import scaling as status_scaling
 from halcyon.kube import errors, kinds
 from halcyon.kube.client import Object
@@ -32,8 +32,8 @@ from halcyon.kube.kinds import Key, Kind
 from halcyon.kube.work_queue import Priority
 from halcyon.render import names
 from halcyon.scaling.observations import Value
-from halcyon.scaling.policy.decision import Signal, Verdict
-from halcyon.signals.observation_store import Hub
+from halcyon.scaling.policy.decision import Decision, Signal
+from halcyon.signals.observation_store import ObservationStore
 from tests.unit.control.memory_kube import MemoryKube
 from tests.unit.control.objects import PVC
 from tests.unit.control.virtual_time import VirtualTime, run
@@ -51,9 +51,9 @@ def spec(**scaling: Any) -> Spec:
     return parse("digits", document | {"scaling": {"minReplicas": 1, "maxReplicas": 10} | scaling})
 
 
-def plan_of(known: Spec | None, actuator: Actuator = Actuator.HPA) -> Plan:
+def plan_of(known: Spec | None, actuator: Actuator = Actuator.HPA) -> ReconcilePlan:
     """What a reconcile tells the scaler."""
-    return Plan(Acceptance(accepted=True, reason=Reason.ACCEPTED, message=""), spec=known, actuator=actuator)
+    return ReconcilePlan(Acceptance(accepted=True, reason=Reason.ACCEPTED, message=""), spec=known, actuator=actuator)
 
 
 def pod(name: str, owner: str, component: str, *, ready_at: str | None = STARTED, created_at: str = STARTED) -> Object:
@@ -70,7 +70,7 @@ def pod(name: str, owner: str, component: str, *, ready_at: str | None = STARTED
 
 
 @dataclass
-class Dictated(Deciding):
+class Dictated(Decider):
     """Decides what the test says: a count or an error by model, and otherwise the present count."""
 
     wanted: dict[Key, int | Exception] = field(default_factory=dict)
@@ -82,14 +82,14 @@ class Dictated(Deciding):
     """Called by each decision."""
 
     @override
-    def decide(self, key: Key, spec: Spec, actuator: Actuator, now: float) -> Verdict:
+    def decide(self, key: Key, spec: Spec, actuator: Actuator, now: float) -> Decision:
         self.asked.append((now, key))
         self.thinks()
         current = self.sensing.caches.replicas(key)
         wanted = self.wanted.get(key, current)
         if isinstance(wanted, Exception):
             raise wanted
-        return Verdict(
+        return Decision(
             self.sensing.epoch.at(now),
             defaults.policy(spec),
             current,
@@ -152,16 +152,18 @@ class World:
         self.watch_hangs = False
         """Whether our cache hears nothing of ModelDeployments."""
         self.kube = _Kube(self)
-        self.caches = Caches(self.kube, enqueue=lambda _: None)
-        self.hub = Hub(on_record=lambda ns, name, confirms: self.scaler.heard(Key(ns, name), confirms=confirms))
-        self.sensing = Sensing(self.caches, self.hub, time, lambda: self.wall_ahead_s + time())
+        self.caches = ClusterState(self.kube, enqueue=lambda _: None)
+        self.hub = ObservationStore(
+            on_record=lambda ns, name, confirms: self.scaler.heard(Key(ns, name), confirms=confirms)
+        )
+        self.sensing = ModelSignals(self.caches, self.hub, time, lambda: self.wall_ahead_s + time())
         self.scaler = self.another_scaler()
         self._requests: dict[Key, int] = {}
         self._batches: dict[Key, int] = {}
 
-    def another_scaler(self) -> Scaler:
+    def another_scaler(self) -> Autoscaler:
         """As of a process that has just begun; it becomes this world's only where the caller says so."""
-        return Scaler(
+        return Autoscaler(
             client=self.kube,
             caches=self.caches,
             sensing=self.sensing,
@@ -270,7 +272,7 @@ class World:
         there = self.kube.objects.get((kinds.MODEL_DEPLOYMENT, key.namespace, key.name))
         if there is None:
             return
-        view = View(resource=there, site=SITE, children={}, scaling=self.scaler.shown(key))
+        view = Scope(resource=there, site=SITE, children={}, scaling=self.scaler.shown(key))
         said = status_scaling.make(view, plan_of(self.specs[key]))
         asyncio.get_running_loop().call_later(self.publishes_in_s, self.publish, key, said)
 
@@ -335,7 +337,7 @@ async def served(world: World, key: Key = DIGITS) -> float | str:
 class Running:
     """The scaler's loop, while the block lasts."""
 
-    def __init__(self, scaler: Scaler) -> None:
+    def __init__(self, scaler: Autoscaler) -> None:
         self._scaler = scaler
 
     async def __aenter__(self) -> None:

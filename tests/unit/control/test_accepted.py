@@ -10,9 +10,9 @@ import pytest
 
 from halcyon.api.conditions import Reason
 from halcyon.api.policy.site_policy import SitePolicy
-from halcyon.control.acceptance.accepted_specs import Accepted, _InForce
-from halcyon.control.autoscaling.gpu_budget import SiteBudget
-from halcyon.control.autoscaling.replica_limits import Ceilings
+from halcyon.control.acceptance.accepted_specs import AcceptedSpecs, _InForce
+from halcyon.control.autoscaling.gpu_budget import GpuBudget
+from halcyon.control.autoscaling.replica_limits import ReplicaLimits
 from halcyon.kube.kinds import CONFIG_MAP, CONTROLLER_REVISION, DEPLOYMENT, Key
 from halcyon.render import names
 from tests.unit.control.reconciling import Team
@@ -51,7 +51,7 @@ async def refused() -> Team:
     return team
 
 
-def known(team: Team, spec_of: Accepted | None = None) -> tuple[int, int] | None:
+def known(team: Team, spec_of: AcceptedSpecs | None = None) -> tuple[int, int] | None:
     """GPUs of a pod and the most replicas, by the spec in force."""
     spec = (spec_of or team.spec_of)(ONE)
     if spec is None:
@@ -93,7 +93,7 @@ async def test_a_budget_holds_whatever_is_written_over_the_accepted_spec() -> No
     team.write_accepted("one", forged(team.accepted_text("one")))
     spec = team.spec_of(ONE)
     assert spec is not None
-    ceiling = SiteBudget(4).ask(ONE, wanted=8, current=1, gpus=spec.runtime.gpu.count)
+    ceiling = GpuBudget(4).ask(ONE, wanted=8, current=1, gpus=spec.runtime.gpu.count)
     assert ceiling is not None
     assert ceiling.replicas == 1
 
@@ -145,7 +145,7 @@ async def test_a_text_that_is_only_not_replaced_yet_was_edited_by_nobody() -> No
 async def test_a_new_process_has_no_opinion_of_what_was_written_over() -> None:
     team = await served()
     team.write_accepted("one", forged(team.accepted_text("one")))
-    fresh = Accepted(team.caches)
+    fresh = AcceptedSpecs(team.caches)
     assert known(team, fresh) is None
     await team.reconcile("one")
     assert known(team, fresh) == (1, 8)
@@ -153,11 +153,11 @@ async def test_a_new_process_has_no_opinion_of_what_was_written_over() -> None:
 
 async def test_the_budget_knows_a_model_without_a_known_spec_by_its_servers() -> None:
     team = await served()
-    budget = SiteBudget(4)
-    Ceilings(team.caches, lambda _: None, lambda: 0.0, budget).share(set())
+    budget = GpuBudget(4)
+    ReplicaLimits(team.caches, lambda _: None, lambda: 0.0, budget).share(set())
     assert budget.ask(Key("team", "two"), wanted=4, current=0, gpus=1) is not None
     team.seen(DEPLOYMENT, "one-a", None)
-    assert list(Ceilings(team.caches, lambda _: None, lambda: 0.0, SiteBudget(4)).share(set())) == []
+    assert list(ReplicaLimits(team.caches, lambda _: None, lambda: 0.0, GpuBudget(4)).share(set())) == []
 
 
 async def test_another_model_of_the_same_name_has_accepted_nothing_yet() -> None:
@@ -180,7 +180,7 @@ async def test_a_record_of_an_earlier_version_is_sealed_also_while_the_spec_is_r
     await team.reconcile("one")
     team.write_accepted("one", forged(team.accepted_text("one")))
     assert known(team) == (1, 8)
-    assert known(team, Accepted(team.caches)) is None
+    assert known(team, AcceptedSpecs(team.caches)) is None
 
 
 async def test_a_spec_is_parsed_once_however_often_it_is_asked_for() -> None:

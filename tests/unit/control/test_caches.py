@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from halcyon.control.objects import pods
-from halcyon.control.state.cluster_state import Caches
+from halcyon.control.state.cluster_state import ClusterState
 from halcyon.control.state.lookups import ready_balancers
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
@@ -28,7 +28,7 @@ class World:
     def __init__(self) -> None:
         self.kube = MemoryKube()
         self.queued: list[Key] = []
-        self.caches = Caches(self.kube, enqueue=self.queued.append)
+        self.caches = ClusterState(self.kube, enqueue=self.queued.append)
         self._version = 100
 
     def store(self, informer: Informer, obj: Object) -> None:

@@ -13,8 +13,8 @@ from halcyon.api.conditions import Reason
 from halcyon.api.spec.rollout import Canary
 from halcyon.api.timestamps import rfc3339
 from halcyon.control.rollout.canary_steps import ABORT, PROMOTE, advance, share, wish
-from halcyon.control.rollout.rollout import Phase, Rollout
-from halcyon.control.rollout.rollout_record import Result, Trail
+from halcyon.control.rollout.rollout import RolloutPhase, RolloutPlan
+from halcyon.control.rollout.rollout_record import RolloutRecord, RolloutResult
 from halcyon.control.state.scope import CanaryVerdict
 from halcyon.kube import kinds
 from tests.unit.control.canaries import SPECS, STEPS, ask, begun, decided, split, told, weights
@@ -23,7 +23,7 @@ from tests.unit.control.rolling import START, Cluster
 FINE = CanaryVerdict("k", "promote", "errors 0 % against 0 %")
 OPEN = CanaryVerdict("k", "wait", "31 requests of 100")
 WORSE = CanaryVerdict("k", "rollback", "errors 4 % against 0 %")
-READY = Trail(began=rfc3339(START), step_at=rfc3339(START))
+READY = RolloutRecord(began=rfc3339(START), step_at=rfc3339(START))
 OVER = START + 60
 
 
@@ -56,7 +56,7 @@ def test_a_canary_goes_on_by_its_table(case: tuple[Any, ...], outcome: str, step
 
 
 def test_after_the_last_step_it_is_for_everybody() -> None:
-    last = Trail(began=rfc3339(START), step=1, step_at=rfc3339(START))
+    last = RolloutRecord(began=rfc3339(START), step=1, step_at=rfc3339(START))
 
     assert advance(last, rules(), now=OVER, count=10, ready=5, verdict=FINE, wished="").outcome == "promoted"
 
@@ -97,7 +97,7 @@ def test_a_canary_goes_by_its_steps_and_promotion_restarts_no_pod() -> None:
     cluster.settle(rounds=12, step_s=1)
     assert (split(cluster), weights(cluster), cluster.slots()) == ((0, 5), {"b": 100}, ["b"])
     assert canaries <= {s.name for s in cluster.of("b")}
-    assert (decided(cluster).phase, decided(cluster).trail.result) == (Phase.COMPLETE, Result.SERVED)
+    assert (decided(cluster).phase, decided(cluster).trail.result) == (RolloutPhase.COMPLETE, RolloutResult.SERVED)
     found = told(cluster)
     assert found["revision"] == {"current": f"digits-{asked}", "target": f"digits-{asked}"}
     assert not {"Reconciling", "Stalled"} & {c["type"] for c in found["conditions"]}
@@ -140,7 +140,7 @@ def test_a_worse_or_aborted_canary_goes_at_once_and_is_not_tried_again(verdict: 
     cluster.verdict, cluster.annotations = None, {}
     cluster.settle(rounds=8, step_s=100)
 
-    assert (split(cluster), cluster.slots(), decided(cluster).phase) == ((5, 0), ["a"], Phase.ROLLED_BACK)
+    assert (split(cluster), cluster.slots(), decided(cluster).phase) == ((5, 0), ["a"], RolloutPhase.ROLLED_BACK)
     assert decided(cluster).trail.reason == reason
     assert decided(cluster).target.key == first
     stalled = next(c for c in told(cluster)["conditions"] if c["type"] == "Stalled")
@@ -156,7 +156,7 @@ def test_a_canary_that_failed_is_never_everybodys_whatever_on_failure_says() -> 
     cluster.settle(rounds=8, step_s=1)
 
     assert (split(cluster), {s.revision for s in cluster.servers}) == ((5, 0), {first})
-    assert decided(cluster).phase is Phase.ROLLED_BACK
+    assert decided(cluster).phase is RolloutPhase.ROLLED_BACK
 
 
 def test_a_canary_that_never_gets_ready_gets_no_request_and_goes() -> None:
@@ -167,7 +167,7 @@ def test_a_canary_that_never_gets_ready_gets_no_request_and_goes() -> None:
     cluster.settle(rounds=12, step_s=100)
 
     assert (split(cluster), cluster.slots(), cluster.applied) == ((5, 0), ["a"], [first])
-    assert decided(cluster).phase is Phase.ROLLED_BACK
+    assert decided(cluster).phase is RolloutPhase.ROLLED_BACK
 
 
 def test_without_room_one_pod_gives_way_to_the_canary() -> None:
@@ -195,7 +195,7 @@ def test_a_canarys_wait_for_room_begins_when_a_pod_was_told_to_go() -> None:
     cluster.now += 600
 
     again = decided(cluster)
-    assert (again.phase, again.asked.key) == (Phase.PROGRESSING, asked), again.trouble
+    assert (again.phase, again.asked.key) == (RolloutPhase.PROGRESSING, asked), again.trouble
     assert again.trail.replacing > found.trail.replacing
     cluster.settle(rounds=6, step_s=1)
     assert split(cluster) == (4, 1)
@@ -244,7 +244,7 @@ def test_a_canary_that_the_spec_leaves_goes_without_a_trace() -> None:
     cluster.settle(rounds=8, step_s=1)
 
     assert (split(cluster), cluster.slots(), {s.revision for s in cluster.servers}) == ((5, 0), ["a"], {first})
-    assert decided(cluster).phase is Phase.COMPLETE
+    assert decided(cluster).phase is RolloutPhase.COMPLETE
 
 
 EVENTS = ["fine", "worse", "promote", "abort", "scale", "other", "third", "undo", "again", "wait"]
@@ -259,11 +259,11 @@ class Watched:
         self.recovers = False
         """What failed goes at once, with the share it had."""
 
-    def round(self) -> Rollout:
+    def round(self) -> RolloutPlan:
         found = decided(self.cluster)
         assert sum(placed.weight for placed in found.slots) == 100
-        trails = {key: Trail.of(record) for key, record in self.cluster.records.items()}
-        failed = {(key, trail.ended) for key, trail in trails.items() if trail.result == Result.FAILED}
+        trails = {key: RolloutRecord.of(record) for key, record in self.cluster.records.items()}
+        failed = {(key, trail.ended) for key, trail in trails.items() if trail.result == RolloutResult.FAILED}
         self.recovers = self.recovers or bool(failed - self._failed)
         self._failed |= failed
         self.most = min(self.most, self.cluster.count)
@@ -274,11 +274,11 @@ class Watched:
             assert enough or self.recovers
         return found
 
-    def end(self) -> Rollout:
+    def end(self) -> RolloutPlan:
         for _ in range(40):
             found = self.round()
             self.cluster.now += 30
-            ended = found.phase in {Phase.COMPLETE, Phase.ROLLED_BACK}
+            ended = found.phase in {RolloutPhase.COMPLETE, RolloutPhase.ROLLED_BACK}
             if ended and self.cluster.slots() == [found.home] and not self.recovers:
                 break
         return found
@@ -308,6 +308,6 @@ def test_whatever_happens_the_pods_that_serve_are_all_but_one_and_the_end_is_one
             watched.round()
     cluster.verdict, cluster.annotations = CanaryVerdict(decided(cluster).asked.key, "promote", "fine"), {}
     found = watched.end()
-    assert found.phase in {Phase.COMPLETE, Phase.ROLLED_BACK}
+    assert found.phase in {RolloutPhase.COMPLETE, RolloutPhase.ROLLED_BACK}
     assert len(cluster.slots()) == 1
     assert [s.revision for s in cluster.servers if s.ready] == [found.target.key] * cluster.count

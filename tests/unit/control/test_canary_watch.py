@@ -10,12 +10,12 @@ from typing import Any
 
 from halcyon.api.documents.observation_report import SlotLatency
 from halcyon.balancer.config.latency_buckets import BOUNDS_MS
-from halcyon.control.rollout.canary_analysis import LOOK_S, CanaryWatch
-from halcyon.control.rollout.rollout import Rollout
+from halcyon.control.rollout.canary_analysis import LOOK_S, CanaryAnalysis
+from halcyon.control.rollout.rollout import RolloutPlan
 from halcyon.kube.client import Object
 from halcyon.kube.kinds import Key
 from halcyon.render import names
-from halcyon.signals.observation_store import Hub
+from halcyon.signals.observation_store import ObservationStore
 from tests.unit.control.objects import pod
 from tests.unit.control.rolling import Cluster
 from tests.unit.control.test_canary import begun
@@ -31,8 +31,8 @@ class Watched:
         cluster, self.stable, self.canary = begun(count=2, room=3)
         self.rollout = rollout(cluster)
         self.now = 1000.0
-        self.hub = Hub()
-        self.watch = CanaryWatch(self.hub, lambda: self.now)
+        self.hub = ObservationStore()
+        self.watch = CanaryAnalysis(self.hub, lambda: self.now)
         self.watch.planned(KEY, self.rollout, balanced=balanced)
         self.balanced, self.slower, self.draw = balanced, slower, random.Random(seed)
         self.totals = {"old": [500, 0], "new": [500, 0]}
@@ -74,7 +74,7 @@ def server(name: str, revision: str, slot: str) -> Object:
     return made
 
 
-def rollout(cluster: Cluster) -> Rollout:
+def rollout(cluster: Cluster) -> RolloutPlan:
     cluster.settle(rounds=4, step_s=1)
     found: Any = cluster.operate().rollout
     assert found.canary is not None

@@ -9,9 +9,9 @@ import pytest
 
 from halcyon.api.timestamps import epoch_seconds
 from halcyon.control.desired.plan import make
-from halcyon.control.state.scope import View
+from halcyon.control.state.scope import Scope
 from halcyon.control.status import cold_start, status
-from halcyon.control.status.cold_start import Start, start
+from halcyon.control.status.cold_start import ColdStart, start
 from tests.unit.cli.staged import server
 from tests.unit.control.objects import view
 
@@ -27,7 +27,7 @@ def told(*pods: Any, before: dict[str, Any] | None = None, longest_s: float = 60
 def test_a_start_is_told_by_its_parts() -> None:
     made = start(server("r", "a", NOW, age_s=100))
 
-    assert made == Start("a", NOW - 59, 41, (("scheduling", 1), ("pulling", 9), ("fetching", 4), ("loading", 27)))
+    assert made == ColdStart("a", NOW - 59, 41, (("scheduling", 1), ("pulling", 9), ("fetching", 4), ("loading", 27)))
     found = told(server("r", "a", NOW, age_s=100))
     assert found is not None
     assert epoch_seconds(found.pop("readyAt")) == NOW - 59
@@ -89,7 +89,7 @@ def test_pods_are_counted_by_what_they_are_doing(pod: dict[str, Any], counted: d
     before = view()
     target = make(before).target
     assert target is not None
-    now: View = replace(before, pods=(server(target.key, "a", NOW, **pod),), revisions=(target,))
+    now: Scope = replace(before, pods=(server(target.key, "a", NOW, **pod),), revisions=(target,))
     found = status.make(now, make(now), now="2026-11-22T00:00:00Z")["replicas"]
 
     assert {k: v for k, v in found.items() if k not in {"total", "ready", "updated", "unschedulable"}} == counted

@@ -8,9 +8,9 @@ from typing import Any
 
 from halcyon.api.spec.parse import parse
 from halcyon.control.autoscaling.planner_memory_store import saved
-from halcyon.control.reporting.gpu_costs import Costs
-from halcyon.control.reporting.model_metrics import Facts, samples
-from halcyon.control.state.scope import Costs as Shown
+from halcyon.control.reporting.gpu_costs import GpuCosts
+from halcyon.control.reporting.model_metrics import ModelFacts, samples
+from halcyon.control.state.scope import PublishedCosts as Shown
 from halcyon.control.status import cost as status_cost
 from halcyon.kube.kinds import Key
 from halcyon.scaling.gpu_cost import Cost, Prices, Spent
@@ -39,7 +39,7 @@ class Books:
             assert pod is not None
             pod["status"]["podIP"] = "10.0.0.1"
         world.specs[DIGITS] = parse("digits", document(**asked))
-        self.costs = Costs(
+        self.costs = GpuCosts(
             world.caches, world.sensing, world.specs.get, self._tell, lambda: leads, world.time, prices=prices
         )
 
@@ -258,7 +258,7 @@ def test_what_was_counted_outlives_the_process_with_the_planners_memory() -> Non
         books = Books(world)
         await books.run(1200, rps=10)
         kept = saved("digits", PlannerMemory(), at=0.0, cost=books.costs.stored(DIGITS))
-        later = Costs(
+        later = GpuCosts(
             world.caches, world.sensing, world.specs.get, books._tell, lambda: True, world.time, prices=PRICES
         )
         later.kept = {DIGITS: kept}
@@ -268,7 +268,7 @@ def test_what_was_counted_outlives_the_process_with_the_planners_memory() -> Non
         assert status(books)["busyPercent"] == 50
         # The counter for Prometheus begins anew: it would add up what was told already.
         assert later.spent(DIGITS) == Spent(busy=20.0, idle=20.0, inferences=200.0, most=160.0, seconds=10.0)
-        other = Costs(
+        other = GpuCosts(
             world.caches, world.sensing, world.specs.get, books._tell, lambda: True, world.time, prices=PRICES
         )
         other.kept = {DIGITS: replace(kept, uid="another")}
@@ -304,7 +304,7 @@ def test_shares_are_rounded_and_what_is_not_known_is_left_out() -> None:
 
 def test_prometheus_is_told_gpu_time_by_state_and_a_cost_only_where_the_price_is_known() -> None:
     spent = Spent(starting=1, busy=2, idle=3, unknown=4, inferences=5)
-    told = {(metric.name, more): value for metric, more, value in samples(Facts({}, None, None, None, spent, 7.5))}
+    told = {(metric.name, more): value for metric, more, value in samples(ModelFacts({}, None, None, None, spent, 7.5))}
 
     assert {more[0][1]: told[metric, more] for metric, more in told if metric == "halcyon_model_gpu_seconds_total"} == {
         "starting": 1,
@@ -314,5 +314,5 @@ def test_prometheus_is_told_gpu_time_by_state_and_a_cost_only_where_the_price_is
     }
     assert told["halcyon_model_gpu_inferences_total", ()] == 5
     assert told["halcyon_model_cost_per_hour", ()] == 7.5
-    unpriced = {metric.name for metric, _, _ in samples(Facts({}, None, None, None, spent, None))}
+    unpriced = {metric.name for metric, _, _ in samples(ModelFacts({}, None, None, None, spent, None))}
     assert "halcyon_model_cost_per_hour" not in unpriced

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from halcyon.control.reporting.dashboard_source import due, measured, sliced
 from halcyon.control.runtime import settings
-from halcyon.dashboard.ports import Name, Reading
+from halcyon.dashboard.ports import ModelNumbers, Name
 from halcyon.kube.errors import SettingsError
-from halcyon.signals.store_state import Picture, PodView
+from halcyon.signals.store_state import ModelSnapshot, PodSnapshot
 from halcyon.signals.time_series import Ring
 
 NAMES = [Name("team", f"m-{number}") for number in range(40)]
@@ -36,16 +36,16 @@ def ring(*rows: tuple[float, ...]) -> Ring:
     return made
 
 
-def picture(balancers: list[Ring], servers: list[Ring]) -> Picture:
-    pods = {f"p-{n}": PodView(f"p-{n}", "ready", one, None) for n, one in enumerate(servers)}
-    return Picture(100.0, pods, tuple((f"b-{n}", one) for n, one in enumerate(balancers)), ())
+def picture(balancers: list[Ring], servers: list[Ring]) -> ModelSnapshot:
+    pods = {f"p-{n}": PodSnapshot(f"p-{n}", "ready", one, None) for n, one in enumerate(servers)}
+    return ModelSnapshot(100.0, pods, tuple((f"b-{n}", one) for n, one in enumerate(balancers)), ())
 
 
 def test_what_agents_say_becomes_rates_and_sums() -> None:
     # time, then what BalancerPoint has; below, what PodPoint has
     balancer = ring((90.0, 0, 0, 1000, 0, 0), (100.0, 7, 3, 1200, 20, 10))
     server = ring((90.0, 1, 50, 500, 0, 0, 0, 0, 0), (100.0, 4, 60, 600, 5, 500, 200, 200_000, 600_000))
-    assert measured(picture([balancer, balancer], [server]), 100.0, gpu=60.0) == Reading(
+    assert measured(picture([balancer, balancer], [server]), 100.0, gpu=60.0) == ModelNumbers(
         rate=40.0, waiting=18.0, latency_ms=8.0, batch=2.5, gpu=60.0, refused=4.0, lost=2.0, failed=0.5
     )
 
@@ -57,13 +57,13 @@ def test_without_balancers_the_servers_tell_the_rate() -> None:
 
 
 def test_what_nobody_says_or_said_long_ago_is_not_known() -> None:
-    assert measured(picture([], []), 100.0, gpu=None) == Reading()
+    assert measured(picture([], []), 100.0, gpu=None) == ModelNumbers()
     old = ring((10.0, 7, 3, 1000, 0, 0), (20.0, 7, 3, 1200, 0, 0))
     silent = ring((99.0, *[math.nan] * 8), (100.0, *[math.nan] * 8))
-    assert measured(picture([old], [silent]), 100.0, gpu=None) == Reading()
+    assert measured(picture([old], [silent]), 100.0, gpu=None) == ModelNumbers()
 
 
-def options(*more: str) -> settings.Settings:
+def options(*more: str) -> settings.OperatorSettings:
     parser = argparse.ArgumentParser()
     settings.add_arguments(parser)
     needed = ("--namespace=n", "--operator-image=o", "--balancer-image=b", "--server-image=s")

@@ -9,12 +9,12 @@ import pytest
 
 from halcyon.api.spec.parse import parse
 from halcyon.control.autoscaling import decider
-from halcyon.control.autoscaling.decider import Deciding
+from halcyon.control.autoscaling.decider import Decider
 from halcyon.control.autoscaling.planner_memory_store import saved
 from halcyon.control.objects.actuator import Actuator
 from halcyon.scaling.hpa.algorithm import SYNC_S
 from halcyon.scaling.planner.outputs import PlannerMemory
-from halcyon.scaling.policy.decision import RULES_SAY_UNTIL, Verdict
+from halcyon.scaling.policy.decision import RULES_SAY_UNTIL, Decision
 from halcyon.scaling.schedules import in_force
 from tests.unit.control.objects import PVC
 from tests.unit.control.scaling_world import DIGITS, World, spec
@@ -40,13 +40,13 @@ class Model:
         self.clock = Clock()
         self.world = World(self.clock)
         self.world.model(replicas=replicas, **scaling)
-        self.deciding = Deciding(self.world.sensing)
+        self.deciding = Decider(self.world.sensing)
 
-    def decide(self, actuator: Actuator = HPA) -> Verdict:
+    def decide(self, actuator: Actuator = HPA) -> Decision:
         """As the scaler would, now."""
         return self.deciding.decide(DIGITS, self.world.specs[DIGITS], actuator, self.clock.now)
 
-    def hear(self, seconds: int, actuator: Actuator = HPA, **record: int) -> Verdict:
+    def hear(self, seconds: int, actuator: Actuator = HPA, **record: int) -> Decision:
         """A record and a decision every second; the last decision."""
         for _ in range(seconds):
             self.clock.now += 1
@@ -54,14 +54,14 @@ class Model:
             made = self.decide(actuator)
         return made
 
-    def write(self, made: Verdict) -> None:
+    def write(self, made: Decision) -> None:
         """The count becomes the desired one."""
         assert made.desired is not None
         self.world.scale(DIGITS, made.desired, by="halcyon")
         self.world.have_pods(DIGITS, made.desired)
 
 
-def names(made: Verdict) -> list[str]:
+def names(made: Decision) -> list[str]:
     return [signal.name for signal in made.signals]
 
 

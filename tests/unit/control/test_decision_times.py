@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from e2e.bench.cost import histogram_quantile
-from halcyon.control.autoscaling.decision_metrics import DecisionTimes
+from halcyon.control.autoscaling.decision_metrics import DecisionMetrics
 
 
 def samples(registry: CollectorRegistry) -> dict[str, float]:
@@ -24,7 +24,7 @@ def samples(registry: CollectorRegistry) -> dict[str, float]:
 
 def test_the_middle_of_what_decisions_took_is_told_to_a_tenth() -> None:
     registry = CollectorRegistry()
-    times = DecisionTimes(lambda: (), registry)
+    times = DecisionMetrics(lambda: (), registry)
     for n in range(1, 200):
         times.took(n * 1e-6)
     found = histogram_quantile({}, samples(registry), "halcyon_decision_seconds", 0.5)
@@ -34,7 +34,7 @@ def test_the_middle_of_what_decisions_took_is_told_to_a_tenth() -> None:
 
 def test_a_model_that_nobody_decides_for_any_more_shows_although_the_others_decide_often() -> None:
     registry, stuck = CollectorRegistry(), [0.0]
-    times = DecisionTimes(lambda: stuck, registry)
+    times = DecisionMetrics(lambda: stuck, registry)
     for _ in range(20 * 100):
         times.ended(1.0)  # twenty models, once a second
     stuck[0] = 100.0
@@ -46,7 +46,7 @@ def test_a_model_that_nobody_decides_for_any_more_shows_although_the_others_deci
 @given(st.lists(st.floats(0, 100)), st.lists(st.floats(0, 100)))
 def test_every_second_of_every_model_is_counted_once(ended: list[float], in_force: list[float]) -> None:
     registry = CollectorRegistry()
-    times = DecisionTimes(lambda: in_force, registry)
+    times = DecisionMetrics(lambda: in_force, registry)
     for age_s in ended:
         times.ended(age_s)
     found = samples(registry)

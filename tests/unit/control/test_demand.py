@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halcyon.api.documents.observation_report import PodSample, PodState
-from halcyon.control.autoscaling.scraped_demand import Demand
+from halcyon.control.autoscaling.scraped_demand import ScrapedDemand
 
 
 def pod(
@@ -25,7 +25,7 @@ def pod(
 
 
 def test_what_is_answered_and_what_waits_has_come() -> None:
-    demand = Demand()
+    demand = ScrapedDemand()
     demand.sample([pod("a", 0, done=100), pod("b", 0, done=7)])
     told = demand.sample([pod("a", 1, done=130, pending=5, busy_us=None), pod("b", 1, done=8)])
 
@@ -34,7 +34,7 @@ def test_what_is_answered_and_what_waits_has_come() -> None:
 
 
 def test_what_waited_is_not_counted_again_when_it_is_answered() -> None:
-    demand = Demand()
+    demand = ScrapedDemand()
     for at, done, pending in ((0, 0, 0), (1, 10, 40), (2, 30, 20), (3, 50, 0)):
         told = demand.sample([pod("a", at, done=done, pending=pending)])
 
@@ -43,7 +43,7 @@ def test_what_waited_is_not_counted_again_when_it_is_answered() -> None:
 
 
 def test_what_is_computed_is_in_flight() -> None:
-    demand = Demand()
+    demand = ScrapedDemand()
     demand.sample([pod("a", 10, done=0, busy_us=0)])
     told = demand.sample([pod("a", 12, done=40, pending=1, busy_us=6_000_000)])
 
@@ -52,7 +52,7 @@ def test_what_is_computed_is_in_flight() -> None:
 
 
 def test_a_server_that_starts_anew_and_one_that_is_new_begin_at_what_they_have_counted() -> None:
-    demand = Demand()
+    demand = ScrapedDemand()
     demand.sample([pod("a", 0, done=1000)])
     told = demand.sample([pod("a", 1, done=4), pod("b", 1, done=6)])
     assert told is not None
@@ -63,7 +63,7 @@ def test_a_server_that_starts_anew_and_one_that_is_new_begin_at_what_they_have_c
 
 
 def test_where_most_servers_do_not_tell_nothing_is_known_and_nothing_is_lost() -> None:
-    demand = Demand()
+    demand = ScrapedDemand()
     demand.sample([pod(name, 0, done=0) for name in "abc"])
     silent = [pod(name, 1, done=None, state="unreachable") for name in "bc"]
     assert demand.sample([pod("a", 1, done=5), *silent]) is None
@@ -74,7 +74,7 @@ def test_where_most_servers_do_not_tell_nothing_is_known_and_nothing_is_lost() -
 
 
 def test_with_no_server_to_ask_nothing_comes() -> None:
-    told = Demand().sample([pod("a", 0, done=None, state="starting")])
+    told = ScrapedDemand().sample([pod("a", 0, done=None, state="starting")])
 
     assert told is not None
     assert (told.requests, told.inflight) == (0, 0)
@@ -89,7 +89,7 @@ class _Server:
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 20), st.integers(0, 20)), max_size=40))
 def test_the_count_is_never_ahead_of_what_came_and_ends_as_it(steps: list[tuple[int, int, int]]) -> None:
     servers = [_Server(), _Server()]
-    demand, came = Demand(), 0
+    demand, came = ScrapedDemand(), 0
 
     def look(at: int) -> int:
         told = demand.sample([pod(str(n), at, done=s.done, pending=s.waiting) for n, s in enumerate(servers)])

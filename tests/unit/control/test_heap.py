@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from halcyon.control.runtime.gc_freeze import LEAST, OFTEN_S, SHARE, THAWED_EVERY, Heap
+from halcyon.control.runtime.gc_freeze import LEAST, OFTEN_S, SHARE, THAWED_EVERY, GcFreeze
 
 
 @dataclass
@@ -21,8 +21,8 @@ class World:
 
 
 @asynccontextmanager
-async def running(world: World) -> AsyncGenerator[Heap]:
-    heap = Heap(lambda: world.size, lambda: world.changes, every_s=0.0, clock=lambda: world.now)
+async def running(world: World) -> AsyncGenerator[GcFreeze]:
+    heap = GcFreeze(lambda: world.size, lambda: world.changes, every_s=0.0, clock=lambda: world.now)
     task = asyncio.create_task(heap.run())
     try:
         await looks()

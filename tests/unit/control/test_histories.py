@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.control.autoscaling.decider import Deciding
-from halcyon.control.autoscaling.history_backfill import REFUSED_S, RETRY_S, Histories, merged
+from halcyon.control.autoscaling.decider import Decider
+from halcyon.control.autoscaling.history_backfill import REFUSED_S, RETRY_S, HistoryBackfill, merged
 from halcyon.control.autoscaling.planner_memory_store import saved
 from halcyon.kube.kinds import Key
 from halcyon.scaling.planner.forecast.seasonality import BIN_S, DAY, KEEP, History
@@ -150,7 +150,7 @@ class Asked:
         return answer
 
 
-async def ask_for(made: Histories, seconds: float) -> None:
+async def ask_for(made: HistoryBackfill, seconds: float) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await made.run(lambda _: History(), lambda *_: pytest.fail("nothing was there to be learnt"))
@@ -159,7 +159,7 @@ async def ask_for(made: Histories, seconds: float) -> None:
 def test_a_past_that_nobody_knows_is_asked_for_once() -> None:
     async def scenario(time: VirtualTime) -> None:
         asked = Asked(time, digits=[None], other=[None])
-        made = Histories(asked, clock=time)
+        made = HistoryBackfill(asked, clock=time)
         made.want(DIGITS)
         made.want(OTHER)
         await ask_for(made, 10 * REFUSED_S)
@@ -171,7 +171,7 @@ def test_a_past_that_nobody_knows_is_asked_for_once() -> None:
 def test_while_nobody_answers_everybody_waits() -> None:
     async def scenario(time: VirtualTime) -> None:
         asked = Asked(time, digits=[Unanswered("away"), Unanswered("away"), None], other=[None])
-        made = Histories(asked, clock=time)
+        made = HistoryBackfill(asked, clock=time)
         made.want(DIGITS)
         made.want(OTHER)
         await ask_for(made, 10 * RETRY_S)
@@ -184,7 +184,7 @@ def test_while_nobody_answers_everybody_waits() -> None:
 def test_a_question_that_is_refused_holds_up_nobody_else_and_is_put_again_much_later() -> None:
     async def scenario(time: VirtualTime) -> None:
         asked = Asked(time, digits=[PrometheusError("2 series"), None], other=[None])
-        made = Histories(asked, clock=time)
+        made = HistoryBackfill(asked, clock=time)
         made.want(DIGITS)
         made.want(OTHER)
         await ask_for(made, 3 * REFUSED_S)
@@ -196,7 +196,7 @@ def test_a_question_that_is_refused_holds_up_nobody_else_and_is_put_again_much_l
 def test_a_past_that_cannot_be_taken_in_ends_nobody() -> None:
     async def scenario(time: VirtualTime) -> None:
         asked = Asked(time, digits=[history([1.0], end=1000)], other=[None])
-        made = Histories(asked, clock=time)
+        made = HistoryBackfill(asked, clock=time)
         made.want(DIGITS)
         made.want(OTHER)
 
@@ -214,7 +214,7 @@ def test_a_past_that_cannot_be_taken_in_ends_nobody() -> None:
 def test_who_comes_later_need_not_wait_for_who_was_refused() -> None:
     async def scenario(time: VirtualTime) -> None:
         asked = Asked(time, digits=[PrometheusError("2 series")], other=[None])
-        made = Histories(asked, clock=time)
+        made = HistoryBackfill(asked, clock=time)
         made.want(DIGITS)
         asyncio.get_running_loop().call_later(100, made.want, OTHER)
         await ask_for(made, 200)
@@ -226,7 +226,7 @@ def test_who_comes_later_need_not_wait_for_who_was_refused() -> None:
 def test_a_model_that_is_gone_is_not_asked_for_and_its_answer_is_dropped() -> None:
     async def scenario(time: VirtualTime) -> None:
         asked = Asked(time, digits=[history([1.0], end=1000)], other=[None])
-        made = Histories(asked, clock=time)
+        made = HistoryBackfill(asked, clock=time)
         made.want(DIGITS)
         made.want(OTHER)
         made.forget(OTHER)
@@ -250,10 +250,10 @@ class Model:
         self.wanted: list[Key] = []
         self.deciding = self.another()
 
-    def another(self) -> Deciding:
+    def another(self) -> Decider:
         """As of a process that has just begun."""
-        made = Deciding(self.world.sensing)
-        made.histories = Histories(self._ask, clock=lambda: self.now)
+        made = Decider(self.world.sensing)
+        made.histories = HistoryBackfill(self._ask, clock=lambda: self.now)
         return made
 
     async def _ask(self, namespace: str, name: str) -> History | None:

@@ -14,7 +14,14 @@ from typing_extensions import override
 
 from halcyon.kube import errors
 from halcyon.kube.kinds import LEASE
-from halcyon.kube.leader_election import DURATION_S, RENEW_DEADLINE_S, RENEW_EVERY_S, Elector, Step, decide
+from halcyon.kube.leader_election import (
+    DURATION_S,
+    RENEW_DEADLINE_S,
+    RENEW_EVERY_S,
+    ElectionStep,
+    LeaderElector,
+    decide,
+)
 from tests.drawn import draws
 from tests.unit.control.memory_kube import Fault, Faulty, MemoryKube, no_fault
 from tests.unit.control.virtual_time import VirtualTime, run
@@ -23,16 +30,16 @@ from tests.unit.control.virtual_time import VirtualTime, run
 @pytest.mark.parametrize(
     ("holder", "unchanged_s", "step"),
     [
-        ("", 0, Step.ACQUIRE),
-        ("", 99, Step.ACQUIRE),
-        ("me", 0, Step.RENEW),
-        ("me", 99, Step.RENEW),
-        ("other", 0, Step.WAIT),
-        ("other", 10, Step.WAIT),
-        ("other", 10.1, Step.ACQUIRE),
+        ("", 0, ElectionStep.ACQUIRE),
+        ("", 99, ElectionStep.ACQUIRE),
+        ("me", 0, ElectionStep.RENEW),
+        ("me", 99, ElectionStep.RENEW),
+        ("other", 0, ElectionStep.WAIT),
+        ("other", 10, ElectionStep.WAIT),
+        ("other", 10.1, ElectionStep.ACQUIRE),
     ],
 )
-def test_the_table_of_the_lease(holder: str, unchanged_s: float, step: Step) -> None:
+def test_the_table_of_the_lease(holder: str, unchanged_s: float, step: ElectionStep) -> None:
     assert decide(holder, "me", unchanged_s=unchanged_s, duration_s=10) is step
 
 
@@ -40,7 +47,7 @@ def test_the_table_of_the_lease(holder: str, unchanged_s: float, step: Step) -> 
 class Replica:
     """An operator replica, as far as the election goes: it leads from `leading` to the end of its run."""
 
-    elector: Elector
+    elector: LeaderElector
     time: VirtualTime
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     led: list[tuple[float, float]] = field(default_factory=list)
@@ -71,7 +78,7 @@ class Replica:
 
 def replica(kube: MemoryKube, name: str, time: VirtualTime, fault: Fault = no_fault) -> Replica:
     client = kube.seen_by(fault)
-    return Replica(Elector(client, "halcyon-system", "halcyon", name, time), time)
+    return Replica(LeaderElector(client, "halcyon-system", "halcyon", name, time), time)
 
 
 class Slow(Faulty):

@@ -19,21 +19,21 @@ from halcyon.api.schema.shape import fitted
 from halcyon.api.spec import Spec
 from halcyon.api.status import Status
 from halcyon.cli.output import model_rows as cli_fleet
-from halcyon.control.acceptance.accepted_specs import Accepted
-from halcyon.control.autoscaling.gpu_budget import SiteBudget
-from halcyon.control.autoscaling.loop import Scaler
-from halcyon.control.autoscaling.model_signals import Sensing
-from halcyon.control.autoscaling.pod_scraper import Scraping
+from halcyon.control.acceptance.accepted_specs import AcceptedSpecs
+from halcyon.control.autoscaling.gpu_budget import GpuBudget
+from halcyon.control.autoscaling.loop import Autoscaler
+from halcyon.control.autoscaling.model_signals import ModelSignals
+from halcyon.control.autoscaling.pod_scraper import PodScraper
 from halcyon.control.desired import plan
 from halcyon.control.objects import pods
-from halcyon.control.reconcile.gpu_reservations import NamespaceGpus
-from halcyon.control.reporting.gpu_costs import Costs
+from halcyon.control.reconcile.gpu_reservations import GpuReservations
+from halcyon.control.reporting.gpu_costs import GpuCosts
 from halcyon.control.reporting.model_metrics import ModelMetrics
-from halcyon.control.reporting.recent_events import Happened
-from halcyon.control.reporting.start_times import Starts
-from halcyon.control.state.cluster_state import Caches, _project_resource
-from halcyon.dashboard.history import History
-from halcyon.dashboard.model_table import Fleet, Question, Row, row
+from halcyon.control.reporting.recent_events import RecentEvents
+from halcyon.control.reporting.start_times import StartTimes
+from halcyon.control.state.cluster_state import ClusterState, _project_resource
+from halcyon.dashboard.history import ChartHistory
+from halcyon.dashboard.model_table import Fleet, Question, TableRow, row
 from halcyon.dashboard.ports import UNKNOWN, Name
 from halcyon.kube import kinds, malformed_objects
 from halcyon.kube.client import Object
@@ -41,7 +41,7 @@ from halcyon.kube.informer import Informer
 from halcyon.kube.kinds import Key, Kind
 from halcyon.kube.malformed_objects import Malformed
 from halcyon.render import names
-from halcyon.signals.observation_store import Hub
+from halcyon.signals.observation_store import ObservationStore
 from tests.unit.control.memory_kube import MemoryKube
 from tests.unit.control.objects import PVC, resource, view, world
 
@@ -108,39 +108,39 @@ class Replica:
     """Whatever of an operator walks over all models, on caches that are filled by hand."""
 
     def __init__(self) -> None:
-        self.caches = Caches(MemoryKube(), enqueue=lambda _: None)
-        self.accepted = Accepted(self.caches)
+        self.caches = ClusterState(MemoryKube(), enqueue=lambda _: None)
+        self.accepted = AcceptedSpecs(self.caches)
         clock: Callable[[], float] = lambda: 1000.0  # noqa: E731
-        hub, registry = Hub(), CollectorRegistry()
-        self.scaler = Scaler(
+        hub, registry = ObservationStore(), CollectorRegistry()
+        self.scaler = Autoscaler(
             client=self.caches.client,
             caches=self.caches,
-            sensing=Sensing(self.caches, hub, clock, clock, None),
+            sensing=ModelSignals(self.caches, hub, clock, clock, None),
             spec_of=self.accepted,
             enqueue=lambda *_: None,
             leads=lambda: True,
             led=lambda: True,
             clock=clock,
             registry=registry,
-            budget=SiteBudget(8),
+            budget=GpuBudget(8),
         )
-        self.costs = Costs(
+        self.costs = GpuCosts(
             self.caches, self.scaler.sensing, self.accepted, lambda _: None, leads=lambda: True, clock=clock
         )
         self.metrics = ModelMetrics(
             self.caches,
             self.accepted,
             self.scaler.scaled,
-            Starts(self.caches, registry).last,
+            StartTimes(self.caches, registry).last,
             self.costs,
             leads=lambda: True,
             clock=clock,
         )
-        self.gpus = NamespaceGpus(self.caches, self.accepted, lambda _: None, limited=True)
-        self.scraping = Scraping(self.caches, hub, self.accepted, clock)
-        self.happened = Happened(clock)
+        self.gpus = GpuReservations(self.caches, self.accepted, lambda _: None, limited=True)
+        self.scraping = PodScraper(self.caches, hub, self.accepted, clock)
+        self.happened = RecentEvents(clock)
         self.caches.resources.listeners.append(self.happened.changed)
-        self.fleet = Fleet(History())
+        self.fleet = Fleet(ChartHistory())
         self.version = 1
         for key in (GOOD, ODD):
             self.serve(key)
@@ -160,7 +160,7 @@ class Replica:
         obj["metadata"]["resourceVersion"] = str(self.version)
         (self.caches.resources if kind is kinds.MODEL_DEPLOYMENT else self.caches.children[kind])._take(obj)
 
-    def walk(self) -> tuple[dict[Name, Row], list[str]]:
+    def walk(self) -> tuple[dict[Name, TableRow], list[str]]:
         """All of it once: the dashboard's rows, and the lines of /metrics about the good one."""
         self.scaler._follow()
         self.scaler._share(1000.0)
@@ -288,7 +288,7 @@ def test_what_was_accepted_keeps_serving_beside_a_field_of_another_type() -> Non
 def test_it_is_said_once_and_counted_until_it_is_put_right(caplog: pytest.LogCaptureFixture) -> None:
     replica = Replica()
     registry = CollectorRegistry()
-    registry.register(malformed_objects.Page(replica.caches.malformed))
+    registry.register(malformed_objects.MalformedObjectsPage(replica.caches.malformed))
 
     def counted() -> list[str]:
         return [line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")]
@@ -357,7 +357,7 @@ async def ran(informer: Informer) -> None:
 async def test_a_pod_that_can_not_be_read_is_passed_over_until_it_can() -> None:
     odd = pod("odd", 2, status={"conditions": ["Ready"]})
     later = ("MODIFIED", pod("odd", 10))
-    caches = Caches(Listed([odd, pod("good", 3)]), enqueue=lambda _: None)
+    caches = ClusterState(Listed([odd, pod("good", 3)]), enqueue=lambda _: None)
     await ran(caches.pods)
     assert [found["metadata"]["name"] for found in caches.pods.find("team", "digits")] == ["good"]
     assert caches.malformed.counts() == {"Pod": 1}
@@ -370,7 +370,7 @@ async def test_a_pod_that_can_not_be_read_is_passed_over_until_it_can() -> None:
 
 async def test_an_object_that_becomes_unreadable_leaves_the_cache_and_the_count_when_it_goes() -> None:
     odd = pod("odd", 10, status={"containerStatuses": "x"})
-    caches = Caches(Listed([pod("odd", 2)], ("MODIFIED", odd)), enqueue=lambda _: None)
+    caches = ClusterState(Listed([pod("odd", 2)], ("MODIFIED", odd)), enqueue=lambda _: None)
     await ran(caches.pods)
     assert (caches.pods.find("team", "digits"), caches.malformed.counts()) == ([], {"Pod": 1})
 
@@ -380,7 +380,7 @@ async def test_an_object_that_becomes_unreadable_leaves_the_cache_and_the_count_
 
 
 async def test_an_object_without_a_name_ends_no_watch() -> None:
-    caches = Caches(Listed([{"metadata": "x"}, pod("good", 3)]), enqueue=lambda _: None)
+    caches = ClusterState(Listed([{"metadata": "x"}, pod("good", 3)]), enqueue=lambda _: None)
 
     await ran(caches.pods)
 
@@ -428,7 +428,7 @@ def test_an_accepted_spec_that_somebody_has_edited_ends_nothing(replica: Replica
 @pytest.mark.parametrize("message", ["[" * 4096, '{"a":' * 800, "null", "1", '{"reason": [], "message": {}}'])
 def test_a_fetcher_s_last_words_of_any_depth_are_told_as_they_are(message: str) -> None:
     ended = {"name": "fetch", "state": {"terminated": {"exitCode": 1, "reason": "Error", "message": message}}}
-    caches = Caches(MemoryKube(), enqueue=lambda _: None)
+    caches = ClusterState(MemoryKube(), enqueue=lambda _: None)
     balancer = pod("odd", 2, status={"phase": "Pending", "initContainerStatuses": [ended]})
     balancer["metadata"]["labels"][names.COMPONENT_LABEL] = names.BALANCER
 
@@ -463,7 +463,7 @@ def test_a_record_of_any_shape_is_read_or_is_none(path: Path, value: Any) -> Non
 
 def test_a_row_that_can_not_be_made_says_so_beside_the_others() -> None:
     models = {Name("a", "odd"): {"metadata": {"resourceVersion": "1"}}, Name("a", "good"): WHOLE}
-    fleet = Fleet(History())
+    fleet = Fleet(ChartHistory())
 
     fleet._read(list(models), models.get)
 

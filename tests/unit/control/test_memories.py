@@ -25,7 +25,7 @@ from halcyon.control.autoscaling.planner_memory_store import (
     MOST_SHARD_BYTES,
     RETRY_S,
     SAVE_EVERY_S,
-    Memories,
+    PlannerMemoryStore,
     Saved,
     Shards,
     entry_name,
@@ -393,9 +393,9 @@ def test_what_cannot_be_read_is_named_and_the_rest_is_used(caplog: pytest.LogCap
 # When.
 
 
-async def served(kube: ShardKube, clock: Callable[[], float], **within: float) -> Memories:
+async def served(kube: ShardKube, clock: Callable[[], float], **within: float) -> PlannerMemoryStore:
     """What a new leader has loaded; its wall clock runs with the other."""
-    made = Memories(kube, "system", clock, lambda: EPOCH + clock())
+    made = PlannerMemoryStore(kube, "system", clock, lambda: EPOCH + clock())
     await made.load(**within)
     return made
 
@@ -468,7 +468,7 @@ def test_packing_many_is_spread_over_time_and_done_before_the_next_save_is_due()
             return EPOCH
 
         kube = ShardKube()
-        kept = Memories(kube, "system", clock, wall)
+        kept = PlannerMemoryStore(kube, "system", clock, wall)
         await kept.load()
         keys = {Key("team", f"m{n}") for n in range(1300)}
         memory = asked(PlannerMemory(), EPOCH)
@@ -496,7 +496,7 @@ def test_nothing_is_written_before_what_is_kept_could_be_read() -> None:
                 raise errors.Busy(503, "later")
 
         kube.fate = unread
-        kept = Memories(kube, "system", clock, lambda: EPOCH)
+        kept = PlannerMemoryStore(kube, "system", clock, lambda: EPOCH)
         with pytest.raises(errors.Busy):
             await kept.load(within_s=5)
         assert 3 < clock() <= 5
@@ -559,7 +559,7 @@ def test_whoever_steps_down_saves_what_fits_into_the_time_newest_requests_first(
 
     async def scenario() -> None:
         kube = ShardKube()
-        kept = Memories(kube, "system", lambda: float(next(now)), lambda: EPOCH)
+        kept = PlannerMemoryStore(kube, "system", lambda: float(next(now)), lambda: EPOCH)
         await kept.load()
         for n in (3, 1, 9, 7, 5):
             kept.offer(Key("team", f"m{n}"), "u", asked(PlannerMemory(), EPOCH + n))

@@ -14,26 +14,26 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from halcyon.api.spec import Spec
 from halcyon.api.spec.parse import parse
-from halcyon.control.autoscaling.model_state import Scaled
-from halcyon.control.reporting.gpu_costs import Costs
-from halcyon.control.reporting.model_metrics import Facts, ModelMetrics, samples
-from halcyon.control.reporting.start_times import Start, Starts
+from halcyon.control.autoscaling.model_state import ModelState
+from halcyon.control.reporting.gpu_costs import GpuCosts
+from halcyon.control.reporting.model_metrics import ModelFacts, ModelMetrics, samples
+from halcyon.control.reporting.start_times import PodStart, StartTimes
 from halcyon.kube.kinds import Key
 from halcyon.monitoring import per_model_metrics
 from halcyon.render import names
-from halcyon.scaling.planner.outputs import PlanTerm
-from halcyon.scaling.policy.decision import Signal, Verdict
+from halcyon.scaling.planner.outputs import PlanPart
+from halcyon.scaling.policy.decision import Decision, Signal
 from tests.unit.control.objects import PVC, resource
 from tests.unit.control.scaling_world import DIGITS, Running, World, live, pod
 
 QUEUE = Signal("queueDepth", value=41.0, target=10, at=1000.0)
-VERDICT = Verdict(
+VERDICT = Decision(
     at=1000.0,
     policy="Planner",
     current=4,
     desired=6,
     limited_by=("max", "max"),
-    parts=(PlanTerm("rate", 6, "why"), PlanTerm("backlog", 5, "why")),
+    parts=(PlanPart("rate", 6, "why"), PlanPart("backlog", 5, "why")),
     signals=(
         QUEUE,
         Signal("gpuUtilization", value=120.0, at=999.0, source="derived"),
@@ -53,7 +53,7 @@ def spec(**fields: Any) -> Spec:
 
 def told(status: dict[str, Any] | None = None, *, of: Spec | None = None, **known: Any) -> Told:
     """Name and values of the labels beside the model's -> value."""
-    facts = Facts(resource({"replicas": 9}, status=status), of, known.get("scaled"), known.get("start"))
+    facts = ModelFacts(resource({"replicas": 9}, status=status), of, known.get("scaled"), known.get("start"))
     return {
         (metric.name.removeprefix("halcyon_model_"), *(text for _, text in more)): value
         for metric, more, value in samples(facts)
@@ -61,9 +61,9 @@ def told(status: dict[str, Any] | None = None, *, of: Spec | None = None, **know
 
 
 def test_everything_that_is_known_is_told_in_base_units() -> None:
-    scaled = Scaled(DIGITS, 0.0, raised=3, lowered=1, verdict=VERDICT)
+    scaled = ModelState(DIGITS, 0.0, raised=3, lowered=1, verdict=VERDICT)
     limits = spec(scaling={"minReplicas": 2, "maxReplicas": 6}, batching={"maxBatchSize": 5})
-    assert told(STATUS, of=limits, scaled=scaled, start=Start(12.0, 990.0)) == {
+    assert told(STATUS, of=limits, scaled=scaled, start=PodStart(12.0, 990.0)) == {
         ("condition", "Ready", "True", "Ready"): 1,
         ("replicas",): 5,
         ("replicas_ready",): 4,
@@ -99,17 +99,19 @@ def test_what_is_not_known_has_no_sample_and_is_never_zero() -> None:
         VERDICT, desired=None, limited_by=(), parts=(), signals=(replace(QUEUE, value=None, at=None, missing="no"),)
     )
     changes = {("desired_changes_total", "up"): 0, ("desired_changes_total", "down"): 0}
-    assert told(scaled=Scaled(DIGITS, 0.0)) == changes
-    assert told(scaled=Scaled(DIGITS, 0.0, verdict=none)) == changes | {("signal_missing", "queueDepth"): 1}
+    assert told(scaled=ModelState(DIGITS, 0.0)) == changes
+    assert told(scaled=ModelState(DIGITS, 0.0, verdict=none)) == changes | {("signal_missing", "queueDepth"): 1}
     unready = replace(VERDICT, signals=(VERDICT.signals[1],))
-    assert ("gpu_utilization_ratio",) not in told(scaled=Scaled(DIGITS, 0.0, verdict=unready)), "a mean of no servers"
+    assert ("gpu_utilization_ratio",) not in told(scaled=ModelState(DIGITS, 0.0, verdict=unready)), (
+        "a mean of no servers"
+    )
 
 
 def of_models(world: World, clock: Callable[[], float]) -> ModelMetrics:
     def leads() -> bool:
         return world.leads
 
-    costs = Costs(world.caches, world.sensing, world.specs.get, lambda _: None, leads, world.time)
+    costs = GpuCosts(world.caches, world.sensing, world.specs.get, lambda _: None, leads, world.time)
     return ModelMetrics(
         caches=world.caches,
         spec_of=world.specs.get,
@@ -181,7 +183,7 @@ CREATED, READY, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:00:42Z", "2026-01
 def test_a_start_is_what_was_seen_to_become_ready_and_is_measured_once() -> None:
     async def scenario(world: World) -> None:
         registry = CollectorRegistry()
-        starts = Starts(world.caches, registry)
+        starts = StartTimes(world.caches, registry)
         world.model(replicas=0)
         versions = itertools.count(1)
 
@@ -213,7 +215,7 @@ def test_a_start_is_what_was_seen_to_become_ready_and_is_measured_once() -> None
 
 def test_a_pod_that_bears_no_models_name_breaks_nothing() -> None:
     async def scenario(world: World) -> None:
-        starts = Starts(world.caches, CollectorRegistry())
+        starts = StartTimes(world.caches, CollectorRegistry())
         for version, ready_at in enumerate((None, READY)):
             made = pod("theirs", "digits", names.SERVER, ready_at=ready_at, created_at=CREATED)
             made["metadata"]["resourceVersion"] = str(version)

@@ -7,10 +7,10 @@ from typing import Any
 
 from halcyon.api.conditions import Reason
 from halcyon.api.spec.parse import parse
-from halcyon.control.acceptance.accepted_specs import Accepted
-from halcyon.control.desired.plan import Acceptance, Plan, Stranger, make
-from halcyon.control.reconcile.gpu_reservations import NamespaceGpus
-from halcyon.control.state.cluster_state import Caches
+from halcyon.control.acceptance.accepted_specs import AcceptedSpecs
+from halcyon.control.desired.plan import Acceptance, ConflictingObject, ReconcilePlan, make
+from halcyon.control.reconcile.gpu_reservations import GpuReservations
+from halcyon.control.state.cluster_state import ClusterState
 from halcyon.control.state.scope import Gpus
 from halcyon.kube import kinds
 from halcyon.kube.kinds import Key
@@ -22,18 +22,18 @@ ONE, TWO, THREE = (Key("team", name) for name in ("one", "two", "three"))
 ELSEWHERE = Key("other", "one")
 
 
-def plan(key: Key, replicas: int, *, gpus: int = 1, reason: Reason = Reason.ACCEPTED) -> Plan:
+def plan(key: Key, replicas: int, *, gpus: int = 1, reason: Reason = Reason.ACCEPTED) -> ReconcilePlan:
     spec = parse(key.name, {"replicas": replicas, "model": {"source": PVC}, "runtime": {"gpu": {"count": gpus}}})
-    return Plan(Acceptance(accepted=reason is Reason.ACCEPTED, reason=reason, message=""), spec=spec)
+    return ReconcilePlan(Acceptance(accepted=reason is Reason.ACCEPTED, reason=reason, message=""), spec=spec)
 
 
 class Ledger:
     def __init__(self, *, limited: bool = True) -> None:
         self.again: list[Key] = []
-        self.caches = Caches(MemoryKube(), enqueue=lambda _: None)
-        self.gpus = NamespaceGpus(self.caches, Accepted(self.caches), self.again.append, limited=limited)
+        self.caches = ClusterState(MemoryKube(), enqueue=lambda _: None)
+        self.gpus = GpuReservations(self.caches, AcceptedSpecs(self.caches), self.again.append, limited=limited)
 
-    def accept(self, key: Key, planned: Plan) -> None:
+    def accept(self, key: Key, planned: ReconcilePlan) -> None:
         """A plan that is made and written."""
         self.gpus.planned(key, planned)
         self.gpus.sent(key)
@@ -114,7 +114,9 @@ def test_a_plan_that_makes_nothing_changes_nothing() -> None:
 
 def test_who_waits_for_a_stranger_to_go_holds_nothing() -> None:
     ledger = Ledger()
-    waiting = replace(plan(ONE, 8, reason=Reason.CONFLICT), strangers=(Stranger("Service", "one", leaving=False),))
+    waiting = replace(
+        plan(ONE, 8, reason=Reason.CONFLICT), strangers=(ConflictingObject("Service", "one", leaving=False),)
+    )
     ledger.accept(ONE, waiting)
     assert ledger.gpus(TWO) == Gpus(0, 0)
 

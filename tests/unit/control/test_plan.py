@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 
 from halcyon.api.conditions import Reason
-from halcyon.control.desired.plan import Plan, Stranger, make
+from halcyon.control.desired.plan import ConflictingObject, ReconcilePlan, make
 from halcyon.control.objects.actuator import Actuator
 from halcyon.control.objects.child_names import every_child
-from halcyon.control.state.scope import Source, View
+from halcyon.control.state.scope import Scope, SourceState
 from halcyon.kube import kinds
 from halcyon.metricsapi.api_service import ExternalMetricsApi
 from halcyon.render import names, revision
@@ -24,7 +24,7 @@ from tests.strategies import documents
 from tests.unit.control.objects import PVC, UID, pod, resource, stranger, view, world
 from tests.unit.render.rendered import SITE
 
-MISSING = Source(missing="PersistentVolumeClaim team/models doesn't exist")
+MISSING = SourceState(missing="PersistentVolumeClaim team/models doesn't exist")
 INVALID = {"batching": {"maxBatchSize": 0}}
 SCALING = {"scaling": {"maxReplicas": 4}}
 OURS = ExternalMetricsApi(ours=True, why="Halcyon serves external.metrics.k8s.io", tolerance=True)
@@ -32,7 +32,7 @@ OLD = replace(OURS, tolerance=False)
 """Of a cluster whose HPAs have no tolerance of their own."""
 
 
-def after(before: View, spec: dict[str, Any] | None = None, **fields: Any) -> View:
+def after(before: Scope, spec: dict[str, Any] | None = None, **fields: Any) -> Scope:
     """The view once `before` was applied, with another spec perhaps."""
     planned = make(before)
     assert planned.target is not None
@@ -45,11 +45,11 @@ def after(before: View, spec: dict[str, Any] | None = None, **fields: Any) -> Vi
     )
 
 
-def there(planned: Plan) -> set[tuple[str, str]]:
+def there(planned: ReconcilePlan) -> set[tuple[str, str]]:
     return {(o["kind"], o["metadata"]["name"]) for o in (*planned.first, *planned.then)}
 
 
-def deployment(planned: Plan) -> dict[str, Any]:
+def deployment(planned: ReconcilePlan) -> dict[str, Any]:
     (found,) = (o for o in planned.then if o["metadata"]["name"] == "digits-a" and o["kind"] == "Deployment")
     spec: dict[str, Any] = found["spec"]
     return spec
@@ -129,7 +129,7 @@ def test_a_missing_source_makes_nothing_where_nothing_was() -> None:
 
 
 def test_a_source_that_the_cluster_cannot_have_is_refused_and_what_served_stays() -> None:
-    lacking = Source(lacking="no image volumes")
+    lacking = SourceState(lacking="no image volumes")
     before = view()
     now = after(before, before.resource["spec"], source=lacking)
 
@@ -142,7 +142,7 @@ def test_a_source_that_the_cluster_cannot_have_is_refused_and_what_served_stays(
 
 def test_a_source_that_vanishes_leaves_the_servers_as_they_were() -> None:
     before = view({"model": {"source": {"configMap": {"name": "m", "items": [{"key": "a", "path": "1/a"}]}}}},
-                  source=Source(content=Content(data={"a": "x"}, binary={})))  # fmt: skip
+                  source=SourceState(content=Content(data={"a": "x"}, binary={})))  # fmt: skip
     now = after(before, before.resource["spec"], source=replace(MISSING))
     planned = make(now)
 
@@ -242,7 +242,7 @@ BELOW = {"digits-a": "HorizontalPodAutoscaler theirs"}
 
 def scaled_below(
     spec: dict[str, Any], *, replicas: int, canary: int = 0, below: dict[str, str] = BELOW, **fields: Any
-) -> View:
+) -> Scope:
     """Served, and then somebody else's autoscaler has set the Deployment's count."""
     now = after(view(spec), spec, foreign_below=below, **fields)
     here = copy.deepcopy(now.children[kinds.DEPLOYMENT, "digits-a"])
@@ -271,7 +271,7 @@ ELASTIC = {"replicas": 2, "scaling": {"minReplicas": 1, "maxReplicas": 8}}
     ids=["scaled", "fixed", "paused", "above the limits", "below them"],
 )
 def test_the_count_of_an_autoscaler_on_our_deployment_is_left_to_it(
-    now: View, count: int, to_be_written: int | None
+    now: Scope, count: int, to_be_written: int | None
 ) -> None:
     planned = make(now)
 
@@ -294,7 +294,7 @@ def test_the_count_of_an_autoscaler_on_our_deployment_is_left_to_it(
     ],
     ids=["none", "on the other slot", "at rest with its Deployment", "switched off", "during a canary"],
 )
-def test_a_count_is_ours_where_no_autoscaler_holds_it(now: View, count: int) -> None:
+def test_a_count_is_ours_where_no_autoscaler_holds_it(now: Scope, count: int) -> None:
     planned = make(now)
 
     assert (planned.replicas, planned.foreign, planned.followed) == (count, None, None)
@@ -304,7 +304,7 @@ def test_a_model_that_keeps_a_state_stays_alone_whatever_an_autoscaler_makes_of_
     config = Content(data={"config.pbtxt": "sequence_batching { }"}, binary={})
     source = {"configMap": {"name": "files", "items": [{"key": "config.pbtxt", "path": "config.pbtxt"}]}}
     spec = {"replicas": 1, "model": {"source": source}}
-    before = view(spec, source=Source(content=config))
+    before = view(spec, source=SourceState(content=config))
     planned = make(before)
     assert planned.acceptance.accepted
     assert planned.target is not None
@@ -348,21 +348,21 @@ def test_an_object_of_somebody_else_stops_everything_and_is_named(kind: kinds.Ki
     assert f"{kind.kind} {name} exists and doesn't belong to this ModelDeployment; it is left untouched" in (
         planned.acceptance.message
     )
-    assert planned.strangers == (Stranger(kind.kind, name, leaving=False),)
+    assert planned.strangers == (ConflictingObject(kind.kind, name, leaving=False),)
     assert (planned.first, planned.then) == ((), ())
 
 
 def test_an_autoscaler_of_our_name_that_scales_something_else_is_a_conflict() -> None:
     planned = make(view(SCALING, children={(kinds.HPA, "digits"): stranger(kinds.HPA, "digits")}, metrics_api=OURS))
 
-    assert planned.strangers == (Stranger("HorizontalPodAutoscaler", "digits", leaving=False),)
+    assert planned.strangers == (ConflictingObject("HorizontalPodAutoscaler", "digits", leaving=False),)
 
 
 def test_children_of_a_deleted_model_deployment_of_this_name_are_waited_for() -> None:
     old = stranger(kinds.SERVICE, "digits", owner_uid="old")
     planned = make(view(children={(kinds.SERVICE, "digits"): old}))
 
-    assert planned.strangers == (Stranger("Service", "digits", leaving=True),)
+    assert planned.strangers == (ConflictingObject("Service", "digits", leaving=True),)
     assert planned.acceptance.message == (
         "waiting until Service digits of the deleted ModelDeployment of this name are gone"
     )
@@ -372,7 +372,7 @@ def test_a_child_of_another_model_deployment_is_not_waited_for() -> None:
     theirs = stranger(kinds.SERVICE, "digits-server-a", owner_uid="x", owner_name="digits-server-a")
     planned = make(view(children={(kinds.SERVICE, "digits-server-a"): theirs}))
 
-    assert planned.strangers == (Stranger("Service", "digits-server-a", leaving=False),)
+    assert planned.strangers == (ConflictingObject("Service", "digits-server-a", leaving=False),)
 
 
 def test_what_is_ours_is_kept_as_it_should_be_beside_a_stranger() -> None:
@@ -387,7 +387,7 @@ def test_what_is_ours_is_kept_as_it_should_be_beside_a_stranger() -> None:
     assert ("PodDisruptionBudget", "digits-a") not in there(planned)
 
 
-def many(count: int) -> tuple[View, list[Revision]]:
+def many(count: int) -> tuple[Scope, list[Revision]]:
     """A ModelDeployment that has had so many revisions before the one asked for now."""
     old = []
     for n in range(1, count + 1):
@@ -423,11 +423,11 @@ def test_config_maps_go_with_the_last_revision_that_needs_them() -> None:
     spec = {"model": {"source": {"configMap": {"name": "m", "items": [{"key": "a", "path": "1/a"}]}}}}
     old = []
     for n, this in enumerate(content):
-        target = make(view(spec, source=Source(content=this))).target
+        target = make(view(spec, source=SourceState(content=this))).target
         assert target is not None
         old.append(replace(target, number=n + 1))
     maps = sorted({name for r in old for name in revision.config_maps(r, "digits")})
-    now = view(spec, source=Source(content=content[-1]), revisions=tuple(old), config_maps=tuple(maps))
+    now = view(spec, source=SourceState(content=content[-1]), revisions=tuple(old), config_maps=tuple(maps))
     deleted = {name for kind, name in make(now).delete if kind is kinds.CONFIG_MAP}
 
     # All of them share one overlay; each has its own copy of the model.
@@ -480,7 +480,7 @@ def test_every_child_is_ours() -> None:
 HOSTNAME = "external-dns.alpha.kubernetes.io/hostname"
 
 
-def service(planned: Plan) -> dict[str, Any]:
+def service(planned: ReconcilePlan) -> dict[str, Any]:
     (found,) = (o for o in planned.then if (o["kind"], o["metadata"]["name"]) == ("Service", "digits"))
     return found
 

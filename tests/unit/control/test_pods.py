@@ -9,7 +9,7 @@ import pytest
 
 from halcyon.api.conditions import Reason
 from halcyon.control.objects import pods
-from halcyon.control.objects.pods import Trouble
+from halcyon.control.objects.pods import PodFailure
 from halcyon.kube.client import Object
 from halcyon.render import names
 from halcyon.scaling.planner.reading import PodReading
@@ -30,7 +30,7 @@ def ended(code: int, reason: str = "Error", message: str = "") -> dict[str, Any]
     return {"terminated": {"exitCode": code, "reason": reason, "message": message}}
 
 
-def said(**statuses: Any) -> Trouble | None:
+def said(**statuses: Any) -> PodFailure | None:
     return pods.trouble([pod("p", ready=False, **statuses)])
 
 
@@ -49,7 +49,7 @@ def test_a_pod_that_has_just_started_has_no_trouble() -> None:
 def test_the_scheduler_s_own_words_are_told() -> None:
     text = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
 
-    assert pods.trouble([pod("p", ready=False, unschedulable=text)]) == Trouble(Reason.UNSCHEDULABLE, text, "p")
+    assert pods.trouble([pod("p", ready=False, unschedulable=text)]) == PodFailure(Reason.UNSCHEDULABLE, text, "p")
     assert pods.is_unschedulable(pod("p", ready=False, unschedulable=text))
 
 
@@ -67,7 +67,7 @@ def test_the_scheduler_s_own_words_are_told() -> None:
     ],
 )
 def test_an_image_that_cannot_be_pulled_is_told(reason: str, message: str | None, text: str) -> None:
-    assert said(containers=[waiting("triton", reason, message)]) == Trouble(Reason.IMAGE_PULL_FAILED, text, "p")
+    assert said(containers=[waiting("triton", reason, message)]) == PodFailure(Reason.IMAGE_PULL_FAILED, text, "p")
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_the_fetcher_s_reason_is_the_pod_s(reason: str, expected: Reason) -> Non
     later = waiting("fetch", "CrashLoopBackOff", lastState=ended(1, message=message), restartCount=2)
 
     for status in (now, later):
-        assert said(init=[status]) == Trouble(expected, "config.pbtxt line 3: x", "p")
+        assert said(init=[status]) == PodFailure(expected, "config.pbtxt line 3: x", "p")
 
 
 @pytest.mark.parametrize("message", ["", "Traceback", "[]", "null", '{"reason": "x"}'])
@@ -107,7 +107,7 @@ def test_a_fetcher_that_is_done_is_no_trouble_although_it_failed_before() -> Non
 def test_a_container_that_ends_again_and_again_is_told_with_its_last_words() -> None:
     crashing = waiting("triton", "CrashLoopBackOff", lastState=ended(139, message="segfault"), restartCount=4)
 
-    assert said(containers=[crashing]) == Trouble(
+    assert said(containers=[crashing]) == PodFailure(
         Reason.CONTAINER_FAILED, "triton ended with Error (exit code 139): segfault, 4 restarts", "p"
     )
 
@@ -120,7 +120,7 @@ def test_a_container_that_ended_once_and_runs_is_given_its_time() -> None:
 def test_a_container_that_cannot_be_made_is_told(reason: str) -> None:
     found = said(containers=[waiting("triton", reason, 'secret "tokens" not found')])
 
-    assert found == Trouble(Reason.CONTAINER_FAILED, 'triton: secret "tokens" not found', "p")
+    assert found == PodFailure(Reason.CONTAINER_FAILED, 'triton: secret "tokens" not found', "p")
 
 
 def test_a_runtime_without_image_volumes_is_named() -> None:
@@ -143,8 +143,8 @@ def test_the_most_telling_trouble_of_several_pods_comes_first_and_then_the_first
         for n in ("d", "c")
     ]  # fmt: skip
 
-    assert pods.trouble([stuck, pulling, *broken]) == Trouble(Reason.MODEL_CONFIG_INVALID, "c", "c")
-    assert pods.trouble([stuck, pulling]) == Trouble(
+    assert pods.trouble([stuck, pulling, *broken]) == PodFailure(Reason.MODEL_CONFIG_INVALID, "c", "c")
+    assert pods.trouble([stuck, pulling]) == PodFailure(
         Reason.IMAGE_PULL_FAILED, "container triton: ErrImagePull: no", "b"
     )
 

@@ -11,8 +11,8 @@ import pytest
 
 from halcyon.api.conditions import Reason, Type, find
 from halcyon.api.policy.site_policy import SitePolicy
-from halcyon.control.desired.plan import Plan, make
-from halcyon.control.state.scope import Gpus, View
+from halcyon.control.desired.plan import ReconcilePlan, make
+from halcyon.control.state.scope import Gpus, Scope
 from halcyon.control.status import status
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
@@ -29,7 +29,7 @@ ACCEPTED = (kinds.CONFIG_MAP, names.balancer("digits"))
 Children = dict[tuple[Kind, str], Object]
 
 
-def seen(spec: dict[str, Any], limits: dict[str, Any], **fields: Any) -> View:
+def seen(spec: dict[str, Any], limits: dict[str, Any], **fields: Any) -> Scope:
     return view(spec, site=replace(SITE, policy=policy(limits)), **fields)
 
 
@@ -38,13 +38,13 @@ def records(children: Children) -> tuple[Revision, ...]:
     return tuple(r for r in found if r is not None)
 
 
-def later(before: View, spec: dict[str, Any], limits: dict[str, Any], **fields: Any) -> View:
+def later(before: Scope, spec: dict[str, Any], limits: dict[str, Any], **fields: Any) -> Scope:
     """The view of another spec, under another policy, once `before` was applied."""
     children = fields.pop("children", None) or world(before)
     return seen(spec, limits, children=children, revisions=records(children), **fields)
 
 
-def servers(planned: Plan) -> int:
+def servers(planned: ReconcilePlan) -> int:
     (found,) = (o for o in planned.then if o["kind"] == "Deployment" and o["metadata"]["name"] == "digits-a")
     count: int = found["spec"]["replicas"]
     return count

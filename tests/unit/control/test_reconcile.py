@@ -9,12 +9,12 @@ from collections.abc import Callable
 import pytest
 from typing_extensions import override
 
-from halcyon.control.reconcile.gpu_reservations import NamespaceGpus
+from halcyon.control.reconcile.gpu_reservations import GpuReservations
 from halcyon.control.reconcile.reconciler import COUNTS_EVERY_S, STATES_EVERY_S, STATUS_EVERY_S, Reconciler
-from halcyon.control.state.cluster_state import Caches
+from halcyon.control.state.cluster_state import ClusterState
 from halcyon.kube import errors
 from halcyon.kube.client import FIELD_MANAGER, Object
-from halcyon.kube.event_recorder import Recorder
+from halcyon.kube.event_recorder import EventRecorder
 from halcyon.kube.kinds import Key, Kind
 from halcyon.render import names
 from tests.unit.control.memory_kube import MemoryKube
@@ -48,7 +48,7 @@ class Applying(MemoryKube):
 
 
 def reconciler(kube: Applying, clock: Callable[[], float] = lambda: 1000.0) -> Reconciler:
-    caches = Caches(kube, enqueue=lambda _: None)
+    caches = ClusterState(kube, enqueue=lambda _: None)
     made = resource()
     made["metadata"]["resourceVersion"] = "1"
     caches.resources._seen = 1
@@ -56,7 +56,7 @@ def reconciler(kube: Applying, clock: Callable[[], float] = lambda: 1000.0) -> R
     claim = {"metadata": {"namespace": "team", "name": "models", "resourceVersion": "1"}}
     caches.claims._store(Key("team", "models"), claim)
 
-    recorder = Recorder(kube, instance="op", clock=clock)
+    recorder = EventRecorder(kube, instance="op", clock=clock)
     return Reconciler(
         kube,
         caches,
@@ -65,7 +65,7 @@ def reconciler(kube: Applying, clock: Callable[[], float] = lambda: 1000.0) -> R
         clock,
         on_plan=lambda *_: None,
         on_gone=lambda _: None,
-        shares=NamespaceGpus(caches, lambda _: None, lambda _: None, limited=False),
+        shares=GpuReservations(caches, lambda _: None, lambda _: None, limited=False),
     )
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from halcyon.control.desired.plan import Plan, make
+from halcyon.control.desired.plan import ReconcilePlan, make
 from halcyon.control.rollout.refresh import REFRESH
-from halcyon.control.state.scope import View
+from halcyon.control.state.scope import Scope
 from halcyon.control.status import status
 from halcyon.render import names, revision
 from halcyon.render.revision import Revision
@@ -18,7 +18,7 @@ from tests.unit.control.objects import PVC, resource, view, world
 NEXT = "localhost/halcyon-operator:next"
 
 
-def served(before: View, *renderings: Revision) -> View:
+def served(before: Scope, *renderings: Revision) -> Scope:
     """The view once `before` was applied, with these renderings recorded, as the API server gives them back."""
     target = make(before).target
     assert target is not None
@@ -27,18 +27,18 @@ def served(before: View, *renderings: Revision) -> View:
     return replace(before, children=world(before), revisions=tuple(r for r in kept if r is not None))
 
 
-def newer(before: View, image: str = NEXT, version: str = "0.2.0") -> View:
+def newer(before: Scope, image: str = NEXT, version: str = "0.2.0") -> Scope:
     """As another version of the operator sees it."""
     return replace(before, site=replace(before.site, operator_image=image, version=version))
 
 
-def asked(before: View, wish: str) -> View:
+def asked(before: Scope, wish: str) -> Scope:
     """With the annotation."""
     meta = {**before.resource["metadata"], "annotations": {REFRESH: wish}}
     return replace(before, resource={**before.resource, "metadata": meta})
 
 
-def target(planned: Plan) -> Revision:
+def target(planned: ReconcilePlan) -> Revision:
     assert planned.target is not None
     return planned.target
 
@@ -47,7 +47,7 @@ def image(made: Revision) -> str:
     return str(made.template["spec"]["initContainers"][0]["image"])
 
 
-def condition(now: View) -> dict[str, Any] | None:
+def condition(now: Scope) -> dict[str, Any] | None:
     made = status.make(now, make(now), now="2026-11-22T00:00:00Z")
     return next((c for c in made["conditions"] if c["type"] == "RuntimeOutdated"), None)
 

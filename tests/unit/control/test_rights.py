@@ -7,7 +7,7 @@ import logging
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from halcyon.kube.rbac_denials import KEPT_S, Page, Right, Rights, asked, named
+from halcyon.kube.rbac_denials import KEPT_S, RbacDenials, RbacDenialsPage, Right, asked, named
 
 USER = 'User "system:serviceaccount:halcyon-system:halcyon"'
 PODS = f'pods is forbidden: {USER} cannot list resource "pods" in API group "" at the cluster scope'
@@ -68,9 +68,9 @@ def test_a_request_is_known_by_its_right(method: str, path: str, watching: bool,
     assert asked(method, path, watching=watching) == (namespace, right)
 
 
-def page(rights: Rights) -> list[str]:
+def page(rights: RbacDenials) -> list[str]:
     registry = CollectorRegistry()
-    registry.register(Page(rights))
+    registry.register(RbacDenialsPage(rights))
     return [line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")]
 
 
@@ -78,7 +78,7 @@ def test_a_right_is_missing_from_its_refusal_until_an_answer_and_each_is_logged_
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, logger="halcyon.kube.rbac_denials")
-    rights = Rights(lambda: 0.0)
+    rights = RbacDenials(lambda: 0.0)
     for _ in range(3):
         rights.refused("GET", "/api/v1/pods", PODS)
     rights.refused("PATCH", "/apis/rbac.authorization.k8s.io/v1/namespaces/team/roles/m-balancer", GRANT)
@@ -102,7 +102,7 @@ def test_a_right_is_missing_from_its_refusal_until_an_answer_and_each_is_logged_
 
 def test_one_that_nobody_asks_for_any_more_is_forgotten() -> None:
     now = 0.0
-    rights = Rights(lambda: now)
+    rights = RbacDenials(lambda: now)
     rights.refused("GET", "/api/v1/pods", PODS)
     now = KEPT_S
     assert rights.missing
@@ -111,6 +111,6 @@ def test_one_that_nobody_asks_for_any_more_is_forgotten() -> None:
 
 
 def test_what_admission_refuses_is_no_missing_right() -> None:
-    rights = Rights(lambda: 0.0)
+    rights = RbacDenials(lambda: 0.0)
     rights.refused("PATCH", "/apis/apps/v1/namespaces/t/deployments/d", "admission webhook denied the request")
     assert not rights.missing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from halcyon.control.autoscaling.external_writers import CALM_S, LATELY_S, TIMES, WITHIN_S, Rivals
+from halcyon.control.autoscaling.external_writers import CALM_S, LATELY_S, TIMES, WITHIN_S, ExternalWriters
 from halcyon.kube.kinds import Key
 
 DIGITS, OTHER = Key("team", "digits"), Key("team", "other")
@@ -12,8 +12,8 @@ Look = tuple[float, int, int]
 """When, the count in force, and the one that we ask for from then on."""
 
 
-def said(looks: list[Look], rivals: Rivals | None = None, *, writer: str = "argocd") -> list[str]:
-    watching = Rivals() if rivals is None else rivals
+def said(looks: list[Look], rivals: ExternalWriters | None = None, *, writer: str = "argocd") -> list[str]:
+    watching = ExternalWriters() if rivals is None else rivals
     return [watching.look(DIGITS, count, desired, writer, at) for at, count, desired in looks]
 
 
@@ -65,7 +65,7 @@ def test_whoever_leaves_no_trace_is_not_given_a_name(writer: str) -> None:
 
 
 def test_a_conflict_ends_ten_minutes_after_the_last_change() -> None:
-    rivals = Rivals()
+    rivals = ExternalWriters()
     last = fought()[-1][0]
     assert said(fought(), rivals)[-1]
 
@@ -75,7 +75,7 @@ def test_a_conflict_ends_ten_minutes_after_the_last_change() -> None:
 
 
 def test_a_change_during_a_conflict_makes_it_last() -> None:
-    rivals = Rivals()
+    rivals = ExternalWriters()
     last = fought()[-1][0]
     said(fought(), rivals)
     again = last + CALM_S - 10
@@ -86,7 +86,7 @@ def test_a_change_during_a_conflict_makes_it_last() -> None:
 
 
 def test_what_we_would_ask_for_during_a_conflict_is_not_asked_for() -> None:
-    rivals = Rivals()
+    rivals = ExternalWriters()
     last = fought()[-1][0]
     said(fought(), rivals)
     said([(last + 200, 2, 9)], rivals)
@@ -96,7 +96,7 @@ def test_what_we_would_ask_for_during_a_conflict_is_not_asked_for() -> None:
 
 
 def test_a_count_that_was_put_back_before_we_looked_counts_too() -> None:
-    rivals = Rivals()
+    rivals = ExternalWriters()
     found = []
     for n in range(TIMES):
         found += said([(n * 10.0, 2, 6)], rivals)
@@ -107,7 +107,7 @@ def test_a_count_that_was_put_back_before_we_looked_counts_too() -> None:
 
 
 def test_what_the_count_becomes_while_it_is_not_ours_to_ask_for_is_no_fight() -> None:
-    rivals, found = Rivals(), []
+    rivals, found = ExternalWriters(), []
     for n in range(2 * TIMES):
         found += said([(30.0 * n, 1, 2), (30.0 * n + 1, 2, 2)], rivals)
         rivals.rest(DIGITS)  # and the HPA takes it back to 1, by rules of its own
@@ -115,7 +115,7 @@ def test_what_the_count_becomes_while_it_is_not_ours_to_ask_for_is_no_fight() ->
 
 
 def test_a_conflict_goes_on_after_a_time_in_which_the_count_was_not_ours() -> None:
-    rivals = Rivals()
+    rivals = ExternalWriters()
     assert said(fought(), rivals)[-1]
     rivals.rest(DIGITS)
     assert said([(100.0, 2, 6)], rivals) != [""]
@@ -123,7 +123,7 @@ def test_a_conflict_goes_on_after_a_time_in_which_the_count_was_not_ours() -> No
 
 
 def test_models_are_watched_apart_and_what_was_seen_of_one_is_forgotten_with_it() -> None:
-    rivals = Rivals()
+    rivals = ExternalWriters()
     assert said(fought(), rivals)[-1]
     assert rivals.look(OTHER, 2, 6, "argocd", 100.0) == ""
 

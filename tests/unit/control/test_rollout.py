@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from halcyon.api.conditions import Reason
 from halcyon.control.desired import plan
 from halcyon.control.rollout.observed import HEARD_S
-from halcyon.control.rollout.rollout import Phase, Rollout
-from halcyon.control.rollout.rollout_record import Result, Trail
-from halcyon.control.state.scope import Scaling, Signals
+from halcyon.control.rollout.rollout import RolloutPhase, RolloutPlan
+from halcyon.control.rollout.rollout_record import RolloutRecord, RolloutResult
+from halcyon.control.state.scope import PublishedScaling, Signals
 from halcyon.control.status import status
 from halcyon.render import names
 from halcyon.render.revision import Revision
@@ -28,7 +28,7 @@ DEADLINE_S = 660.0
 """startupTimeout's default and a minute."""
 
 
-def decided(cluster: Cluster) -> Rollout:
+def decided(cluster: Cluster) -> RolloutPlan:
     found = cluster.operate().rollout
     assert found is not None
     return found
@@ -96,13 +96,13 @@ def test_no_more_than_the_strategy_allows_goes_in_whatever_order_things_happen(
     found = decided(cluster)
     stuck = strategy == "Surge" and not spare
     if stuck:
-        assert (found.phase, cluster.ready) == (Phase.BLOCKED, count)
+        assert (found.phase, cluster.ready) == (RolloutPhase.BLOCKED, count)
     elif loads:
-        assert (found.phase, cluster.applied) == (Phase.COMPLETE, [first, asked])
+        assert (found.phase, cluster.applied) == (RolloutPhase.COMPLETE, [first, asked])
         assert {s.revision for s in cluster.servers if s.ready} == {asked}
     else:
         # Back, with every pod, and never tried again.
-        assert (found.phase, cluster.applied) == (Phase.ROLLED_BACK, [first, asked, first])
+        assert (found.phase, cluster.applied) == (RolloutPhase.ROLLED_BACK, [first, asked, first])
         assert [s.revision for s in cluster.servers if s.ready] == [first] * count
 
 
@@ -144,7 +144,7 @@ def test_a_first_revision_without_room_replaces_nothing() -> None:
     cluster.settle(rounds=8)
 
     assert decided(cluster).pace.strategy == "Surge"
-    assert decided(cluster).phase is Phase.PROGRESSING
+    assert decided(cluster).phase is RolloutPhase.PROGRESSING
 
 
 @pytest.mark.parametrize("count", [1, 3, 5])
@@ -157,13 +157,13 @@ def test_another_count_is_no_rollout(count: int) -> None:
         act()
         seen.append(decided(cluster).phase)
 
-    assert set(seen) == {Phase.COMPLETE}
+    assert set(seen) == {RolloutPhase.COMPLETE}
 
 
 def test_another_count_after_a_rollback_is_no_rollout_either() -> None:
     cluster, _ = under_way(room=3)
     cluster.settle(rounds=60)
-    assert decided(cluster).phase is Phase.ROLLED_BACK
+    assert decided(cluster).phase is RolloutPhase.ROLLED_BACK
     cluster.spec["replicas"] = 3
 
     seen = [decided(cluster).phase]
@@ -171,7 +171,7 @@ def test_another_count_after_a_rollback_is_no_rollout_either() -> None:
         act()
         seen.append(decided(cluster).phase)
 
-    assert set(seen) == {Phase.ROLLED_BACK}
+    assert set(seen) == {RolloutPhase.ROLLED_BACK}
 
 
 def pressed(*, for_s: float) -> Cluster:
@@ -204,16 +204,16 @@ def test_pods_that_wait_for_others_to_end_do() -> None:
 @pytest.mark.parametrize(
     ("strategy", "room", "wait_s", "phase"),
     [
-        ("Surge", 3, DEADLINE_S - 1, Phase.PROGRESSING),
-        ("Surge", 3, DEADLINE_S, Phase.ROLLING_BACK),
-        ("Auto", 3, DEADLINE_S, Phase.ROLLING_BACK),
-        ("Replace", 2, DEADLINE_S - 1, Phase.PROGRESSING),
-        ("Replace", 2, DEADLINE_S, Phase.ROLLING_BACK),
-        ("Surge", 2, 10 * DEADLINE_S, Phase.BLOCKED),
+        ("Surge", 3, DEADLINE_S - 1, RolloutPhase.PROGRESSING),
+        ("Surge", 3, DEADLINE_S, RolloutPhase.ROLLING_BACK),
+        ("Auto", 3, DEADLINE_S, RolloutPhase.ROLLING_BACK),
+        ("Replace", 2, DEADLINE_S - 1, RolloutPhase.PROGRESSING),
+        ("Replace", 2, DEADLINE_S, RolloutPhase.ROLLING_BACK),
+        ("Surge", 2, 10 * DEADLINE_S, RolloutPhase.BLOCKED),
     ],
 )
 def test_it_fails_past_the_deadline_unless_it_only_lacks_room(
-    strategy: str, room: int, wait_s: float, phase: Phase
+    strategy: str, room: int, wait_s: float, phase: RolloutPhase
 ) -> None:
     cluster, _ = under_way(room=room, strategy=strategy)
     cluster.now += wait_s
@@ -227,15 +227,15 @@ def test_the_deployment_s_own_clock_counts_where_pods_come_and_go() -> None:
     cluster.servers = [s for s in cluster.servers if s.revision != asked] + [
         Server("new", asked, cluster.now, scheduled=True)
     ]
-    assert decided(cluster).phase is Phase.PROGRESSING
+    assert decided(cluster).phase is RolloutPhase.PROGRESSING
     late = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
     deployment = next(o for (_, name), o in cluster.children.items() if name == "digits-a")
     deployment["status"] = {**deployment["status"], "conditions": [late]}
 
     # It may not have heard of the new pod yet.
-    assert (decided(cluster).phase, decided(cluster).again_s) == (Phase.PROGRESSING, HEARD_S)
+    assert (decided(cluster).phase, decided(cluster).again_s) == (RolloutPhase.PROGRESSING, HEARD_S)
     cluster.now += HEARD_S
-    assert decided(cluster).phase is Phase.ROLLING_BACK
+    assert decided(cluster).phase is RolloutPhase.ROLLING_BACK
 
 
 @pytest.mark.parametrize("strategy", ["Surge", "Canary", "Auto"])
@@ -251,21 +251,21 @@ def test_the_deadline_begins_when_there_is_room_however_long_that_took(strategy:
     if refused:  # by a quota: there was no pod, and now there is one
         server.created = cluster.now
     else:
-        assert decided(cluster).phase is not Phase.ROLLING_BACK
+        assert decided(cluster).phase is not RolloutPhase.ROLLING_BACK
     late = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
     deployment = next(o for (_, name), o in cluster.children.items() if name == f"digits-{server.slot}")
     deployment["status"] = {**deployment["status"], "conditions": [late]}
     cluster.room = 3
     cluster.schedule()
 
-    assert decided(cluster).phase is Phase.PROGRESSING
+    assert decided(cluster).phase is RolloutPhase.PROGRESSING
     assert refused or condition(told(cluster), "Stalled") == ("", "")
     if refused:
         deployment["status"]["conditions"] = []  # its controller has heard of the pod
     cluster.now += DEADLINE_S - 1
-    assert decided(cluster).phase is Phase.PROGRESSING
+    assert decided(cluster).phase is RolloutPhase.PROGRESSING
     cluster.now += 1
-    assert decided(cluster).phase is Phase.ROLLING_BACK
+    assert decided(cluster).phase is RolloutPhase.ROLLING_BACK
 
 
 def test_a_deadline_of_the_rollout_before_is_none_of_this_one() -> None:
@@ -274,7 +274,7 @@ def test_a_deadline_of_the_rollout_before_is_none_of_this_one() -> None:
     deployment = next(o for (_, name), o in cluster.children.items() if name == "digits-a")
     deployment["status"] = {**deployment["status"], "conditions": [late]}
 
-    assert decided(cluster).phase is Phase.PROGRESSING
+    assert decided(cluster).phase is RolloutPhase.PROGRESSING
 
 
 def test_what_cannot_load_is_given_up_at_once_where_a_pod_went_for_it() -> None:
@@ -285,7 +285,7 @@ def test_what_cannot_load_is_given_up_at_once_where_a_pod_went_for_it() -> None:
     found = plan.make(type(seen)(**{**vars(seen), "signals": signals})).rollout
 
     assert found is not None
-    assert found.phase is Phase.ROLLING_BACK
+    assert found.phase is RolloutPhase.ROLLING_BACK
     assert found.trail.reason == Reason.LOAD_FAILED
     assert found.trail.message == "Internal: the weights are for another model"
 
@@ -300,10 +300,10 @@ def test_a_pod_that_went_for_nothing_comes_back() -> None:
     cluster.schedule()
     grace_s, wait_s = decided(cluster).asked.template["spec"]["terminationGracePeriodSeconds"], 60
     cluster.now += grace_s + wait_s - 1
-    assert decided(cluster).phase is Phase.PROGRESSING
+    assert decided(cluster).phase is RolloutPhase.PROGRESSING
     cluster.now += 1
 
-    assert decided(cluster).phase is Phase.ROLLING_BACK
+    assert decided(cluster).phase is RolloutPhase.ROLLING_BACK
     assert decided(cluster).trail.reason == Reason.UNSCHEDULABLE
 
 
@@ -326,7 +326,7 @@ def test_a_reason_is_remembered_though_the_pod_that_gave_it_is_in_a_restart() ->
     assert "failed" not in told(cluster)["rollout"]
     cluster.now += DEADLINE_S
 
-    assert decided(cluster).phase is Phase.ROLLING_BACK
+    assert decided(cluster).phase is RolloutPhase.ROLLING_BACK
     assert told(cluster)["rollout"]["failed"]["message"] == "the weights are for another model"
 
 
@@ -334,10 +334,10 @@ def test_a_reason_that_could_not_be_heard_yet_is_waited_for() -> None:
     cluster, _ = under_way(room=3)
     cluster.now += DEADLINE_S
     seen = cluster.look()
-    found = plan.make(type(seen)(**{**vars(seen), "scaling": Scaling(settling=True)})).rollout
+    found = plan.make(type(seen)(**{**vars(seen), "scaling": PublishedScaling(settling=True)})).rollout
 
     assert found is not None
-    assert (found.phase, found.again_s) == (Phase.PROGRESSING, 1)
+    assert (found.phase, found.again_s) == (RolloutPhase.PROGRESSING, 1)
 
 
 def test_a_revision_hidden_by_a_count_of_0_fails_when_it_is_woken() -> None:
@@ -347,14 +347,14 @@ def test_a_revision_hidden_by_a_count_of_0_fails_when_it_is_woken() -> None:
     asked = cluster.key(**OTHER)
     cluster.bad.add(asked)
     cluster.settle(rounds=5, step_s=10 * DEADLINE_S)
-    assert decided(cluster).phase is Phase.COMPLETE
+    assert decided(cluster).phase is RolloutPhase.COMPLETE
     assert not decided(cluster).trail.served
     cluster.spec["replicas"] = 1
     cluster.settle(rounds=3)
     assert decided(cluster).target.key == asked
     cluster.settle(step_s=DEADLINE_S / 10)
 
-    assert decided(cluster).phase is Phase.ROLLED_BACK
+    assert decided(cluster).phase is RolloutPhase.ROLLED_BACK
     assert cluster.ready == 1
 
 
@@ -364,24 +364,24 @@ def test_nothing_comes_back_where_nothing_was_ever_served() -> None:
     cluster.settle(step_s=60)
     found = decided(cluster)
 
-    assert (found.phase, len(cluster.applied)) == (Phase.FAILED, 1)
+    assert (found.phase, len(cluster.applied)) == (RolloutPhase.FAILED, 1)
     assert condition(told(cluster), "Stalled")[0] == "ProgressDeadlineExceeded"
     # Whatever was wrong outside is mended: it is served, and good.
     cluster.bad.clear()
     cluster.settle(rounds=2)
-    assert (decided(cluster).phase, decided(cluster).trail.result) == (Phase.COMPLETE, Result.SERVED)
+    assert (decided(cluster).phase, decided(cluster).trail.result) == (RolloutPhase.COMPLETE, RolloutResult.SERVED)
 
 
 def test_stay_keeps_the_new_template() -> None:
     cluster, asked = under_way(room=3, onFailure="Stay")
     cluster.settle(step_s=60)
 
-    assert decided(cluster).phase is Phase.FAILED
+    assert decided(cluster).phase is RolloutPhase.FAILED
     assert cluster.applied[-1] == asked
     assert "spec.rollout.onFailure is Stay" in condition(told(cluster), "Stalled")[1]
     cluster.spec["rollout"] = {"onFailure": "Rollback"}
     cluster.settle(rounds=3)
-    assert decided(cluster).phase is Phase.ROLLED_BACK
+    assert decided(cluster).phase is RolloutPhase.ROLLED_BACK
 
 
 # What is remembered
@@ -397,14 +397,14 @@ def test_what_failed_is_tried_again_once_the_spec_has_asked_for_something_else()
     cluster, first, bad = failed()
     third = cluster.key(**THIRD)
     cluster.settle(rounds=5)
-    assert not Trail.of(cluster.records[bad]).barred
+    assert not RolloutRecord.of(cluster.records[bad]).barred
     again = cluster.key(**OTHER)
     cluster.bad.clear()
     cluster.settle(rounds=5)
 
     assert again == bad
     assert cluster.applied == [first, bad, first, third, bad]
-    assert decided(cluster).trail.result == Result.SERVED
+    assert decided(cluster).trail.result == RolloutResult.SERVED
 
 
 def test_a_return_to_the_spec_that_serves_ends_the_matter() -> None:
@@ -414,7 +414,7 @@ def test_a_return_to_the_spec_that_serves_ends_the_matter() -> None:
     made = cluster.made
     cluster.settle(rounds=5)
 
-    assert (decided(cluster).phase, cluster.made) == (Phase.COMPLETE, made)
+    assert (decided(cluster).phase, cluster.made) == (RolloutPhase.COMPLETE, made)
     assert condition(told(cluster), "Stalled") == ("", "")
     assert decided(cluster).asked.key == first
 
@@ -459,7 +459,7 @@ def test_what_served_before_anybody_wrote_it_down_is_gone_back_to() -> None:
     cluster.bad.add(cluster.key(**OTHER))
     cluster.settle(step_s=60)
 
-    assert decided(cluster).phase is Phase.ROLLED_BACK
+    assert decided(cluster).phase is RolloutPhase.ROLLED_BACK
     assert {s.revision for s in cluster.servers} == {first}
 
 
@@ -474,12 +474,12 @@ def test_a_rollout_at_rest_changes_nothing_as_time_goes_by() -> None:
 
 @given(st.text(max_size=40) | st.sampled_from(['{"barred": "yes"}', '{"began": 1}', "[]", "null", '{"later": true}']))
 def test_a_note_that_cannot_be_read_is_as_none(note: str) -> None:
-    assert Trail.of(_noted(note)) == Trail()
+    assert RolloutRecord.of(_noted(note)) == RolloutRecord()
 
 
-@given(st.builds(Trail, began=st.text(max_size=9), message=st.text(max_size=9), barred=st.booleans()))
-def test_a_trail_is_read_as_it_was_written(trail: Trail) -> None:
-    assert Trail.of(trail.on(_noted(""))) == trail
+@given(st.builds(RolloutRecord, began=st.text(max_size=9), message=st.text(max_size=9), barred=st.booleans()))
+def test_a_trail_is_read_as_it_was_written(trail: RolloutRecord) -> None:
+    assert RolloutRecord.of(trail.on(_noted(""))) == trail
 
 
 def _noted(note: str) -> Revision:

@@ -8,8 +8,8 @@ import functools
 import pytest
 
 from halcyon.control.rollout.canary_steps import ABORT
-from halcyon.control.rollout.rollout import Phase
-from halcyon.control.rollout.rollout_record import Result, Trail
+from halcyon.control.rollout.rollout import RolloutPhase
+from halcyon.control.rollout.rollout_record import RolloutRecord, RolloutResult
 from halcyon.control.state.scope import CanaryVerdict
 from halcyon.kube import kinds
 from tests.unit.control.canaries import ask, begun, decided, split, told, weights
@@ -41,7 +41,7 @@ def leave(cluster: Cluster, *, least: int, rounds: int = 30) -> list[int]:
             act()
             assert cluster.ready >= least
         cluster.now += 15
-        if found.phase is Phase.COMPLETE and cluster.slots() == [found.home]:
+        if found.phase is RolloutPhase.COMPLETE and cluster.slots() == [found.home]:
             break
     return shares
 
@@ -61,10 +61,10 @@ def test_a_canary_that_the_spec_leaves_goes_pod_by_pod(strategy: str, to: str, s
     assert drained > 0
     assert shares[0] <= 50
     assert asked not in {s.revision for s in cluster.servers}
-    assert Trail.of(cluster.records[asked]).result == Result.SUPERSEDED
+    assert RolloutRecord.of(cluster.records[asked]).result == RolloutResult.SUPERSEDED
     if to == "undo":
         assert (cluster.slots(), [s.revision for s in cluster.servers]) == (["a"], [first] * 4)
-        assert decided(cluster).phase is Phase.COMPLETE
+        assert decided(cluster).phase is RolloutPhase.COMPLETE
 
 
 @pytest.mark.parametrize("to", [["other", "third"], ["undo", "third"], ["other", "undo"], ["other", "again"]])
@@ -81,7 +81,7 @@ def test_specs_in_quick_succession_cost_no_more_pods_than_one(strategy: str, to:
     leave(cluster, least=3)
     found = decided(cluster)
 
-    assert (found.phase, len(cluster.slots())) == (Phase.COMPLETE, 1)
+    assert (found.phase, len(cluster.slots())) == (RolloutPhase.COMPLETE, 1)
     assert [s.revision for s in cluster.servers] == [found.asked.key] * 4
 
 
@@ -104,7 +104,7 @@ def test_pods_that_answer_nobody_go_at_once() -> None:
     ask(cluster, "other")
 
     assert {p.slot: (p.replicas, p.weight) for p in decided(cluster).slots} == {"a": (4, 100), "b": (0, 0)}
-    assert Trail.of(cluster.records[asked]).result == Result.SUPERSEDED
+    assert RolloutRecord.of(cluster.records[asked]).result == RolloutResult.SUPERSEDED
 
 
 def test_where_the_others_are_enough_it_goes_at_once() -> None:
@@ -143,11 +143,11 @@ def test_the_wait_for_room_begins_when_pods_were_told_to_go(lost: str) -> None:
     cluster.now += 600
 
     again = decided(cluster)
-    assert again.phase is Phase.PROGRESSING, again.trouble
+    assert again.phase is RolloutPhase.PROGRESSING, again.trouble
     assert again.trail.replacing > found.trail.replacing
     cluster.settle(rounds=20, step_s=2)
     ended = decided(cluster)
-    assert (ended.phase, ended.target.key) == (Phase.COMPLETE, again.asked.key)
+    assert (ended.phase, ended.target.key) == (RolloutPhase.COMPLETE, again.asked.key)
     assert cluster.slots() == ["a"]
 
 
@@ -156,7 +156,7 @@ def test_under_surge_it_stays_until_there_is_room() -> None:
     cluster.spec["rollout"] = {"strategy": "Surge"}
     ask(cluster, "undo")
     leave(cluster, least=4, rounds=12)
-    assert (decided(cluster).phase, split(cluster)) == (Phase.BLOCKED, (4, 2))
+    assert (decided(cluster).phase, split(cluster)) == (RolloutPhase.BLOCKED, (4, 2))
     cluster.room = 5
     leave(cluster, least=4)
 
@@ -198,8 +198,8 @@ def test_one_that_is_bad_goes_at_once_though_the_spec_has_left_it(word: str, whe
         condemn()
 
     assert {p.slot: (p.replicas, p.weight) for p in decided(cluster).slots} == {"a": (4, 100), "b": (0, 0)}
-    trail = Trail.of(cluster.records[asked])
-    assert (trail.result, trail.barred) == (Result.FAILED, False)
+    trail = RolloutRecord.of(cluster.records[asked])
+    assert (trail.result, trail.barred) == (RolloutResult.FAILED, False)
     before = cluster.operate()
     assert before == cluster.operate()
 

@@ -6,14 +6,14 @@ from collections import Counter
 
 import pytest
 
-from halcyon.control.autoscaling.poll_schedule import Rota
+from halcyon.control.autoscaling.poll_schedule import PollSchedule
 
 KEYS = [f"team-{n % 7}/model-{n}" for n in range(1000)]
 TICK_S = 0.05
 
 
 def test_each_has_one_turn_a_period_and_turns_are_spread() -> None:
-    rota = Rota[str](1.0)
+    rota = PollSchedule[str](1.0)
     rota.keep(KEYS, 100.0)
     turns: Counter[str] = Counter()
     for tick in range(1, 201):
@@ -27,7 +27,7 @@ def test_each_has_one_turn_a_period_and_turns_are_spread() -> None:
 
 
 def test_the_moment_is_the_key_s_own_whatever_else_is_listed() -> None:
-    alone, among = Rota[str](1.0), Rota[str](1.0)
+    alone, among = PollSchedule[str](1.0), PollSchedule[str](1.0)
     alone.keep(["a/b"], 0.0)
     among.keep(["a/b", *KEYS], 0.0)
     for tick in range(1, 41):
@@ -38,7 +38,7 @@ def test_the_moment_is_the_key_s_own_whatever_else_is_listed() -> None:
 
 
 def test_one_that_hangs_has_no_second_turn_and_keeps_nobody() -> None:
-    rota = Rota[str](1.0)
+    rota = PollSchedule[str](1.0)
     rota.keep(["hangs", "other"], 0.0)
     assert sorted(rota.take(1.0)) == ["hangs", "other"]
     rota.done("other")
@@ -48,7 +48,7 @@ def test_one_that_hangs_has_no_second_turn_and_keeps_nobody() -> None:
 
 
 def test_what_was_missed_is_not_made_up_for() -> None:
-    rota = Rota[str](1.0)
+    rota = PollSchedule[str](1.0)
     rota.keep(["a"], 0.0)
     assert rota.take(1.0) == ["a"]
     rota.done("a")
@@ -60,7 +60,7 @@ def test_what_was_missed_is_not_made_up_for() -> None:
 
 @pytest.mark.parametrize("listed", [[], ["b"]])
 def test_who_is_not_listed_any_more_has_no_turn_and_begins_anew(listed: list[str]) -> None:
-    rota = Rota[str](1.0)
+    rota = PollSchedule[str](1.0)
     rota.keep(["a"], 0.0)
     assert rota.take(1.0) == ["a"]
     rota.keep(listed, 1.5)

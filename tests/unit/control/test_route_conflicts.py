@@ -10,7 +10,7 @@ import pytest
 from halcyon.api.spec.parse import parse
 from halcyon.control.desired.plan import make
 from halcyon.control.state import route_conflicts
-from halcyon.control.state.scope import View
+from halcyon.control.state.scope import Scope
 from halcyon.control.status import status
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
@@ -108,7 +108,7 @@ def test_a_route_is_of_its_model_and_at_its_gateways() -> None:
     assert route_conflicts.gateways(route("a", {"name": "own"})) == {Key("team", "own")}
 
 
-def served(*beside: Object) -> View:
+def served(*beside: Object) -> Scope:
     """`digits`, whose routes its Gateway has taken, and others at that Gateway."""
     asked = gateway(grpc={"hostnames": ["grpc.example.com"]})
     before = view({"traffic": {"balancer": "Gateway", "gateway": asked}}, gateway_api=True)
@@ -124,7 +124,7 @@ def served(*beside: Object) -> View:
     return replace(before, children=children, revisions=(planned.target,), pods=pods, routes_beside=beside)
 
 
-def condition(now: View, kind: str = "RoutesAccepted") -> tuple[str, str, str]:
+def condition(now: Scope, kind: str = "RoutesAccepted") -> tuple[str, str, str]:
     made = status.make(now, make(now), now="2026-01-02T03:04:05Z")
     return next((c["status"], c["reason"], c["message"]) for c in made["conditions"] if c["type"] == kind)
 

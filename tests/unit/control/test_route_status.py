@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from halcyon.control.desired.plan import make
-from halcyon.control.state.scope import View
+from halcyon.control.state.scope import Scope
 from halcyon.control.status import status
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
@@ -26,7 +26,9 @@ def told(conditions: dict[str, tuple[str, str]], *, gateway: str = "edge", gener
     return {"parents": [{"parentRef": {"name": gateway, "namespace": "team"}, "conditions": listed}]}
 
 
-def served(balancer: str = "Gateway", *, http: Object | None = None, grpc: Object | None = None, **fields: Any) -> View:
+def served(
+    balancer: str = "Gateway", *, http: Object | None = None, grpc: Object | None = None, **fields: Any
+) -> Scope:
     """A ready server, and routes of generation 2 with these statuses."""
     before = view({"traffic": {"balancer": balancer, "gateway": EDGE}}, gateway_api=True)
     planned = make(before)
@@ -41,7 +43,7 @@ def served(balancer: str = "Gateway", *, http: Object | None = None, grpc: Objec
     return replace(before, children=children, revisions=(planned.target,), pods=pods, **fields)
 
 
-def conditions(now: View) -> dict[str, tuple[str, str, str]]:
+def conditions(now: Scope) -> dict[str, tuple[str, str, str]]:
     made = status.make(now, make(now), now="2026-01-02T03:04:05Z")
     return {c["type"]: (c["status"], c["reason"], c["message"]) for c in made["conditions"]}
 
@@ -60,7 +62,7 @@ def conditions(now: View) -> dict[str, tuple[str, str, str]]:
         (served(http=told(YES), grpc=told(YES)), ("True", "RoutesAccepted")),
     ],
 )
-def test_the_condition_follows_its_table(now: View, expected: tuple[str, str]) -> None:
+def test_the_condition_follows_its_table(now: Scope, expected: tuple[str, str]) -> None:
     assert conditions(now)["RoutesAccepted"][:2] == expected
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from halcyon.api.conditions import Reason
 from halcyon.api.sequence_batching import REPORT
-from halcyon.control.desired.plan import Plan, make
-from halcyon.control.rollout.rollout_record import Trail
-from halcyon.control.state.scope import Source, View
+from halcyon.control.desired.plan import ReconcilePlan, make
+from halcyon.control.rollout.rollout_record import RolloutRecord
+from halcyon.control.state.scope import Scope, SourceState
 from halcyon.kube import kinds
 from halcyon.render.revision import Content
 from tests.unit.control.objects import pod, view, world
@@ -23,19 +23,19 @@ ITEMS = {"configMap": {"name": "m", "items": [{"key": "config", "path": "config.
 STICKY = {"stickiness": {"header": "X-Sequence-ID"}}
 
 
-def of_config_map(text: str = KEPT, *, binary: bool = False, **spec: Any) -> View:
+def of_config_map(text: str = KEPT, *, binary: bool = False, **spec: Any) -> Scope:
     data = {} if binary else {"config": text}
     content = Content(data=data, binary={"config": base64.b64encode(text.encode()).decode()} if binary else {})
-    return view({"model": {"source": ITEMS}, "replicas": 2} | spec, source=Source(content=content))
+    return view({"model": {"source": ITEMS}, "replicas": 2} | spec, source=SourceState(content=content))
 
 
-def balancers_plan(planned: Plan) -> dict[str, Any]:
+def balancers_plan(planned: ReconcilePlan) -> dict[str, Any]:
     (found,) = (o for o in planned.then if (o["kind"], o["metadata"]["name"]) == ("ConfigMap", "digits-balancer"))
     plan: dict[str, Any] = json.loads(found["data"]["plan.json"])
     return plan
 
 
-def after(before: View, planned: Plan, **fields: Any) -> View:
+def after(before: Scope, planned: ReconcilePlan, **fields: Any) -> Scope:
     assert planned.target is not None
     return replace(before, children=world(before, planned), revisions=(planned.target,), **fields)
 
@@ -105,7 +105,7 @@ def test_of_a_volume_the_first_pod_tells_and_it_is_remembered_without_it() -> No
     noted = make(seen)
     assert balancers_plan(noted)["sequences"] is True
     assert noted.target is not None
-    assert Trail.of(noted.target).sequences
+    assert RolloutRecord.of(noted.target).sequences
 
     grown = after(seen, noted, pods=(), resource=view({"replicas": 2}).resource)
     assert "spec.replicas is 2" in make(grown).acceptance.message

@@ -9,7 +9,7 @@ import pytest
 
 from halcyon.api.spec.runtime import Placement
 from halcyon.control.runtime import app, settings
-from halcyon.control.runtime.settings import Settings
+from halcyon.control.runtime.settings import OperatorSettings
 from halcyon.kube.errors import SettingsError
 from halcyon.render.site import SERVICE_ANNOTATIONS
 from halcyon.signals.prometheus.arrival_history import ARRIVALS
@@ -19,7 +19,7 @@ NEEDED = ("--namespace=halcyon-system", "--operator-image=o", "--balancer-image=
 URL = "http://prometheus:9090"
 
 
-def taken(*options: str) -> Settings:
+def taken(*options: str) -> OperatorSettings:
     parser = argparse.ArgumentParser(exit_on_error=False)
     settings.add_arguments(parser)
     return settings.of(parser.parse_args([*NEEDED, *options]))

@@ -1,20 +1,20 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.control.autoscaling.gpu_budget import SiteBudget
+from halcyon.control.autoscaling.gpu_budget import GpuBudget
 from halcyon.kube.kinds import Key
 
 A, B = Key("ml", "a"), Key("ml", "b")
 
 
 def test_what_is_free_is_given_at_once() -> None:
-    budget = SiteBudget(8)
+    budget = GpuBudget(8)
     assert budget.ask(A, wanted=3, current=1, gpus=1) is None
     assert budget.ask(B, wanted=5, current=1, gpus=1) is None
 
 
 def test_who_finds_nothing_free_keeps_what_it_has_and_is_told_why() -> None:
-    budget = SiteBudget(8)
+    budget = GpuBudget(8)
     assert budget.ask(A, wanted=6, current=6, gpus=1) is None
     ceiling = budget.ask(B, wanted=5, current=2, gpus=1)
     assert ceiling is not None
@@ -23,7 +23,7 @@ def test_who_finds_nothing_free_keeps_what_it_has_and_is_told_why() -> None:
 
 
 def test_what_one_gives_back_another_may_have_once_it_is_gone() -> None:
-    budget = SiteBudget(8)
+    budget = GpuBudget(8)
     budget.ask(A, wanted=6, current=6, gpus=1)
     assert budget.ask(B, wanted=5, current=2, gpus=1) is not None
     assert budget.share() == []
@@ -36,7 +36,7 @@ def test_what_one_gives_back_another_may_have_once_it_is_gone() -> None:
 
 
 def test_a_higher_priority_goes_first_and_takes_nothing_from_who_runs() -> None:
-    budget = SiteBudget(4)
+    budget = GpuBudget(4)
     for key, priority in ((A, 0), (B, 10)):
         assert budget.ask(key, wanted=6, current=1, gpus=1, priority=priority) is not None
     assert budget.share() == [B]
@@ -45,11 +45,11 @@ def test_a_higher_priority_goes_first_and_takes_nothing_from_who_runs() -> None:
 
 
 def test_a_model_without_a_gpu_is_not_in_it() -> None:
-    assert SiteBudget(0).ask(A, wanted=100, current=1, gpus=0) is None
+    assert GpuBudget(0).ask(A, wanted=100, current=1, gpus=0) is None
 
 
 def test_a_model_that_went_leaves_its_share() -> None:
-    budget = SiteBudget(4)
+    budget = GpuBudget(4)
     budget.ask(A, wanted=4, current=4, gpus=1)
     budget.share()
     budget.forget(A)
@@ -57,7 +57,7 @@ def test_a_model_that_went_leaves_its_share() -> None:
 
 
 def test_who_has_none_comes_before_who_grows() -> None:
-    budget = SiteBudget(4)
+    budget = GpuBudget(4)
     budget.ask(A, wanted=9, current=3, gpus=1)
     budget.ask(B, wanted=1, current=0, gpus=1)
     budget.ask(A, wanted=9, current=3, gpus=1)
@@ -69,7 +69,7 @@ _ASKED = st.tuples(st.sampled_from("abcd"), st.integers(0, 12), st.booleans())
 
 @given(gpus=st.integers(0, 30), asked=st.lists(_ASKED, max_size=40))
 def test_no_more_is_ever_held_than_the_budget(gpus: int, asked: list[tuple[str, int, bool]]) -> None:
-    budget, counts, sizes = SiteBudget(gpus), dict.fromkeys("abcd", 0), {"a": 1, "b": 1, "c": 2, "d": 4}
+    budget, counts, sizes = GpuBudget(gpus), dict.fromkeys("abcd", 0), {"a": 1, "b": 1, "c": 2, "d": 4}
     for name, wanted, shared in asked:
         if shared:
             budget.share()

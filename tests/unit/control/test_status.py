@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from halcyon.api.conditions import Reason
 from halcyon.api.status import Status
 from halcyon.control.desired.plan import make
-from halcyon.control.state.scope import Scaling, Signals, Source, View
+from halcyon.control.state.scope import PublishedScaling, Scope, Signals, SourceState
 from halcyon.control.status import status
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
 from halcyon.metricsapi.api_service import ExternalMetricsApi
-from halcyon.scaling.planner.outputs import PlanTerm
-from halcyon.scaling.policy.decision import Change, Signal, Verdict
+from halcyon.scaling.planner.outputs import PlanPart
+from halcyon.scaling.policy.decision import Change, Decision, Signal
 from tests.drawn import draws
 from tests.strategies import documents
 from tests.unit.control import kstatus
@@ -35,7 +35,7 @@ OURS = ExternalMetricsApi(ours=True, why="Halcyon serves external.metrics.k8s.io
 AT = 1767323045.0
 """NOW, in seconds since the epoch."""
 SIGNALS = (Signal("queueDepth", 12.0, 8, at=AT), Signal("gpuUtilization", 150.0, 80))
-DECIDED = Verdict(AT, "Planner", 1, 2, "2 replicas: 30 req/s needs 2; limited by nothing", signals=SIGNALS)
+DECIDED = Decision(AT, "Planner", 1, 2, "2 replicas: 30 req/s needs 2; limited by nothing", signals=SIGNALS)
 BLIND = replace(DECIDED, desired=1, unknown="queueDepth: no agent for 20 s")
 UNHEARD = replace(DECIDED, desired=1, unknown="no balancer's agent has spoken yet", heard=False)
 
@@ -43,8 +43,8 @@ UNHEARD = replace(DECIDED, desired=1, unknown="no balancer's agent has spoken ye
 HEARD = Signals(mean_batch=3.25)
 
 
-def decided(verdict: Verdict = DECIDED, *changes: Change, rival: str = "") -> Scaling:
-    return Scaling(verdict, changes, rival)
+def decided(verdict: Decision = DECIDED, *changes: Change, rival: str = "") -> PublishedScaling:
+    return PublishedScaling(verdict, changes, rival)
 
 
 PULLING = [{"name": "triton", "restartCount": 0, "state": {"waiting": {"reason": "ErrImagePull", "message": "no"}}}]
@@ -66,7 +66,7 @@ def deployed(
     hpa: Object | None = None,
     troubled: dict[str, Any] | None = None,
     **fields: Any,
-) -> View:
+) -> Scope:
     """A view some time after the plan was applied: so many pods ready and starting, and ready ones of another revision."""
     before = view(spec, **{k: v for k, v in fields.items() if k in {"metrics_api", "source"}})
     planned = make(before)
@@ -93,22 +93,22 @@ def deployed(
     return replace(before, children=children, revisions=(planned.target,), pods=tuple(pods), **fields)
 
 
-def of(now: View) -> Object:
+def of(now: Scope) -> Object:
     return status.make(now, make(now), now=NOW)
 
 
-def condition(now: View, kind: str) -> tuple[str, str, str] | None:
+def condition(now: Scope, kind: str) -> tuple[str, str, str] | None:
     """Status, reason and message of the condition of this type."""
     found = {c["type"]: (c["status"], c["reason"], c["message"]) for c in of(now)["conditions"]}
     return found.get(kind)
 
 
-def told(now: View, kind: str) -> tuple[str, str] | None:
+def told(now: Scope, kind: str) -> tuple[str, str] | None:
     found = condition(now, kind)
     return None if found is None else found[:2]
 
 
-def reconciled(now: View) -> str:
+def reconciled(now: Scope) -> str:
     """What kstatus says of the resource with the status of this view."""
     return kstatus.compute({**now.resource, "status": of(now)})
 
@@ -151,7 +151,7 @@ def test_a_broken_spec_after_a_good_one_says_what_keeps_serving() -> None:
 def test_accepted_is_false_where_the_source_is_missing() -> None:
     missing = "ConfigMap team/m doesn't exist"
 
-    assert condition(view(source=Source(missing=missing)), "Accepted") == ("False", "SourceNotFound", missing)
+    assert condition(view(source=SourceState(missing=missing)), "Accepted") == ("False", "SourceNotFound", missing)
 
 
 # ModelLoaded
@@ -180,7 +180,7 @@ def test_accepted_is_false_where_the_source_is_missing() -> None:
         (view(), ("Unknown", "Unknown")),
     ],
 )
-def test_model_loaded_follows_its_table(now: View, expected: tuple[str, str]) -> None:
+def test_model_loaded_follows_its_table(now: Scope, expected: tuple[str, str]) -> None:
     assert told(now, "ModelLoaded") == expected
 
 
@@ -213,7 +213,7 @@ def test_a_model_that_does_not_load_is_told_in_triton_s_words() -> None:
         (view({"replicas": -1}), ("Unknown", "Unknown")),
     ],
 )
-def test_servers_ready_follows_its_table(now: View, expected: tuple[str, str]) -> None:
+def test_servers_ready_follows_its_table(now: Scope, expected: tuple[str, str]) -> None:
     assert told(now, "ServersReady") == expected
 
 
@@ -246,7 +246,7 @@ def test_pods_that_cannot_be_created_are_told_in_the_api_server_s_words() -> Non
         (view(), ("Unknown", "Unknown")),
     ],
 )
-def test_balancer_ready_follows_its_table(now: View, expected: tuple[str, str]) -> None:
+def test_balancer_ready_follows_its_table(now: Scope, expected: tuple[str, str]) -> None:
     assert told(now, "BalancerReady") == expected
 
 
@@ -315,7 +315,7 @@ def of_mode(mode: str) -> dict[str, Any]:
         (view({"replicas": -1}), ("Unknown", "Unknown")),
     ],
 )  # fmt: skip
-def test_scaling_active_follows_its_table(now: View, expected: tuple[str, str]) -> None:
+def test_scaling_active_follows_its_table(now: Scope, expected: tuple[str, str]) -> None:
     assert told(now, "ScalingActive") == expected
 
 
@@ -377,7 +377,7 @@ def test_where_the_hpa_decides_no_look_of_ours_is_told() -> None:
         (deployed(SCALING, signals=HEARD, scaling=decided(rival="kubectl did")), ("True", "ForeignWriter", "kubectl did")),
     ],
 )  # fmt: skip
-def test_a_conflict_names_who_else_writes_the_count(now: View, expected: tuple[str, str, str] | None) -> None:
+def test_a_conflict_names_who_else_writes_the_count(now: Scope, expected: tuple[str, str, str] | None) -> None:
     found = {c["type"] for c in of(now)["conditions"]}
 
     assert ("AutoscalerConflict" in found) == (expected is not None)
@@ -464,7 +464,7 @@ def test_a_batch_that_is_waited_for_longer_than_its_requests_live_is_warned_of(
         (deployed(ready=0, starting=1), ("False", "NoneReady")),
     ],
 )
-def test_ready_follows_its_table(now: View, expected: tuple[str, str]) -> None:
+def test_ready_follows_its_table(now: Scope, expected: tuple[str, str]) -> None:
     assert told(now, "Ready") == expected
 
 
@@ -487,7 +487,7 @@ def test_ready_follows_its_table(now: View, expected: tuple[str, str]) -> None:
         (deployed(refused="no"), None),
     ],
 )
-def test_reconciling_is_there_until_the_revision_is_reached(now: View, expected: str | None) -> None:
+def test_reconciling_is_there_until_the_revision_is_reached(now: Scope, expected: str | None) -> None:
     found = told(now, "Reconciling")
 
     assert (found and found[0]) == expected
@@ -514,7 +514,7 @@ LATE = {"conditions": [{"type": "Progressing", "status": "False", "reason": "Pro
         (deployed(), None),
     ],
 )
-def test_stalled_follows_its_table(now: View, expected: tuple[str, str] | None) -> None:
+def test_stalled_follows_its_table(now: Scope, expected: tuple[str, str] | None) -> None:
     assert told(now, "Stalled") == expected
 
 
@@ -534,13 +534,13 @@ def test_stalled_follows_its_table(now: View, expected: tuple[str, str] | None) 
         (deployed(balancers=0), "InProgress"),
         (view(children={(kinds.SERVICE, "digits"): stranger(kinds.SERVICE, "digits", owner_uid="old")}), "InProgress"),
         (view({"replicas": -1}), "Failed"),
-        (view(source=Source(missing="no")), "Failed"),
+        (view(source=SourceState(missing="no")), "Failed"),
         (deployed(refused="no"), "Failed"),
         (deployed(ready=0, starting=1, troubled={"init": fetcher("ModelConfigInvalid")}), "Failed"),
         (deployed(ready=0, starting=1, server=LATE), "Failed"),
     ],
 )
-def test_tools_that_read_kstatus_see_what_is(now: View, expected: str) -> None:
+def test_tools_that_read_kstatus_see_what_is(now: Scope, expected: str) -> None:
     assert reconciled(now) == expected
 
 
@@ -568,9 +568,9 @@ def test_any_status_is_one_that_the_schema_takes(
         versions=tuple(map(str, range(100))),
         mean_batch=4096.0,
     )
-    told_twice = PlanTerm("rate", 10**6, "u" * 5000)
+    told_twice = PlanPart("rate", 10**6, "u" * 5000)
     huge = (Signal("queueDepth", target=10**6, missing="y" * 5000), Signal("gpuUtilization", 1e6, 80, 10**6, AT))
-    made_of = Verdict(AT, "Planner", 0, 3, "w" * 5000, ("hold", "max", "hold"), (told_twice,), huge, "t" * 5000)
+    made_of = Decision(AT, "Planner", 0, 3, "w" * 5000, ("hold", "max", "hold"), (told_twice,), huge, "t" * 5000)
     changes = tuple(Change(AT, 0, 1000, "s" * 5000) for _ in range(10))
     now = deployed(
         document,
@@ -579,7 +579,7 @@ def test_any_status_is_one_that_the_schema_takes(
         old=old,
         signals=signals if heard else None,
         metrics_api=ExternalMetricsApi(ours=False, why="z" * 5000),
-        scaling=Scaling(made_of, changes, "r" * 5000) if heard else Scaling(),
+        scaling=PublishedScaling(made_of, changes, "r" * 5000) if heard else PublishedScaling(),
         refused="v" * 5000 if old else "",
     )
     made = of(now)
@@ -652,7 +652,7 @@ def test_the_columns_show_signals_per_replica_and_a_question_mark_where_one_is_m
         (deployed({"replicas": 0}, ready=0), "ScaledToZero"),
     ],
 )
-def test_the_state_is_the_reason_that_matters_most(now: View, state: str) -> None:
+def test_the_state_is_the_reason_that_matters_most(now: Scope, state: str) -> None:
     assert of(now)["summary"]["state"] == state
 
 
@@ -673,7 +673,7 @@ def test_what_the_autoscaler_wants_and_why_is_told() -> None:
             },
         ],
     }
-    left_to_it = Verdict(AT, "Rules", 1, None, "queueDepth 78 at 16 per replica needs 5", signals=SIGNALS)
+    left_to_it = Decision(AT, "Rules", 1, None, "queueDepth 78 at 16 per replica needs 5", signals=SIGNALS)
     scaling = of(deployed(RULES, metrics_api=OURS, hpa=hpa, scaling=decided(left_to_it)))["scaling"]
 
     assert (scaling["actuator"], scaling["desired"], scaling["limitedBy"]) == ("HPA", 3, ["max"])
@@ -710,7 +710,7 @@ def test_an_autoscaler_that_has_decided_nothing_yet_wants_nothing() -> None:
 
 
 def test_a_decision_is_told_with_its_parts_its_limits_and_those_before_it() -> None:
-    parts = (PlanTerm("rate", 2, "30 req/s needs 2"), PlanTerm("backlog", 1, "3 waiting needs 1"))
+    parts = (PlanPart("rate", 2, "30 req/s needs 2"), PlanPart("backlog", 1, "3 waiting needs 1"))
     verdict = replace(DECIDED, parts=parts, limited_by=("hold", "max", "hold"))
     scaling = of(deployed(SCALING, scaling=decided(verdict, Change(AT, 1, 2, "it rose"))))["scaling"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from halcyon.api.documents.observation_report import BalancerSample, Record
-from halcyon.control.autoscaling.balancer_errors import MOST_CHARACTERS, HearingHub
+from halcyon.control.autoscaling.balancer_errors import MOST_CHARACTERS, BalancerErrorStore
 from halcyon.kube.kinds import Key
 from halcyon.scaling.observations import FRESH_S
 
@@ -16,7 +16,7 @@ def record(trouble: str, *, agent: str = "b-1", at: float = 1.0) -> Record:
 
 def test_a_trouble_is_told_for_each_pod_until_it_is_over() -> None:
     changed: list[tuple[str, str]] = []
-    hub = HearingHub(lambda *key: changed.append(key), lambda *_: None)
+    hub = BalancerErrorStore(lambda *key: changed.append(key), lambda *_: None)
     hub.receive(record("", at=1.0), 1.0)
     hub.receive(record("", agent="b-2", at=1.0), 1.0)
     changed.clear()
@@ -34,7 +34,7 @@ def test_a_trouble_is_told_for_each_pod_until_it_is_over() -> None:
 
 
 def test_who_is_silent_or_gone_has_no_trouble() -> None:
-    hub = HearingHub(lambda *_: None, lambda *_: None)
+    hub = BalancerErrorStore(lambda *_: None, lambda *_: None)
     hub.receive(record("no certificate"), 1.0)
     assert hub.troubles(KEY, 1.0 + FRESH_S)
     assert not hub.troubles(KEY, 1.1 + FRESH_S)

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import pytest
 
 from halcyon.control.reporting.dashboard_source import measured
-from halcyon.dashboard.ports import Reading as Shown
+from halcyon.dashboard.ports import ModelNumbers as Shown
 from halcyon.scaling.hpa.metrics import queue_depth
 from halcyon.scaling.observations import Value
-from halcyon.scaling.planner.capacity.bounded_queue import Refusals
+from halcyon.scaling.planner.capacity.bounded_queue import RejectionBound
 from halcyon.scaling.planner.reading import PodReading, Reading
-from halcyon.signals.clock import Epoch
+from halcyon.signals.clock import WallClock
 from halcyon.signals.gpu_work import told
-from halcyon.signals.observation_store import Hub
+from halcyon.signals.observation_store import ObservationStore
 from halcyon.signals.planner_reading import SignalMemory, reading
 from tests.unit.signals.records import haproxy, record, triton
 
@@ -58,31 +58,31 @@ LOADS = [
 ]
 
 
-def spoken(load: Load) -> tuple[Hub, float]:
+def spoken(load: Load) -> tuple[ObservationStore, float]:
     """A hub that has heard of it once a second, and when last."""
-    hub = Hub()
+    hub = ObservationStore()
     for second in range(SECONDS):
         balancer = haproxy(requests=load.rate * second, inflight=load.waiting + load.computing)
         hub.receive(record(second, triton(at=second, **load.after(second)), balancer=balancer), float(second))
     return hub, SECONDS - 1.0
 
 
-def shown(hub: Hub, now: float) -> Shown:
+def shown(hub: ObservationStore, now: float) -> Shown:
     """As the dashboard has it."""
     picture = hub.look("ns", "m", now)
     assert picture is not None
     return measured(picture, now, gpu=None)
 
 
-def planned(hub: Hub, now: float, memory: SignalMemory) -> tuple[Reading, SignalMemory]:
+def planned(hub: ObservationStore, now: float, memory: SignalMemory) -> tuple[Reading, SignalMemory]:
     """As the planner has it."""
     picture = hub.look("ns", "m", now)
     assert picture is not None
-    gathered = reading(picture, replicas=1, pods=(POD,), epoch=Epoch(0.0), memory=memory)
+    gathered = reading(picture, replicas=1, pods=(POD,), epoch=WallClock(0.0), memory=memory)
     return gathered.reading, gathered.memory
 
 
-def ruled(hub: Hub, now: float) -> float:
+def ruled(hub: ObservationStore, now: float) -> float:
     """Queue depth, as the policy Rules has it."""
     observation = hub.observe("ns", "m", now)
     assert observation is not None
@@ -120,7 +120,7 @@ def test_rows_are_counted_however_many_a_request_has(load: Load) -> None:
 
 @pytest.mark.parametrize("load", LOADS)
 def test_the_planner_learns_how_many_rows_a_request_has(load: Load) -> None:
-    hub, memory = Hub(), SignalMemory()
+    hub, memory = ObservationStore(), SignalMemory()
     for second in range(SECONDS):
         balancer = haproxy(requests=load.rate * second)
         hub.receive(record(second, triton(at=second, **load.after(second)), balancer=balancer), float(second))
@@ -132,8 +132,8 @@ def test_the_planner_learns_how_many_rows_a_request_has(load: Load) -> None:
 def test_who_is_refused_after_the_request_timeout_is_shown_and_scaled_by() -> None:
     # A burst at 20 s finds no server, waits for 30 s and is refused; one request per second beside it is served.
     burst, came_s, refused_s, now = 1000, 20, 50, 55
-    hub = Hub()
-    memory, refusals = SignalMemory(), Refusals()
+    hub = ObservationStore()
+    memory, refusals = SignalMemory(), RejectionBound()
     for second in range(now + 1):
         waits = burst if came_s <= second < refused_s else 0
         balancer = haproxy(

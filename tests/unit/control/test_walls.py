@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from halcyon.control.desired.plan import make
-from halcyon.control.state.scope import View
+from halcyon.control.state.scope import Scope
 from halcyon.kube import kinds
 from tests.unit.control.objects import stranger, view, world
 from tests.unit.render.rendered import WALLED
@@ -16,11 +16,11 @@ DIRECT = {"traffic": {"balancer": "Service"}}
 AROUND_BALANCERS = (kinds.NETWORK_POLICY, "digits-balancer")
 
 
-def policies(seen: View) -> dict[str, Any]:
+def policies(seen: Scope) -> dict[str, Any]:
     return {o["metadata"]["name"]: o["spec"] for o in make(seen).then if o["kind"] == "NetworkPolicy"}
 
 
-def let_in(seen: View) -> list[str]:
+def let_in(seen: Scope) -> list[str]:
     """Who is let in to the servers, in the order of the rules."""
     found = []
     for rule in policies(seen)["digits-server"]["ingress"]:
@@ -29,7 +29,7 @@ def let_in(seen: View) -> list[str]:
     return found
 
 
-def after(before: View, spec: dict[str, Any] | None, *, balancers: int) -> View:
+def after(before: Scope, spec: dict[str, Any] | None, *, balancers: int) -> Scope:
     """What is there once the plan of `before` was applied."""
     planned = make(before)
     assert planned.target is not None

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from halcyon.control.desired.plan import Plan, make
-from halcyon.control.state.scope import View
+from halcyon.control.desired.plan import ReconcilePlan, make
+from halcyon.control.state.scope import Scope
 from halcyon.kube import kinds
 from halcyon.kube.kinds import Kind
 from tests.unit.control.objects import view, world
@@ -18,17 +18,17 @@ IDENTITY = (kinds.SERVICE_ACCOUNT, "digits-balancer")
 HEADLESS = (kinds.SERVICE, "digits-headless")
 
 
-def there(planned: Plan) -> set[tuple[str, str]]:
+def there(planned: ReconcilePlan) -> set[tuple[str, str]]:
     return {(o["kind"], o["metadata"]["name"]) for o in (*planned.first, *planned.then)}
 
 
-def leads_to(planned: Plan) -> str:
+def leads_to(planned: ReconcilePlan) -> str:
     (service,) = (o for o in planned.then if (o["kind"], o["metadata"]["name"]) == ("Service", "digits"))
     component: str = service["spec"]["selector"]["app.kubernetes.io/component"]
     return component
 
 
-def then(before: View, spec: dict[str, Any] | None = None, *, balancers: int = 0, available: int = 0) -> View:
+def then(before: Scope, spec: dict[str, Any] | None = None, *, balancers: int = 0, available: int = 0) -> Scope:
     """What is there once the plan of `before` was applied, less what it deletes."""
     planned = make(before)
     assert planned.target is not None

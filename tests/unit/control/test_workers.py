@@ -8,7 +8,7 @@ from typing import cast
 
 from prometheus_client import CollectorRegistry
 
-from halcyon.control.reconcile.reconciler import Outcome, Reconciler
+from halcyon.control.reconcile.reconciler import Reconciler, Result
 from halcyon.control.reconcile.workers import Workers
 from halcyon.kube.kinds import Key
 from halcyon.kube.work_queue import Priority, WorkQueue
@@ -23,10 +23,10 @@ class Held:
         self.begun = asyncio.Event()
         self.let_go = asyncio.Event()
 
-    async def reconcile(self, _: Key) -> Outcome:
+    async def reconcile(self, _: Key) -> Result:
         self.begun.set()
         await self.let_go.wait()
-        return Outcome()
+        return Result()
 
 
 async def test_work_that_has_just_begun_after_an_idle_hour_is_no_standstill() -> None:
@@ -49,12 +49,12 @@ class Behind:
         self.done: list[str] = []
         self.postponed = False
 
-    async def reconcile(self, key: Key) -> Outcome:
+    async def reconcile(self, key: Key) -> Result:
         if not self.postponed:
             self.postponed = True
-            return Outcome(0.0, postponed=True)
+            return Result(0.0, postponed=True)
         self.done.append(key.name)
-        return Outcome()
+        return Result()
 
 
 async def test_what_could_not_be_done_yet_keeps_its_place_before_what_is_less_urgent() -> None:

@@ -5,7 +5,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
-from halcyon.dashboard.authorization import KEEP_NO_S, KEEP_S, Access, Proxy
+from halcyon.dashboard.authorization import KEEP_NO_S, KEEP_S, Authorizer, Proxy
 from halcyon.dashboard.ports import Name
 from halcyon.metricsapi.auth import Forbidden, Unauthenticated, User
 
@@ -27,8 +27,8 @@ class Cluster:
         self.asked.append((user.name, namespace, name))
         return bool({namespace, "*"} & self.rights[user.name])
 
-    def access(self, proxy: Proxy | None = None) -> Access:
-        return Access(self, clock=lambda: self.now, namespaces=lambda: ["a", "b", "c"], proxy=proxy)
+    def access(self, proxy: Proxy | None = None) -> Authorizer:
+        return Authorizer(self, clock=lambda: self.now, namespaces=lambda: ["a", "b", "c"], proxy=proxy)
 
 
 def request(remote: str = "192.0.2.1", **headers: str) -> web.Request:
@@ -129,7 +129,7 @@ async def test_a_proxy_makes_nobody_a_system(headers: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("host", ["localhost:8090", "127.0.0.1:8090", "[::1]:8090", "LOCALHOST"])
 async def test_without_sign_in_localhost_sees_all(host: str) -> None:
-    access = Access(None, clock=float, namespaces=list)
+    access = Authorizer(None, clock=float, namespaces=list)
     user = await access.user(request(Host=host))
     assert await access.sees(user) is None
     await access.may_get(user, Name("a", "m"))
@@ -138,4 +138,4 @@ async def test_without_sign_in_localhost_sees_all(host: str) -> None:
 @pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example:8090", "127.0.0.1.evil.example", "[::1"])
 async def test_without_sign_in_another_host_is_refused(host: str) -> None:
     with pytest.raises(Forbidden, match="on localhost only"):
-        await Access(None, clock=float, namespaces=list).user(request(Host=host))
+        await Authorizer(None, clock=float, namespaces=list).user(request(Host=host))

@@ -3,8 +3,8 @@ import json
 import yaml
 
 from halcyon.dashboard import model_page
-from halcyon.dashboard.history import Counts, History, Series
-from halcyon.dashboard.ports import UNKNOWN, Past, Reading
+from halcyon.dashboard.history import ChartHistory, ReplicaCounts, Series
+from halcyon.dashboard.ports import UNKNOWN, ModelNumbers, Past
 from tests.unit.dashboard.objects import READY, condition, model, name
 
 NOTHING = Series(0.0, ())
@@ -28,7 +28,7 @@ def test_decisions_are_told_by_themselves() -> None:
         model(status={"scaling": {"mode": "Active", "decisions": [decision]}}),
         servers=(),
         balancers=(),
-        reading=Reading(rate=10.0, refused=1.0),
+        reading=ModelNumbers(rate=10.0, refused=1.0),
         newest=NOTHING,
     )
     assert page["decisions"] == [decision]
@@ -47,9 +47,9 @@ def test_values_of_the_environment_are_not_shown_and_the_object_stays_as_it_is()
 
 
 def test_a_series_is_told_by_field() -> None:
-    history = History()
+    history = ChartHistory()
     for step in range(2):
-        history.add(name(), step * 10.0, Counts(replicas=step, ready=None, desired=None), UNKNOWN)
+        history.add(name(), step * 10.0, ReplicaCounts(replicas=step, ready=None, desired=None), UNKNOWN)
     told = model_page.series(history.series(name()))
     assert (told["end"], told["step"], told["replicas"], told["ready"]) == (10.0, 10, [0, 1], [None, None])
 

@@ -2,9 +2,9 @@ from typing import Any
 
 import pytest
 
-from halcyon.dashboard.history import Counts, History
+from halcyon.dashboard.history import ChartHistory, ReplicaCounts
 from halcyon.dashboard.model_table import BadQuestion, Fleet, Question, row
-from halcyon.dashboard.ports import UNKNOWN, Name, Object, Reading
+from halcyon.dashboard.ports import UNKNOWN, ModelNumbers, Name, Object
 from tests.unit.dashboard.objects import READY, condition, model, name
 
 
@@ -13,11 +13,11 @@ class Site:
 
     def __init__(self, *models: Object) -> None:
         self.models = {Name(m["metadata"]["namespace"], m["metadata"]["name"]): m for m in models}
-        self.history = History()
+        self.history = ChartHistory()
         self.fleet = Fleet(self.history)
         self.version = 0
         self.read: list[Name] = []
-        self.now: dict[Name, Reading] = {}
+        self.now: dict[Name, ModelNumbers] = {}
 
     def page(self, sees: set[str] | None = None, **query: str) -> dict[str, Any]:
         self.version += 1
@@ -31,7 +31,7 @@ class Site:
             step=0,
         )
 
-    def _reading(self, name: Name) -> Reading:
+    def _reading(self, name: Name) -> ModelNumbers:
         self.read.append(name)
         return self.now.get(name, UNKNOWN)
 
@@ -130,18 +130,18 @@ def test_the_worst_come_first_by_default() -> None:
 def test_what_is_known_now_goes_before_what_the_status_tells() -> None:
     told = {"summary": {"queue": "12/48", "gpu": "?"}}
     site = Site(model(1, status=told), model(2, status=told))
-    site.now[name(1)] = Reading(waiting=3.0, gpu=50.0)
+    site.now[name(1)] = ModelNumbers(waiting=3.0, gpu=50.0)
     rows = site.page(sort="name")["rows"]
     assert [(one["queue"], one["gpu"]) for one in rows] == [(3.0, 50.0), (12.0, None)]
-    site.history.add(name(1), 0.0, Counts(replicas=1, ready=1, desired=1), site.now[name(1)])
+    site.history.add(name(1), 0.0, ReplicaCounts(replicas=1, ready=1, desired=1), site.now[name(1)])
     assert site.names(sort="queue") == ["model-0001", "model-0002"]
 
 
 def test_what_is_not_known_is_last_either_way() -> None:
     site = Site(*(model(n) for n in range(3)))
-    counts = Counts(replicas=1, ready=1, desired=1)
-    site.history.add(name(0), 0.0, counts, Reading(rate=1.0))
-    site.history.add(name(2), 0.0, counts, Reading(rate=9.0))
+    counts = ReplicaCounts(replicas=1, ready=1, desired=1)
+    site.history.add(name(0), 0.0, counts, ModelNumbers(rate=1.0))
+    site.history.add(name(2), 0.0, counts, ModelNumbers(rate=9.0))
     assert site.names(sort="rate") == ["model-0000", "model-0002", "model-0001"]
     assert site.names(sort="rate", order="descending") == ["model-0002", "model-0000", "model-0001"]
 

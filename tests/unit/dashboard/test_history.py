@@ -5,16 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halcyon.dashboard.client_latency import Quantiles
-from halcyon.dashboard.history import FIELDS, KEPT, STEP_S, Counts, History
-from halcyon.dashboard.ports import UNKNOWN, Name, Reading
+from halcyon.dashboard.history import FIELDS, KEPT, STEP_S, ChartHistory, ReplicaCounts
+from halcyon.dashboard.ports import UNKNOWN, ModelNumbers, Name
 
 ONE, OTHER = Name("a", "one"), Name("a", "other")
-COUNTS = Counts(replicas=3, ready=2, desired=4)
-FULL = Reading(rate=12.5, waiting=3.0, latency_ms=8.25, batch=6.4, gpu=71.3, refused=0.5, lost=0.0, failed=0.75)
+COUNTS = ReplicaCounts(replicas=3, ready=2, desired=4)
+FULL = ModelNumbers(rate=12.5, waiting=3.0, latency_ms=8.25, batch=6.4, gpu=71.3, refused=0.5, lost=0.0, failed=0.75)
 
 
 def test_a_point_comes_back_as_it_was() -> None:
-    history = History()
+    history = ChartHistory()
     history.add(ONE, 1000.0, COUNTS, FULL, Quantiles(10.5, 220.0, 4560.0))
     series = history.series(ONE)
     assert series.end == 1000.0
@@ -38,23 +38,25 @@ def test_a_point_comes_back_as_it_was() -> None:
 
 
 def test_what_is_not_known_is_none_and_never_zero() -> None:
-    history = History()
-    history.add(ONE, 1000.0, Counts(replicas=None, ready=None, desired=None), UNKNOWN)
-    history.add(OTHER, 1000.0, Counts(replicas=0, ready=0, desired=0), Reading(rate=0.0, waiting=0.0, gpu=0.0))
+    history = ChartHistory()
+    history.add(ONE, 1000.0, ReplicaCounts(replicas=None, ready=None, desired=None), UNKNOWN)
+    history.add(
+        OTHER, 1000.0, ReplicaCounts(replicas=0, ready=0, desired=0), ModelNumbers(rate=0.0, waiting=0.0, gpu=0.0)
+    )
     assert history.series(ONE).rows == ((None,) * len(FIELDS),)
     assert history.series(OTHER).rows == ((0, 0, 0, 0.0, 0.0, 0.0, *[None] * 9),)
 
 
 def test_steps_that_nobody_has_seen_are_not_known() -> None:
-    history = History()
+    history = ChartHistory()
     history.add(ONE, 1000.0, COUNTS, FULL)
     history.add(ONE, 1030.0, COUNTS, FULL)
     assert [row[0] for row in history.series(ONE).rows] == [3, None, None, 3]
 
 
 def test_a_second_point_within_a_step_takes_the_place_of_the_first() -> None:
-    history = History()
-    history.add(ONE, 1000.0, Counts(replicas=1, ready=1, desired=1), FULL)
+    history = ChartHistory()
+    history.add(ONE, 1000.0, ReplicaCounts(replicas=1, ready=1, desired=1), FULL)
     history.add(ONE, 1009.9, COUNTS, FULL)
     assert [row[0] for row in history.series(ONE).rows] == [3]
 
@@ -65,17 +67,17 @@ def test_a_second_point_within_a_step_takes_the_place_of_the_first() -> None:
     ids=["a little back: left out", "far back: begins anew", "after a gap as long as all: the same", "for ever"],
 )
 def test_a_clock_that_was_set(at: float, kept: list[int]) -> None:
-    history = History()
+    history = ChartHistory()
     history.add(ONE, 1e4, COUNTS, FULL)
-    history.add(ONE, at, Counts(replicas=1, ready=1, desired=1), FULL)
+    history.add(ONE, at, ReplicaCounts(replicas=1, ready=1, desired=1), FULL)
     assert [row[0] for row in history.series(ONE).rows] == kept
 
 
 @given(st.lists(st.integers(0, 2 * KEPT), min_size=1, max_size=40, unique=True).map(sorted))
 def test_it_keeps_the_newest_hour_in_order(steps: list[int]) -> None:
-    history = History()
+    history = ChartHistory()
     for step in steps:
-        history.add(ONE, step * STEP_S, Counts(replicas=step, ready=None, desired=None), UNKNOWN)
+        history.add(ONE, step * STEP_S, ReplicaCounts(replicas=step, ready=None, desired=None), UNKNOWN)
     series = history.series(ONE)
     first = steps[-1] - len(series.rows) + 1
     assert series.end == steps[-1] * STEP_S
@@ -86,8 +88,8 @@ def test_it_keeps_the_newest_hour_in_order(steps: list[int]) -> None:
 
 
 def test_numbers_beyond_what_is_kept_become_the_largest_and_nonsense_is_not_known() -> None:
-    history = History()
-    history.add(ONE, 0.0, Counts(replicas=10**6, ready=-1, desired=2), Reading(rate=math.inf, gpu=math.nan))
+    history = ChartHistory()
+    history.add(ONE, 0.0, ReplicaCounts(replicas=10**6, ready=-1, desired=2), ModelNumbers(rate=math.inf, gpu=math.nan))
     row = dict(zip(FIELDS, history.series(ONE).rows[0], strict=True))
     assert row["replicas"] == 65534
     assert row["ready"] == 0
@@ -97,8 +99,8 @@ def test_numbers_beyond_what_is_kept_become_the_largest_and_nonsense_is_not_know
 
 @given(st.floats(1e-4, 1e9))
 def test_three_digits_of_a_number_are_kept_whatever_its_size(value: float) -> None:
-    history = History()
-    history.add(ONE, 0.0, COUNTS, Reading(rate=value))
+    history = ChartHistory()
+    history.add(ONE, 0.0, COUNTS, ModelNumbers(rate=value))
     assert history.series(ONE).rows[0][FIELDS.index("rate")] == pytest.approx(value, rel=0.0053)
 
 
@@ -106,22 +108,22 @@ def test_three_digits_of_a_number_are_kept_whatever_its_size(value: float) -> No
     ("value", "kept"), [(-1.0, 0.0), (1e-9, 0.0), (1e30, 1e9), (math.nan, None), (-math.inf, None)]
 )
 def test_numbers_that_are_none_of_these(value: float, kept: float | None) -> None:
-    history = History()
-    history.add(ONE, 0.0, COUNTS, Reading(waiting=value))
+    history = ChartHistory()
+    history.add(ONE, 0.0, COUNTS, ModelNumbers(waiting=value))
     assert history.series(ONE).rows[0][FIELDS.index("waiting")] == kept
 
 
 @given(st.integers(1, 999))
 def test_small_whole_numbers_stay_whole(value: int) -> None:
-    history = History()
-    history.add(ONE, 0.0, COUNTS, Reading(waiting=float(value)))
+    history = ChartHistory()
+    history.add(ONE, 0.0, COUNTS, ModelNumbers(waiting=float(value)))
     assert history.series(ONE).rows[0][FIELDS.index("waiting")] == value
 
 
 @given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))
 def test_shares_are_kept_and_a_failure_never_reads_as_none(refused: float, lost: float, failed: float) -> None:
-    history = History()
-    history.add(ONE, 0.0, COUNTS, Reading(rate=1.0, refused=refused, lost=lost, failed=failed))
+    history = ChartHistory()
+    history.add(ONE, 0.0, COUNTS, ModelNumbers(rate=1.0, refused=refused, lost=lost, failed=failed))
     row = dict(zip(FIELDS, history.series(ONE).rows[0], strict=True))
     for name, share in (("refused", refused), ("lost", lost), ("failed", failed)):
         kept = row[name]
@@ -136,13 +138,13 @@ def test_shares_are_kept_and_a_failure_never_reads_as_none(refused: float, lost:
     [(1e-300, 5.0, 100.0), (1e300, 1e-300, 0.01), (0.0, 5.0, None), (math.inf, 5.0, None), (5.0, math.nan, None)],
 )
 def test_shares_of_rates_that_are_no_rates(rate: float, lost: float, kept: float | None) -> None:
-    history = History()
-    history.add(ONE, 0.0, COUNTS, Reading(rate=rate, lost=lost))
+    history = ChartHistory()
+    history.add(ONE, 0.0, COUNTS, ModelNumbers(rate=rate, lost=lost))
     assert history.series(ONE).rows[0][FIELDS.index("lost")] == kept
 
 
 def test_models_that_are_gone_are_forgotten() -> None:
-    history = History()
+    history = ChartHistory()
     for name in (ONE, OTHER):
         history.add(name, 0.0, COUNTS, FULL)
     history.keep([ONE])
@@ -153,7 +155,7 @@ def test_models_that_are_gone_are_forgotten() -> None:
 def test_a_model_takes_less_than_ten_kib() -> None:
     import tracemalloc  # noqa: PLC0415  # of this test alone
 
-    history = History()
+    history = ChartHistory()
     names = [Name("team", f"m-{number}") for number in range(50)]
     tracemalloc.start()
     try:

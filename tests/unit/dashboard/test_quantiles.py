@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.api.documents.observation_report import Histogram
+from halcyon.api.documents.observation_report import ReportedHistogram
 from halcyon.dashboard.client_latency import NOBODY_ANSWERED, Answered, Quantiles, quantile
 from halcyon.dashboard.ports import Name
 
@@ -13,8 +13,8 @@ ONE, OTHER = Name("a", "one"), Name("a", "other")
 BOUNDS = (10, 100, 1000)
 
 
-def counted(*counts: int, bounds_ms: tuple[int, ...] = BOUNDS) -> Histogram:
-    return Histogram(bounds_ms, counts)
+def counted(*counts: int, bounds_ms: tuple[int, ...] = BOUNDS) -> ReportedHistogram:
+    return ReportedHistogram(bounds_ms, counts)
 
 
 def test_what_was_answered_between_two_looks_counts_and_nothing_before() -> None:

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from halcyon.dashboard import server_sent_events
-from halcyon.dashboard.server_sent_events import Full, Seats
+from halcyon.dashboard.server_sent_events import ConnectionLimit, Full
 
 
 async def frames(documents: list[bytes], *, looks: int, every_s: float = 1.0) -> list[bytes]:
@@ -38,14 +38,14 @@ async def test_what_the_look_raises_ends_the_stream() -> None:
     async def render() -> bytes:
         raise PermissionError("no more")
 
-    found = server_sent_events.events("model", render, Seats().ended)
+    found = server_sent_events.events("model", render, ConnectionLimit().ended)
     assert await anext(found) == b"retry: 5000\n\n"
     with pytest.raises(PermissionError):
         await anext(found)
 
 
 def test_there_are_so_many_seats_and_one_that_is_left_is_free() -> None:
-    seats = Seats(most=1)
+    seats = ConnectionLimit(most=1)
     with seats.seat():
         with pytest.raises(Full, match="1 pages are open at this replica; the limit is 1"), seats.seat():
             pass
@@ -56,7 +56,7 @@ def test_there_are_so_many_seats_and_one_that_is_left_is_free() -> None:
 
 
 async def test_all_go_at_once_when_it_is_said_and_nobody_comes() -> None:
-    seats = Seats()
+    seats = ConnectionLimit()
     waiting = asyncio.create_task(seats.ended(3600))
     await asyncio.sleep(0)
     assert not waiting.done()
@@ -67,4 +67,4 @@ async def test_all_go_at_once_when_it_is_said_and_nobody_comes() -> None:
 
 
 async def test_a_wait_ends_by_itself() -> None:
-    assert not await Seats().ended(0)
+    assert not await ConnectionLimit().ended(0)

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from halcyon.api.documents.model_overlay import DATA_TYPES, DynamicBatching, Overlay, VersionPolicy, Warmup, WarmupInput
+from halcyon.api.documents.model_overlay import (
+    DATA_TYPES,
+    DynamicBatching,
+    Overlay,
+    OverlayInput,
+    OverlayWarmup,
+    VersionPolicy,
+)
 
 SIZES = st.lists(st.integers(1, 4096), max_size=4).map(tuple)
 POLICIES = st.one_of(
@@ -13,7 +20,7 @@ POLICIES = st.one_of(
     st.just(VersionPolicy(all=True)),
 )
 INPUTS = st.builds(
-    WarmupInput,
+    OverlayInput,
     name=st.text(max_size=8),
     data_type=st.sampled_from(sorted(DATA_TYPES)),
     dims=st.lists(st.integers(-1, 65536), max_size=3).map(tuple),
@@ -35,7 +42,7 @@ OVERLAYS = st.builds(
     parameters=st.dictionaries(st.text(max_size=8), st.text(max_size=8), max_size=4),
     warmup=st.none()
     | st.builds(
-        Warmup,
+        OverlayWarmup,
         batch_sizes=SIZES,
         iterations=st.integers(1, 100),
         data=st.sampled_from(["zero", "random"]),

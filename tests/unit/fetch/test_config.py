@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halcyon.fetch import config_pbtxt
-from halcyon.fetch.errors import LIMIT_BYTES, ConfigError, FetchError, UnknownFieldError
+from halcyon.fetch.errors import LIMIT_BYTES, FetchError, ModelConfigError, UnknownFieldError
 
 GOLDEN = [
     (
@@ -81,7 +81,7 @@ GOLDEN = [
 
 @pytest.mark.parametrize(("text", "message"), GOLDEN)
 def test_a_broken_file_is_told_by_line_column_text_and_what_was_expected(text: str, message: str) -> None:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ModelConfigError) as caught:
         config_pbtxt.parse(text.encode())
     assert not isinstance(caught.value, UnknownFieldError)
     assert str(caught.value) == message
@@ -116,13 +116,13 @@ def test_what_may_belong_to_a_newer_triton_is_told_apart(text: str, part: str) -
     ],
 )
 def test_hostile_content_is_refused(content: bytes, part: str) -> None:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ModelConfigError) as caught:
         config_pbtxt.parse(content)
     assert part in str(caught.value)
 
 
 def test_a_long_line_is_quoted_around_the_place() -> None:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ModelConfigError) as caught:
         config_pbtxt.parse(
             ("# " + "x" * 5000 + "\nparameters { } " + 'metric_tags { key: "' + "k" * 500 + '" value: 7 }').encode()
         )
@@ -173,7 +173,7 @@ def test_any_bytes_are_read_or_refused_and_nothing_else(content: bytes) -> None:
     for read in (config_pbtxt.parse, config_pbtxt.declared_name):
         try:
             read(content)
-        except ConfigError as error:
+        except ModelConfigError as error:
             assert str(error).startswith("config.pbtxt, line ")  # noqa: PT017  # either outcome is right
 
 
@@ -192,7 +192,7 @@ def test_the_name_is_found_in_a_file_that_is_not_understood(text: str, name: str
 
 
 def test_a_name_is_not_guessed_from_what_is_no_text_format() -> None:
-    with pytest.raises(ConfigError, match="line 2, column 7: `name: 'm`"):
+    with pytest.raises(ModelConfigError, match="line 2, column 7: `name: 'm`"):
         config_pbtxt.declared_name(b"brand_new: 1\nname: 'm\n")
 
 

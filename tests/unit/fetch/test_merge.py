@@ -7,7 +7,7 @@ from google.protobuf import text_format
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from halcyon.api.documents.model_overlay import DynamicBatching, Overlay, VersionPolicy, Warmup, WarmupInput
+from halcyon.api.documents.model_overlay import DynamicBatching, Overlay, OverlayInput, OverlayWarmup, VersionPolicy
 from halcyon.fetch import config_pbtxt, model_config_proto
 from halcyon.fetch.errors import ConflictError
 from halcyon.fetch.merge import changes, merge
@@ -96,7 +96,7 @@ CASES = [
     (
         "warm-up runs one row and the most rows, with 1 for a variable dimension, in the place of the model's own",
         OWN + ' model_warmup { name: "own" batch_size: 3 }',
-        Overlay("m", max_batch_size=16, warmup=Warmup()),
+        Overlay("m", max_batch_size=16, warmup=OverlayWarmup()),
         OWN.replace("8", "16")
         + "".join(
             f' model_warmup {{ name: "halcyon-batch-{n}" batch_size: {n} count: 2 '
@@ -107,7 +107,7 @@ CASES = [
     (
         "warm-up of a model without batching runs one request",
         f'name: "m" {IO}',
-        Overlay("m", warmup=Warmup(iterations=5, data="random")),
+        Overlay("m", warmup=OverlayWarmup(iterations=5, data="random")),
         (
             f'name: "m" {IO} model_warmup {{ name: "halcyon-batch-1" batch_size: 1 count: 5 '
             'inputs { key: "X" value { data_type: TYPE_FP32 dims: [1, 4] random_data: true } } }'
@@ -116,7 +116,7 @@ CASES = [
     (
         "warm-up with inputs and sizes of its own",
         "max_batch_size: 8",
-        Overlay("m", warmup=Warmup(batch_sizes=(2,), iterations=1, inputs=(WarmupInput("T", "STRING", (3,)),))),
+        Overlay("m", warmup=OverlayWarmup(batch_sizes=(2,), iterations=1, inputs=(OverlayInput("T", "STRING", (3,)),))),
         (
             'name: "m" max_batch_size: 8 model_warmup { name: "halcyon-batch-2" batch_size: 2 count: 1 '
             'inputs { key: "T" value { data_type: TYPE_STRING dims: 3 zero_data: true } } }'
@@ -125,7 +125,9 @@ CASES = [
     (
         "an input that the warm-up doesn't name comes from the configuration, an optional one stays out",
         f'name: "m" {PAIR} input {{ name: "hint" data_type: TYPE_FP32 dims: [ -1 ] optional: true }}',
-        Overlay("m", warmup=Warmup(batch_sizes=(4,), iterations=1, inputs=(WarmupInput("ids", "INT64", (128,)),))),
+        Overlay(
+            "m", warmup=OverlayWarmup(batch_sizes=(4,), iterations=1, inputs=(OverlayInput("ids", "INT64", (128,)),))
+        ),
         (
             f'name: "m" {PAIR} input {{ name: "hint" data_type: TYPE_FP32 dims: [ -1 ] optional: true }} '
             'model_warmup { name: "halcyon-batch-4" batch_size: 4 count: 1 '
@@ -155,7 +157,7 @@ REFUSED = [
     (SEQUENCE, Overlay("m", dynamic_batching=DynamicBatching()), ("spec.batching", "sequence_batching")),
     (ENSEMBLE, Overlay("m", dynamic_batching=DynamicBatching()), ("spec.batching", "ensemble")),
     (ENSEMBLE, Overlay("m", instances=2), ("spec.runtime.instancesPerGPU", "ensemble")),
-    (ENSEMBLE, Overlay("m", warmup=Warmup()), ("spec.model.warmup", "ensemble")),
+    (ENSEMBLE, Overlay("m", warmup=OverlayWarmup()), ("spec.model.warmup", "ensemble")),
     (ENSEMBLE, Overlay("m", backend="python"), ("spec.model.backend", "ensemble")),
     (IO, Overlay("m", dynamic_batching=DynamicBatching()), ("spec.batching", "max_batch_size is 0", "maxBatchSize")),
     (
@@ -168,13 +170,13 @@ REFUSED = [
         Overlay("m", max_batch_size=4),
         ("preferred_batch_size 6", "max_batch_size 4"),
     ),
-    (OWN, Overlay("m", warmup=Warmup(batch_sizes=(1, 9))), ("batchSizes has 9", "max_batch_size 8")),
-    (IO, Overlay("m", warmup=Warmup(batch_sizes=(2,))), ("batchSizes has 2", "max_batch_size 0")),
-    ("max_batch_size: 8", Overlay("m", warmup=Warmup()), ("spec.model.warmup has no inputs", "dataType")),
-    (OWN, Overlay("m", warmup=Warmup(inputs=(WarmupInput("Z", "FP32", ()),))), ("has Z", "config.pbtxt has X")),
+    (OWN, Overlay("m", warmup=OverlayWarmup(batch_sizes=(1, 9))), ("batchSizes has 9", "max_batch_size 8")),
+    (IO, Overlay("m", warmup=OverlayWarmup(batch_sizes=(2,))), ("batchSizes has 2", "max_batch_size 0")),
+    ("max_batch_size: 8", Overlay("m", warmup=OverlayWarmup()), ("spec.model.warmup has no inputs", "dataType")),
+    (OWN, Overlay("m", warmup=OverlayWarmup(inputs=(OverlayInput("Z", "FP32", ()),))), ("has Z", "config.pbtxt has X")),
     (
         PAIR + 'input { name: "mask" data_type: TYPE_STRING dims: [ 3, -1 ] }',
-        Overlay("m", warmup=Warmup(inputs=(WarmupInput("ids", "INT64", (128,)),))),
+        Overlay("m", warmup=OverlayWarmup(inputs=(OverlayInput("ids", "INT64", (128,)),))),
         (
             "names ids and leaves out mask",
             "of model m",
@@ -184,7 +186,7 @@ REFUSED = [
     ),
     (
         PAIR + 'input { name: "mask" }',
-        Overlay("m", warmup=Warmup(inputs=(WarmupInput("ids", "INT64", (128,)),))),
+        Overlay("m", warmup=OverlayWarmup(inputs=(OverlayInput("ids", "INT64", (128,)),))),
         ("leaves out mask", "data_type not set and dims []", "{name: mask, dataType: FP32, dims: [128]}"),
     ),
     (OWN + " instance_group { kind: KIND_MODEL }", Overlay("m", instances=3), ("instancesPerGPU is 3", "KIND_MODEL")),

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.metricsapi.connections import REPLACEABLE_S, Connection, Connections, Limits, source_of
+from halcyon.metricsapi.connections import REPLACEABLE_S, Connection, Connections, PortLimits, source_of
 
-LIMITS = Limits(unidentified=8, per_source=3, idle=4, idle_per_caller=2)
+LIMITS = PortLimits(unidentified=8, per_source=3, idle=4, idle_per_caller=2)
 
 
 def accepted(connections: Connections, source: str, now: float = 0.0) -> Connection:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from halcyon.monitoring.dashboards import BOARDS
-from halcyon.monitoring.grafana import COLUMNS, SOURCE, Board, Panel, Query, Row, dashboard
+from halcyon.monitoring.grafana import COLUMNS, SOURCE, GrafanaDashboard, Panel, PanelRow, Query, dashboard
 
 MADE = {name: dashboard(board) for name, board in BOARDS.items()}
 OF_GRAFANA = {"__rate_interval", "__all"}
@@ -91,6 +91,8 @@ def test_a_panel_that_does_not_fit_begins_a_line_below_the_deepest_of_the_last()
     def panel(width: int, height: int) -> Panel:
         return Panel("t", "d.", (Query("up", "l"),), width=width, height=height)
 
-    board = Board("u", "t", "d", (Row("r", (panel(12, 4), panel(8, 9), panel(12, 4))), Row("s", (panel(24, 3),))))
+    board = GrafanaDashboard(
+        "u", "t", "d", (PanelRow("r", (panel(12, 4), panel(8, 9), panel(12, 4))), PanelRow("s", (panel(24, 3),)))
+    )
     places = [panel["gridPos"] for panel in dashboard(board)["panels"]]
     assert [(p["x"], p["y"]) for p in places] == [(0, 0), (0, 1), (12, 1), (0, 10), (0, 14), (0, 15)]

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from halcyon.control.autoscaling.decision_metrics import DecisionTimes
+from halcyon.control.autoscaling.decision_metrics import DecisionMetrics
 from halcyon.monitoring import (
     agent_metrics,
     instruments,
@@ -68,7 +68,7 @@ def test_instruments_tell_what_the_list_says_and_a_rate_has_a_beginning() -> Non
     instruments.counter(operator_metrics.RECONCILES, registry)
     instruments.gauge(operator_metrics.STREAMS, registry).set(3)
     instruments.Read({operator_metrics.API_WRITES: lambda: 5.0, operator_metrics.LEADING: lambda: 1.0}, registry)
-    DecisionTimes(list, registry)
+    DecisionMetrics(list, registry)
     told = {f.name: f for f in text_string_to_metric_families(generate_latest(registry).decode())}
     expected = (
         operator_metrics.RECONCILES,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from halcyon.api.documents.balancer_plan import Collector
+from halcyon.api.documents.balancer_plan import CollectorAddress
 from halcyon.api.policy.network import SiteNetwork
 from halcyon.api.spec import Spec, routing_mode
 from halcyon.render import (
@@ -28,7 +28,7 @@ SITE = Site(
     operator_image="localhost/halcyon-operator:dev",
     balancer_image="localhost/halcyon-balancer:dev",
     server_image="localhost/tritonserver-cpu:24.10",
-    collector=Collector(
+    collector=CollectorAddress(
         host="halcyon-agents.halcyon-system.svc", port=10250, server_name="halcyon.halcyon-system.svc", ca_pem="CA"
     ),
 )

@@ -17,7 +17,7 @@ from halcyon.api.schema import crd
 from halcyon.api.spec import Spec
 from halcyon.api.spec.parse import SpecError, parse
 from halcyon.control.desired.plan import make
-from halcyon.control.state.scope import Source
+from halcyon.control.state.scope import SourceState
 from halcyon.render.metadata import Object
 from halcyon.render.site import Subject
 from tests import security
@@ -77,7 +77,7 @@ def test_no_child_of_any_spec_has_what_it_must_not(part: int) -> None:
     def harmless(one: dict[str, Any], other: dict[str, Any], name: str) -> None:
         for document in crossed(one, other):
             spec = parse(name, document)
-            planned = make(view(document, site=WALLED, source=Source(content=content_of(spec)), gateway_api=True))
+            planned = make(view(document, site=WALLED, source=SourceState(content=content_of(spec)), gateway_api=True))
             made = children(spec, Subject("team", name, "uid"))
             both = wrong(made, name) + wrong([*planned.first, *planned.then], "digits")
             seen.update(specs=1, children=len(made), forbidden=len(both))

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from halcyon.scaling.planner.outputs import LimitName, Plan, PlanLimit, PlannerMemory, PlanTerm
-from halcyon.scaling.planner.reading import Objectives, Window
+from halcyon.scaling.planner.outputs import LimitName, Plan, PlanLimit, PlannerMemory, PlanPart
+from halcyon.scaling.planner.reading import Objectives, OpenWindow
 from halcyon.scaling.policy.limits import bounded
 
 AIMS = Objectives(low=2, high=5)
@@ -15,7 +15,7 @@ AIMS = Objectives(low=2, high=5)
 
 def plan(count: int, needs: int | None, *limits: LimitName, current: int | None = None) -> Plan:
     """A plan of this count, whose rate needs so many; None where nothing is known."""
-    terms = () if needs is None else (PlanTerm("rate", needs, f"needs {needs}"),)
+    terms = () if needs is None else (PlanPart("rate", needs, f"needs {needs}"),)
     said = tuple(PlanLimit(name, count, f"by {name}") for name in limits)
     return Plan(
         count, count if current is None else current, terms, "rate" if terms else None, said, 0.0, PlannerMemory()
@@ -53,8 +53,8 @@ def test_a_bound_is_said_where_it_counts(made: Plan, beyond: int | None, said: d
 
 
 def test_a_schedule_that_sets_a_bound_is_named() -> None:
-    office = Window("office", low=4, high=None)
-    night = Window("night", low=None, high=3)
+    office = OpenWindow("office", low=4, high=None)
+    night = OpenWindow("night", low=None, high=3)
 
     assert limits(plan(4, 1), replace(AIMS, windows=(office,))) == {"min": "the schedule office says at least 4"}
     said = limits(plan(3, 3), replace(AIMS, windows=(night,)), beyond=7)
@@ -69,9 +69,9 @@ def test_at_the_most_the_terms_are_those_without_a_bound() -> None:
         asked.append(aims)
         return plan(9, 9)
 
-    night = Window("night", low=1, high=5)
+    night = OpenWindow("night", low=1, high=5)
     found = bounded(plan(5, 5), replace(AIMS, high=8, windows=(night,)), planned)
     assert [term.replicas for term in found.terms] == [9]
-    assert [(aims.high, aims.windows) for aims in asked] == [(1000, (Window("night", low=1, high=None),))]
+    assert [(aims.high, aims.windows) for aims in asked] == [(1000, (OpenWindow("night", low=1, high=None),))]
     bounded(plan(4, 4), AIMS, planned)
     assert len(asked) == 1

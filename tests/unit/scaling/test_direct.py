@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from halcyon.api.spec.defaults import ResolvedTargets
 from halcyon.api.spec.scaling import Behavior
 from halcyon.scaling.hpa.algorithm import SYNC_S, desired, milli
-from halcyon.scaling.hpa.behavior import Memory
+from halcyon.scaling.hpa.behavior import HpaMemory
 from halcyon.scaling.hpa.metrics import RulesReading
-from halcyon.scaling.hpa.recommendation import Decision
+from halcyon.scaling.hpa.recommendation import Recommendation
 from halcyon.scaling.observations import Missing, Value
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "hpa_1_35.json").read_text())
@@ -38,18 +38,18 @@ def decide(
     behavior: Behavior | None = None,
     low: int = 1,
     high: int = 100,
-    memory: Memory | None = None,
+    memory: HpaMemory | None = None,
     status: int | None = None,
-) -> Decision[Memory]:
+) -> Recommendation[HpaMemory]:
     reading = RulesReading(now, current if status is None else status, metric(queue), metric(gpu))
-    return desired(now, current, reading, targets, behavior, low=low, high=high, memory=memory or Memory())
+    return desired(now, current, reading, targets, behavior, low=low, high=high, memory=memory or HpaMemory())
 
 
 @pytest.mark.parametrize("case", GOLDEN, ids=range(len(GOLDEN)))
 def test_counts_are_those_of_the_real_hpa(case: dict[str, Any]) -> None:
     behavior = None if case["behavior"] is None else Behavior.model_validate(case["behavior"])
     targets = ResolvedTargets(case["queue_target"], case["gpu_target"])
-    now, current, memory, counts = 0.0, case["start"], Memory(), []
+    now, current, memory, counts = 0.0, case["start"], HpaMemory(), []
     for elapsed, by_hand, lag, queue, gpu, _ in case["syncs"]:
         now += elapsed
         current = current if by_hand is None else by_hand
@@ -80,7 +80,7 @@ def test_counts_are_those_of_the_real_hpa(case: dict[str, Any]) -> None:
 )
 def test_the_step_of_the_facts_gives_their_sequence(behavior: Behavior | None, expected: list[tuple[int, int]]) -> None:
     # facts/autoscaling 7.4: 10 in flight until 300 s, 100 until 1200 s, then 10; target 10; the history before is full of 1
-    current, memory, changes = 1, Memory(recommendations=tuple((float(t), 1) for t in range(-600, 0, 15))), []
+    current, memory, changes = 1, HpaMemory(recommendations=tuple((float(t), 1) for t in range(-600, 0, 15))), []
     for now in range(0, 2000, 15):
         decision = decide(now, current, 100 if 300 <= now < 1200 else 10, behavior=behavior, memory=memory)
         if decision.count != current:
@@ -120,7 +120,7 @@ def test_a_missing_metric_does_not_stop_the_way_up() -> None:
 
 
 def test_a_missing_metric_stops_the_way_down() -> None:
-    decision = decide(1e4, 4, 10.0, None, targets=BOTH, memory=Memory(((0.0, 4),)))
+    decision = decide(1e4, 4, 10.0, None, targets=BOTH, memory=HpaMemory(((0.0, 4),)))
     assert decision.count == 4
     assert [limit.kind for limit in decision.reasons.limits] == ["unknown"]
     assert decision.memory.recommendations == ((0.0, 4),)
@@ -147,7 +147,7 @@ def test_scaling_is_off_at_zero() -> None:
 
 
 def test_a_restart_does_not_cause_a_fast_fall() -> None:
-    decision = decide(1000.0, 9, 0.0, memory=Memory())
+    decision = decide(1000.0, 9, 0.0, memory=HpaMemory())
     assert decision.count == 9
     assert decide(1000.0 + 301, 9, 0.0, memory=decision.memory).count == 1
 
@@ -206,7 +206,7 @@ behaviors = st.one_of(
 def test_bounds_hold_and_only_known_values_move_the_count(
     history: list[tuple[float | None, float | None]], behavior: Behavior | None, low: int, spread: int
 ) -> None:
-    current, memory = low, Memory()
+    current, memory = low, HpaMemory()
     for step, (queue, gpu) in enumerate(history):
         now = step * SYNC_S
         arguments = {"targets": BOTH, "behavior": behavior, "low": low, "high": low + spread, "memory": memory}
@@ -231,7 +231,7 @@ def test_bounds_hold_and_only_known_values_move_the_count(
 def test_more_waiting_never_means_fewer_replicas(
     pair: list[float], gpu: float | None, current: int, behavior: Behavior | None, recommendations: list[int]
 ) -> None:
-    memory = Memory(tuple((-15.0 * (n + 1), count) for n, count in enumerate(recommendations)))
+    memory = HpaMemory(tuple((-15.0 * (n + 1), count) for n, count in enumerate(recommendations)))
     less, more = (
         decide(0.0, current, queue, gpu, targets=BOTH, behavior=behavior, high=60, memory=memory).count
         for queue in pair

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from halcyon.scaling.schedules import LONGEST_S, InForce, Schedule, in_force, problems
+from halcyon.scaling.schedules import LONGEST_S, CronSchedule, InForce, in_force, problems
 from tests.drawn import draws
 
 HOUR_S = 3600.0
@@ -34,9 +34,9 @@ def at(text: str, zone: str = "UTC") -> float:
     return datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone)).timestamp()
 
 
-def office(**changes: object) -> Schedule:
+def office(**changes: object) -> CronSchedule:
     values: dict[str, object] = {"name": "office", "start": "0 8 * * 1-5", "duration_s": 10 * HOUR_S, "low": 4}
-    return Schedule(**(values | changes))  # type: ignore[arg-type]  # a test's shorthand
+    return CronSchedule(**(values | changes))  # type: ignore[arg-type]  # a test's shorthand
 
 
 @cache
@@ -79,7 +79,7 @@ def test_a_check_minute_by_minute_over_a_change_of_the_clocks_agrees(
     fields: Fields, change: tuple[str, datetime], minutes: int
 ) -> None:
     zone, middle = change
-    schedule = Schedule("s", rule(fields), minutes * 60.0, zone, low=3)
+    schedule = CronSchedule("s", rule(fields), minutes * 60.0, zone, low=3)
     first = middle.timestamp() - BEFORE * 60
     answer: InForce | None = None
     latest = -math.inf
@@ -103,7 +103,7 @@ def test_the_answer_is_the_same_until_it_is_said_to_change(
     fields: Fields, change: tuple[str, datetime], minutes: int, later: float
 ) -> None:
     zone, middle = change
-    schedule = Schedule("s", rule(fields), minutes * 60.0, zone, low=3)
+    schedule = CronSchedule("s", rule(fields), minutes * 60.0, zone, low=3)
     now = middle.timestamp() + later
     answer = in_force([schedule], now)
     assert answer.valid_until > now

@@ -13,22 +13,22 @@ from hypothesis import strategies as st
 
 from halcyon.api.conditions import Reason
 from halcyon.control.desired.plan import Acceptance
-from halcyon.control.desired.plan import Plan as Reconciled
+from halcyon.control.desired.plan import ReconcilePlan as Reconciled
 from halcyon.control.objects.actuator import Actuator
-from halcyon.control.state.scope import Scaling
+from halcyon.control.state.scope import PublishedScaling
 from halcyon.control.status import scaling as status_scaling
-from halcyon.scaling.hpa.recommendation import Limit, Reasons, Term
-from halcyon.scaling.planner.forecast.arrival_rate import Arrivals
+from halcyon.scaling.hpa.recommendation import Reasons, RecommendationLimit, Term
+from halcyon.scaling.planner.forecast.arrival_rate import ArrivalRate
 from halcyon.scaling.planner.forecast.seasonality import History
-from halcyon.scaling.planner.outputs import Plan, PlanLimit, PlannerMemory, PlanTerm
+from halcyon.scaling.planner.outputs import Plan, PlanLimit, PlannerMemory, PlanPart
 from halcyon.scaling.planner.plan import plan
 from halcyon.scaling.planner.reading import Objectives, PodReading, Reading
 from halcyon.scaling.policy.decision import (
     RULES_SAY_UNTIL,
-    Ceiling,
     Change,
+    Decision,
+    ReplicaLimit,
     Signal,
-    Verdict,
     changes_from,
     has_moved,
     is_news,
@@ -45,12 +45,12 @@ SIGNALS = (
 )
 
 
-def planned(*terms: PlanTerm, limits: tuple[PlanLimit, ...] = ()) -> Plan:
+def planned(*terms: PlanPart, limits: tuple[PlanLimit, ...] = ()) -> Plan:
     return Plan(5, 4, terms, terms[0].name if terms else None, limits, 12.0, PlannerMemory())
 
 
 def test_a_plan_becomes_a_verdict_with_what_each_signal_asks_for() -> None:
-    terms = (PlanTerm("rate", 4, "412 req/s needs 4"), PlanTerm("backlog", 5, "120 waiting adds 1"))
+    terms = (PlanPart("rate", 4, "412 req/s needs 4"), PlanPart("backlog", 5, "120 waiting adds 1"))
     made = of_plan(planned(*terms, limits=(PlanLimit("max", 5, "maxReplicas is 5"),)), at=10.0, signals=SIGNALS)
 
     assert (made.policy, made.current, made.desired, made.at, made.look_again_at) == ("Planner", 4, 5, 10.0, 12.0)
@@ -75,7 +75,7 @@ def test_a_verdict_that_is_kept_keeps_nothing_of_what_the_planner_remembers() ->
     verdict = of_plan(made, at=99.0, signals=SIGNALS)
 
     assert {part.name for part in verdict.parts} == {"rate", "backlog"}
-    assert not [held for held in reached(verdict) if isinstance(held, PlannerMemory | Arrivals | History)]
+    assert not [held for held in reached(verdict) if isinstance(held, PlannerMemory | ArrivalRate | History)]
     assert [held for held in reached(made) if isinstance(held, PlannerMemory)]
     assert verdict.why == made.say()
 
@@ -93,7 +93,7 @@ def reached(value: object) -> list[object]:
 
 
 def test_a_queue_without_backlog_asks_for_what_its_target_asks_for() -> None:
-    terms = (PlanTerm("rate", 4, "r"), PlanTerm("queueDepth", 3, "q"), PlanTerm("gpuUtilization", 2, "g"))
+    terms = (PlanPart("rate", 4, "r"), PlanPart("queueDepth", 3, "q"), PlanPart("gpuUtilization", 2, "g"))
 
     assert [s.proposal for s in of_plan(planned(*terms), at=10.0, signals=SIGNALS).signals] == [4, 3, 2]
 
@@ -109,7 +109,7 @@ NO_GPU = Term("gpuUtilization", 80, missing="no ready pod reports it")
 
 
 def test_the_rules_decision_becomes_a_verdict() -> None:
-    reasons = Reasons(4, 8, (QUEUE, NO_GPU), "queueDepth", (Limit("max", 6),))
+    reasons = Reasons(4, 8, (QUEUE, NO_GPU), "queueDepth", (RecommendationLimit("max", 6),))
     made = of_rules(6, reasons, "so", at=10.0, policy="Rules", signals=SIGNALS[1:])
 
     assert (made.policy, made.current, made.desired, made.why) == ("Rules", 4, 6, "so")
@@ -121,7 +121,7 @@ def test_the_rules_decision_becomes_a_verdict() -> None:
 
 def test_a_signal_that_is_missing_is_no_obstacle_to_what_the_others_prove() -> None:
     rises = Reasons(4, 8, (QUEUE, NO_GPU), "queueDepth")
-    holds = Reasons(9, None, (QUEUE, NO_GPU), None, (Limit("unknown", 9),))
+    holds = Reasons(9, None, (QUEUE, NO_GPU), None, (RecommendationLimit("unknown", 9),))
 
     assert of_rules(8, rises, "so", at=10.0, policy="Rules", signals=()).unknown == ""
     assert of_rules(9, holds, "so", at=10.0, policy="Rules", signals=()).unknown == NO_GPU.say()
@@ -134,20 +134,20 @@ def test_who_stands_in_for_the_planner_says_so() -> None:
 
 
 def test_the_lowest_ceiling_counts_and_says_what_was_wanted() -> None:
-    made = Verdict(10.0, "Planner", 4, 8, "800 req/s needs 8", ("veto",))
-    quota, budget = Ceiling("quota", 5, "team is full"), Ceiling("budget", 6, "all 6 are taken")
+    made = Decision(10.0, "Planner", 4, 8, "800 req/s needs 8", ("veto",))
+    quota, budget = ReplicaLimit("quota", 5, "team is full"), ReplicaLimit("budget", 6, "all 6 are taken")
     held = limited(made, [budget, quota])
 
     assert (held.desired, held.limited_by) == (5, ("veto", "quota"))
     assert held.why == "5 replicas, where 8 replicas are wanted: team is full. 800 req/s needs 8"
-    assert limited(made, [Ceiling("quota", 8, "just enough")]) is made
+    assert limited(made, [ReplicaLimit("quota", 8, "just enough")]) is made
     assert limited(made, []) is made
 
 
 def test_what_an_hpa_decides_is_not_limited_here() -> None:
-    made = Verdict(10.0, "Rules", 4, None)
+    made = Decision(10.0, "Rules", 4, None)
 
-    assert limited(made, [Ceiling("quota", 1, "full")]) is made
+    assert limited(made, [ReplicaLimit("quota", 1, "full")]) is made
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_a_value_has_moved_by_the_table(before: float | None, now: float | None,
     assert has_moved(before, now, slight=slight) is moved
 
 
-SHOWN = Verdict(10.0, "Planner", 4, 5, "so", ("hold",), signals=SIGNALS)
+SHOWN = Decision(10.0, "Planner", 4, 5, "so", ("hold",), signals=SIGNALS)
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ CHANGES = st.lists(
 @given(CHANGES)
 def test_changes_are_read_from_the_status_as_they_were_written_there(changes: list[Change]) -> None:
     told = Reconciled(Acceptance(accepted=True, reason=Reason.ACCEPTED, message=""), actuator=Actuator.HPA)
-    written = status_scaling.make(view(scaling=Scaling(changes=tuple(changes))), told)
+    written = status_scaling.make(view(scaling=PublishedScaling(changes=tuple(changes))), told)
 
     assert changes_from(written.get("decisions")) == changes
 

@@ -8,7 +8,7 @@ from dataclasses import astuple
 from math import inf, nan
 
 from halcyon.scaling.observations import BalancerPoint, Observation, PodObservation, PodPoint
-from halcyon.signals.store_state import Picture, PodView
+from halcyon.signals.store_state import ModelSnapshot, PodSnapshot
 from halcyon.signals.time_series import Ring
 
 
@@ -19,13 +19,13 @@ def ring(points: Sequence[BalancerPoint | PodPoint], width: int) -> Ring:
     return made
 
 
-def view(pod: PodObservation) -> PodView:
+def view(pod: PodObservation) -> PodSnapshot:
     table = None if pod.batches is None else array("q", (value for size in pod.batches for value in size))
-    return PodView(pod.name, pod.state, ring(pod.points, 9), table)
+    return PodSnapshot(pod.name, pod.state, ring(pod.points, 9), table)
 
 
-def picture(observation: Observation) -> Picture:
-    return Picture(
+def picture(observation: Observation) -> ModelSnapshot:
+    return ModelSnapshot(
         observation.at,
         {pod.name: view(pod) for pod in sorted(observation.pods, key=lambda pod: pod.name)},
         tuple((seen.agent, ring(seen.points, 7)) for seen in observation.balancers),

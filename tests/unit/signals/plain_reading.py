@@ -19,7 +19,7 @@ from halcyon.scaling.observations import (
     rate,
 )
 from halcyon.scaling.planner.reading import PodReading, Reading
-from halcyon.signals.clock import Epoch
+from halcyon.signals.clock import WallClock
 from halcyon.signals.merged_counters import MergedBatches
 from halcyon.signals.planner_reading import GPU_WINDOW_S, PACE_S, QUEUE_WINDOW_S, Gathered, SignalMemory
 from halcyon.signals.rows_per_request import shaped
@@ -32,7 +32,7 @@ def plain_reading(
     *,
     replicas: int,
     pods: Sequence[PodReading],
-    epoch: Epoch,
+    epoch: WallClock,
     memory: SignalMemory,
     balancers: AbstractSet[str] | None = None,
     revision: str = "",

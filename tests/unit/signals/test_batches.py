@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from halcyon.api.documents.observation_report import MOST_SIZES, BatchStats, Record, RecordError
-from halcyon.signals.observation_store import Hub
+from halcyon.signals.observation_store import ObservationStore
 from halcyon.signals.validation import vet
 from tests.unit.signals.records import EPOCH, record, triton
 
@@ -59,19 +59,21 @@ def test_a_table_without_its_time_is_no_record(at: Any) -> None:
         vet(record(0, triton(batches=BatchStats(at, ()))))
 
 
-def known(hub: Hub, now: float) -> Any:
+def known(hub: ObservationStore, now: float) -> Any:
     observation = hub.observe("ns", "m", now)
     assert observation is not None
     return observation.pods[0].batches
 
 
-def send(hub: Hub, at: float, batches: BatchStats | None, *, agent: str = "a", late_s: float = 0.0) -> None:
+def send(
+    hub: ObservationStore, at: float, batches: BatchStats | None, *, agent: str = "a", late_s: float = 0.0
+) -> None:
     sent: Record = record(at, triton(at=at, batches=batches), agent=agent)
     hub.receive(sent, at + late_s)
 
 
 def test_never_read_is_not_known() -> None:
-    hub = Hub()
+    hub = ObservationStore()
     send(hub, 0.0, None)
     assert known(hub, 0.0) is None
     send(hub, 1.0, read(1.0))
@@ -79,7 +81,7 @@ def test_never_read_is_not_known() -> None:
 
 
 def test_the_last_read_wins_whoever_repeats_an_older_one() -> None:
-    hub = Hub()
+    hub = ObservationStore()
     send(hub, 1.0, read(0.0, (1, 5, 50)))
     send(hub, 1.1, read(1.0, (1, 8, 80)), agent="b")
     for second in range(2, 6):
@@ -91,7 +93,7 @@ def test_the_last_read_wins_whoever_repeats_an_older_one() -> None:
 
 
 def test_a_read_that_only_looks_newer_is_not_taken_for_a_restart() -> None:
-    hub = Hub()
+    hub = ObservationStore()
     send(hub, 1.01, read(1.01, (1, 8, 80)), agent="b")
     for second in range(1, 5):
         send(hub, float(second), read(1.0, (1, 7, 70)), late_s=0.3)
@@ -99,7 +101,7 @@ def test_a_read_that_only_looks_newer_is_not_taken_for_a_restart() -> None:
 
 
 def test_a_restart_is_believed_with_the_second_read() -> None:
-    hub = Hub()
+    hub = ObservationStore()
     send(hub, 1.0, read(1.0, (1, 3, 90), (16, 800, 8000)))
     send(hub, 6.0, read(6.0, (1, 3, 80)))
     assert known(hub, 6.0) == ((1, 3, 90), (16, 800, 8000))
@@ -108,7 +110,7 @@ def test_a_restart_is_believed_with_the_second_read() -> None:
 
 
 def test_a_wrong_clock_of_an_agent_changes_nothing() -> None:
-    hub = Hub()
+    hub = ObservationStore()
     hub.receive(record(2, triton(at=2, batches=read(2.0, (1, 8, 80))), agent="right"), 2.0)
     wrong = record(2, triton(at=2, batches=read(3600.0, (1, 7, 70))), agent="wrong", skew=3600.0)
     hub.receive(wrong, 2.1)

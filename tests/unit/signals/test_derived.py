@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from halcyon.api.documents.observation_report import MOST_SIZES, Batches, BatchStats
 from halcyon.scaling.observations import Observation, PodObservation, PodPoint, Value
 from halcyon.signals.busy_fraction import GAP_S, SPACING_S, STALE_S, WINDOW_S, BusyMemory
-from halcyon.signals.observation_store import Hub
+from halcyon.signals.observation_store import ObservationStore
 from tests.unit.signals.records import EPOCH, record, triton
 
 
@@ -169,7 +169,7 @@ def test_a_second_look_at_the_same_moment_costs_nothing() -> None:
 
 def test_two_agents_with_rhythms_of_their_own_make_one_value() -> None:
     """Through the hub: each of them reads the pod every 5 s, 1 s apart, and repeats what it has read."""
-    hub, memory, found = Hub(), BusyMemory(), []
+    hub, memory, found = ObservationStore(), BusyMemory(), []
     told: dict[str, Batches] = {}
     for second in range(1, 61):
         now = float(second)

@@ -11,23 +11,23 @@ from hypothesis import strategies as st
 
 from halcyon.api.documents.observation_report import BalancerSample, PodSample
 from halcyon.scaling.observations import Observation, rate, total_rate
-from halcyon.signals.observation_store import EXPIRE_S, MOST_AGENTS, Hub
+from halcyon.signals.observation_store import EXPIRE_S, MOST_AGENTS, ObservationStore
 from halcyon.signals.store_state import MOST_LATE, POD_COUNTERS
 from tests.unit.signals.records import EPOCH, haproxy, record, triton
 
 
-def seen(hub: Hub, now: float, name: str = "m") -> Observation:
+def seen(hub: ObservationStore, now: float, name: str = "m") -> Observation:
     observation = hub.observe("ns", name, now)
     assert observation is not None
     return observation
 
 
 def test_nobody_has_spoken_is_not_an_empty_picture() -> None:
-    assert Hub().observe("ns", "m", 0.0) is None
+    assert ObservationStore().observe("ns", "m", 0.0) is None
 
 
 def test_balancers_stand_side_by_side() -> None:
-    hub = Hub()
+    hub = ObservationStore()
     hub.receive(record(0, balancer=haproxy(3)), 0.0)
     hub.receive(record(0, agent="m-balancer-1", balancer=haproxy(4)), 0.1)
     assert [(b.agent, b.points[-1].queued) for b in seen(hub, 0.2).balancers] == [
@@ -40,7 +40,7 @@ def test_the_newest_sample_of_a_pod_wins_whatever_the_order() -> None:
     older = record(1, triton(at=0.4, pending=1), agent="a")
     newer = record(1, triton(at=0.9, pending=2), agent="b")
     for records in ([older, newer], [newer, older]):
-        hub = Hub()
+        hub = ObservationStore()
         for one in records:
             hub.receive(one, 1.0)
         (pod,) = seen(hub, 1.0).pods
@@ -50,7 +50,7 @@ def test_the_newest_sample_of_a_pod_wins_whatever_the_order() -> None:
 
 @pytest.mark.parametrize("skew", [-86400.0, -3.0, 5.0, 3600.0])
 def test_a_wrong_clock_of_an_agent_changes_nothing(skew: float) -> None:
-    hub = Hub()
+    hub = ObservationStore()
     for second in range(5):
         hub.receive(record(second, triton(at=second - 0.5, pending=1), agent="right"), float(second))
         hub.receive(record(second, triton(at=second - 0.2, pending=2), agent="wrong", skew=skew), second + 0.1)
@@ -62,7 +62,7 @@ def test_a_wrong_clock_of_an_agent_changes_nothing(skew: float) -> None:
 
 
 def test_a_clock_that_was_set_back_is_believed_and_a_late_record_is_not() -> None:
-    hub = Hub()
+    hub = ObservationStore()
     assert hub.receive(record(100, balancer=haproxy(1)), 0.0)
     assert not hub.receive(record(99, balancer=haproxy(2)), 0.5)
     assert hub.receive(record(50, balancer=haproxy(3)), 1.0)
@@ -70,7 +70,7 @@ def test_a_clock_that_was_set_back_is_believed_and_a_late_record_is_not() -> Non
 
 
 def test_what_a_record_waited_for_its_connection_is_part_of_its_age() -> None:
-    hub = Hub()
+    hub = ObservationStore()
     for made, sent in ((0.0, 0.8), (1.0, 1.0), (2.0, 2.0)):
         hub.receive(
             record(made, triton(at=made - 0.1), balancer=haproxy(requests=int(90 * made)), sent=EPOCH + sent), sent
@@ -82,14 +82,14 @@ def test_what_a_record_waited_for_its_connection_is_part_of_its_age() -> None:
 
 
 def test_a_sample_that_an_agent_keeps_repeating_grows_old() -> None:
-    hub = Hub()
+    hub = ObservationStore()
     for second in range(15):
         hub.receive(record(second, triton(at=0)), float(second))
     assert seen(hub, 14.0).pods[0].points[-1].at == pytest.approx(0.0)
 
 
 def test_an_agent_that_fell_silent_leaves_the_picture_and_is_named() -> None:
-    hub = Hub()
+    hub = ObservationStore()
     hub.receive(record(0, triton("p-0"), agent="gone", balancer=haproxy(9)), 0.0)
     for second in range(12):
         hub.receive(record(second, triton("p-1", at=second)), float(second))
@@ -100,7 +100,7 @@ def test_an_agent_that_fell_silent_leaves_the_picture_and_is_named() -> None:
 
 
 def test_a_balancer_that_does_not_answer_leaves_no_points() -> None:
-    hub = Hub()
+    hub = ObservationStore()
     hub.receive(record(0, triton(), balancer=haproxy(9)), 0.0)
     for second in range(1, 12):
         sent = record(second, triton(at=second))
@@ -110,14 +110,14 @@ def test_a_balancer_that_does_not_answer_leaves_no_points() -> None:
 
 
 def test_a_pod_that_nobody_names_any_more_is_gone() -> None:
-    hub = Hub()
+    hub = ObservationStore()
     hub.receive(record(0, triton("p-0"), triton("p-1")), 0.0)
     hub.receive(record(1, triton("p-1", at=1)), 1.0)
     assert [pod.name for pod in seen(hub, 1.0).pods] == ["p-1"]
 
 
 def test_an_agent_that_knows_nothing_of_a_pod_does_not_cover_what_another_knows() -> None:
-    hub = Hub()
+    hub = ObservationStore()
     blank = PodSample("m-a-0", "unreachable", record(0).at + 1)
     for second in range(3):
         hub.receive(record(second, triton(at=second, pending=4), agent="a"), float(second))
@@ -138,20 +138,20 @@ def test_an_agent_that_knows_nothing_of_a_pod_does_not_cover_what_another_knows(
 )
 def test_the_graver_word_on_a_pod_counts(one: str, other: str, merged: str) -> None:
     for first, second in ((one, other), (other, one)):
-        hub = Hub()
+        hub = ObservationStore()
         hub.receive(record(0, triton(state=first), agent="a"), 0.0)
         hub.receive(record(0, triton(state=second), agent="b"), 0.0)
         assert seen(hub, 0.0).pods[0].state == merged
 
 
 def test_a_gpu_is_never_more_than_wholly_busy() -> None:
-    hub = Hub()
+    hub = ObservationStore()
     hub.receive(record(0, triton(gpu=1.03)), 0.0)
     assert seen(hub, 0.0).pods[0].points[-1].gpu == 100.0
 
 
 def test_a_restarted_pod_counts_from_zero() -> None:
-    hub = Hub()
+    hub = ObservationStore()
     for second, rows in enumerate([1000, 1010, 3, 13, 23, 23]):
         hub.receive(record(second, triton(at=second, rows=rows)), float(second))
     points = seen(hub, 5.0).pods[0].points
@@ -161,7 +161,7 @@ def test_a_restarted_pod_counts_from_zero() -> None:
 
 
 def test_one_bad_sample_of_a_counter_adds_nothing() -> None:
-    hub = Hub()
+    hub = ObservationStore()
     for second, refused in enumerate([500_000, 500_001, 7, 500_002, 900_000, 500_003, 250_000, 500_004, 500_004]):
         hub.receive(record(second, balancer=haproxy(refused=refused, requests=refused)), float(second))
     points = seen(hub, 8.0).balancers[0].points
@@ -169,7 +169,7 @@ def test_one_bad_sample_of_a_counter_adds_nothing() -> None:
 
 
 def test_more_refusals_than_requests_are_a_bad_sample() -> None:
-    hub = Hub()
+    hub = ObservationStore()
     for second in range(6):
         hub.receive(record(second, balancer=haproxy(refused=1000 * second, requests=10 * second)), float(second))
     points = seen(hub, 5.0).balancers[0].points
@@ -177,7 +177,7 @@ def test_more_refusals_than_requests_are_a_bad_sample() -> None:
 
 
 def test_refusals_that_are_more_than_the_requests_are_no_debt_of_later_ones() -> None:
-    hub = Hub()
+    hub = ObservationStore()
     for second in range(8):
         refused = 0 if second < 2 else 500_000
         hub.receive(record(second, balancer=haproxy(refused=refused, requests=10 * second)), float(second))
@@ -185,7 +185,7 @@ def test_refusals_that_are_more_than_the_requests_are_no_debt_of_later_ones() ->
     assert [point.refused for point in points] == [0, 0, 0, 20, 20, 20, 20, 20]
 
 
-def refused_of(hub: Hub, *said: BalancerSample) -> float:
+def refused_of(hub: ObservationStore, *said: BalancerSample) -> float:
     """Refused ones in all after these records, one a second and the last one twice."""
     for second, sample in enumerate((*said, said[-1])):
         hub.receive(record(second, balancer=sample), float(second))
@@ -194,7 +194,7 @@ def refused_of(hub: Hub, *said: BalancerSample) -> float:
 
 @pytest.mark.parametrize("late_s", [1, 30, 3600])
 def test_refusals_count_however_long_after_their_requests_they_come(late_s: int) -> None:
-    hub = Hub()
+    hub = ObservationStore()
     came = [haproxy(requests=5)] + [haproxy(1000, requests=1005 + second) for second in range(late_s)]
     assert refused_of(hub, *came, haproxy(requests=1005 + late_s, refused=1000)) == 1000
 
@@ -202,16 +202,16 @@ def test_refusals_count_however_long_after_their_requests_they_come(late_s: int)
 def test_a_balancer_that_begins_anew_refuses_those_that_the_one_before_had_counted() -> None:
     before = [haproxy(requests=100), haproxy(40, requests=160, refused=20), haproxy(40, requests=160, refused=20)]
     after = [haproxy(40, requests=1), haproxy(40, requests=2), haproxy(requests=3, refused=40)]
-    assert refused_of(Hub(), *before, *after) == 60
+    assert refused_of(ObservationStore(), *before, *after) == 60
 
 
 def test_who_waited_before_the_first_record_is_refused_too() -> None:
-    hub = Hub()
+    hub = ObservationStore()
     assert refused_of(hub, haproxy(30, requests=900, refused=7), haproxy(requests=901, refused=37)) == 30
 
 
 def test_of_those_that_came_before_no_more_are_refused_than_can_wait() -> None:
-    hub = Hub()
+    hub = ObservationStore()
     served = [haproxy(requests=900_000 * second) for second in range(5)]
     assert refused_of(hub, *served, haproxy(requests=3_600_000, refused=900_000)) == MOST_LATE
 
@@ -220,7 +220,7 @@ JUMPS = [1, 2, 10**15, 10**15 + 1, 10**15 + 1]
 
 
 def test_a_counter_that_jumps_beyond_reason_adds_nothing() -> None:
-    hub = Hub()
+    hub = ObservationStore()
     for second, refused in enumerate(JUMPS):
         hub.receive(record(second, balancer=haproxy(refused=refused, requests=refused)), float(second))
     points = seen(hub, 4.0).balancers[0].points
@@ -229,7 +229,7 @@ def test_a_counter_that_jumps_beyond_reason_adds_nothing() -> None:
 
 @pytest.mark.parametrize("counter", POD_COUNTERS)
 def test_no_counter_of_a_pod_jumps_beyond_reason(counter: str) -> None:
-    hub = Hub()
+    hub = ObservationStore()
     for second, value in enumerate(JUMPS):
         hub.receive(record(second, triton(at=second, **{counter: value})), float(second))
     points = seen(hub, 4.0).pods[0].points
@@ -238,7 +238,7 @@ def test_no_counter_of_a_pod_jumps_beyond_reason(counter: str) -> None:
 
 @pytest.mark.parametrize("counter", POD_COUNTERS)
 def test_one_bad_sample_of_any_counter_of_a_pod_adds_nothing(counter: str) -> None:
-    hub = Hub()
+    hub = ObservationStore()
     for second, value in enumerate([500_000, 500_001, 7, 500_002, 900_000, 500_003, 250_000, 500_004, 500_004]):
         hub.receive(record(second, triton(at=second, **{counter: value})), float(second))
     points = seen(hub, 8.0).pods[0].points
@@ -247,7 +247,7 @@ def test_one_bad_sample_of_any_counter_of_a_pod_adds_nothing(counter: str) -> No
 
 @pytest.mark.parametrize("counter", ["queue_us", "compute_us"])
 def test_requests_that_end_together_bring_all_their_time_at_once(counter: str) -> None:
-    hub, minute_us = Hub(), 60 * 1_000_000
+    hub, minute_us = ObservationStore(), 60 * 1_000_000
     for second, ended in enumerate([0, 0, 0, 65536, 65536, 65536]):
         hub.receive(record(second, triton(at=second, **{counter: ended * minute_us})), float(second))
     points = seen(hub, 5.0).pods[0].points
@@ -255,7 +255,7 @@ def test_requests_that_end_together_bring_all_their_time_at_once(counter: str) -
 
 
 def test_two_agents_that_read_one_pod_do_not_count_it_twice() -> None:
-    hub = Hub()
+    hub = ObservationStore()
     for second in range(15):
         hub.receive(record(second, triton(at=second, rows=100 * second), agent="a"), float(second))
         late = second - 0.5
@@ -281,7 +281,7 @@ class Told:
 
 def test_the_controller_is_told_of_what_changes_and_of_nothing_else() -> None:
     told = Told()
-    hub = Hub(told)
+    hub = ObservationStore(told)
     hub.receive(record(0, triton(state="starting")), 0.0)
     told.count()
     hub.receive(record(1, triton(state="starting", at=1)), 1.0)
@@ -299,7 +299,7 @@ def test_the_controller_is_told_of_what_changes_and_of_nothing_else() -> None:
 @pytest.mark.parametrize("waiting", [haproxy(1), haproxy(refused=5, requests=5)], ids=["queued", "refused"])
 def test_the_controller_is_told_once_when_something_waits_and_no_pod_is_ready(waiting: BalancerSample) -> None:
     told = Told()
-    hub = Hub(told)
+    hub = ObservationStore(told)
     hub.receive(record(0), 0.0)
     told.count()
     hub.receive(record(1, balancer=waiting), 1.0)
@@ -314,7 +314,7 @@ def test_the_controller_is_told_once_when_something_waits_and_no_pod_is_ready(wa
 
 def test_a_queue_before_a_ready_pod_is_no_news() -> None:
     told = Told()
-    hub = Hub(told)
+    hub = ObservationStore(told)
     hub.receive(record(0, triton()), 0.0)
     told.count()
     hub.receive(record(1, triton(at=1), balancer=haproxy(40)), 1.0)
@@ -322,14 +322,14 @@ def test_a_queue_before_a_ready_pod_is_no_news() -> None:
 
 
 def test_a_model_that_nobody_speaks_for_is_forgotten() -> None:
-    hub = Hub()
+    hub = ObservationStore()
     hub.receive(record(0, triton()), 0.0)
     hub.receive(record(0, name="other"), EXPIRE_S + 31)
     assert list(hub.models()) == [("ns", "other")]
 
 
 def test_a_model_can_be_forgotten() -> None:
-    hub = Hub()
+    hub = ObservationStore()
     hub.receive(record(0), 0.0)
     hub.forget("ns", "m")
     hub.forget("ns", "m")
@@ -337,7 +337,7 @@ def test_a_model_can_be_forgotten() -> None:
 
 
 def test_agents_without_end_do_not_fill_the_memory() -> None:
-    hub = Hub()
+    hub = ObservationStore()
     for number in range(10 * MOST_AGENTS):
         hub.receive(record(0, agent=f"a-{number}"), number / 100)
     assert len(seen(hub, 3.2).balancers) == MOST_AGENTS
@@ -347,7 +347,7 @@ def test_a_thousand_models_fit() -> None:
     models, agents, pods, seconds = 6, 2, 10, 70
     gc.collect()
     tracemalloc.start()
-    hub = Hub()
+    hub = ObservationStore()
     before = tracemalloc.get_traced_memory()[0]
     for second in range(seconds):
         for model in range(models):
@@ -383,7 +383,7 @@ steps = st.lists(
 def test_whatever_comes_rates_are_never_negative_and_unknown_never_becomes_zero(
     history: list[tuple[float, str, list[PodSample], int | None, int | None]],
 ) -> None:
-    hub, now = Hub(), 0.0
+    hub, now = ObservationStore(), 0.0
     pending_known: set[str] = set()
     for elapsed, agent, pods, queued, refused in history:
         now += elapsed
@@ -418,7 +418,7 @@ def test_the_order_in_which_agents_are_heard_does_not_matter(
     ]
     pictures = []
     for arrangement in (range(6), order):
-        hub = Hub()
+        hub = ObservationStore()
         for n in arrangement:
             hub.receive(records[n], 5.0)
         observation = seen(hub, 5.0)
@@ -429,7 +429,7 @@ def test_the_order_in_which_agents_are_heard_does_not_matter(
 
 def test_whoever_wants_to_know_hears_of_every_record_that_was_taken_in() -> None:
     heard: list[tuple[str, str]] = []
-    hub = Hub(on_record=lambda namespace, name, _: heard.append((namespace, name)))
+    hub = ObservationStore(on_record=lambda namespace, name, _: heard.append((namespace, name)))
     hub.receive(record(5), 5.0)
     hub.receive(record(6, name="other"), 6.0)
     hub.receive(record(7), 7.0)
@@ -441,7 +441,7 @@ def test_whoever_wants_to_know_hears_of_every_record_that_was_taken_in() -> None
 
 def test_a_record_is_in_the_picture_when_it_is_told_of() -> None:
     queued: list[float] = []
-    hub = Hub(on_record=lambda *_: queued.append(seen(hub, 1.0).balancers[0].points[-1].queued))
+    hub = ObservationStore(on_record=lambda *_: queued.append(seen(hub, 1.0).balancers[0].points[-1].queued))
     hub.receive(record(1, balancer=haproxy(7)), 1.0)
 
     assert queued == [7]
@@ -449,7 +449,7 @@ def test_a_record_is_in_the_picture_when_it_is_told_of() -> None:
 
 def test_a_record_right_after_another_of_the_same_agent_confirms_it_and_that_not_without_end() -> None:
     confirmed: list[bool] = []
-    hub = Hub(on_record=lambda _namespace, _name, confirms: confirmed.append(confirms))
+    hub = ObservationStore(on_record=lambda _namespace, _name, confirms: confirmed.append(confirms))
     for at in (0.0, 1.0, 1.2, 2.0, 2.3, 2.4, 2.5):
         hub.receive(record(at), at)
     hub.receive(record(2.6, agent="m-balancer-1"), 2.6)
@@ -457,7 +457,7 @@ def test_a_record_right_after_another_of_the_same_agent_confirms_it_and_that_not
 
 
 def test_growth_counts_with_the_record_that_confirms_it_as_of_the_one_before() -> None:
-    hub = Hub()
+    hub = ObservationStore()
     for at, requests in ((0.0, 30), (1.0, 60), (2.0, 210), (2.2, 250)):
         hub.receive(record(at, balancer=haproxy(requests=requests)), at)
     points = seen(hub, 2.2).balancers[0].points
@@ -465,7 +465,7 @@ def test_growth_counts_with_the_record_that_confirms_it_as_of_the_one_before() -
 
 
 def test_a_pods_sample_that_is_told_twice_does_not_confirm_itself() -> None:
-    hub = Hub()
+    hub = ObservationStore()
     hub.receive(record(0, triton(at=0.0, succeeded=10)), 0.0)
     hub.receive(record(1, triton(at=1.0, succeeded=900)), 1.0)
     hub.receive(record(1.2, triton(at=1.0, succeeded=900)), 1.2)

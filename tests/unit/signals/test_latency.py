@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from halcyon.api.documents.observation_report import Histogram, Record, SlotLatency
+from halcyon.api.documents.observation_report import Record, ReportedHistogram, SlotLatency
 from halcyon.balancer.config import latency_buckets
 from halcyon.balancer.config.model import LineKey
-from halcyon.balancer.runtime.runtime_api import Reading
-from halcyon.balancer.runtime.server_assignment import Observed
+from halcyon.balancer.runtime.runtime_api import HaproxyStats
+from halcyon.balancer.runtime.server_assignment import ServerState
 from halcyon.balancer.telemetry import sampler
 from halcyon.scaling.observations import FRESH_S
-from halcyon.signals.observation_store import Hub
+from halcyon.signals.observation_store import ObservationStore
 from halcyon.signals.validation import vet
 from tests.unit.signals.records import haproxy, record
 
@@ -28,8 +28,8 @@ def told(*slots: str) -> Record:
     """What an agent tells of a HAProxy with these slots: 9 answers of slot a, 4 within a millisecond."""
     counted = latency_buckets.read({SLOT_A: 9, SLOT_A + 1: 40, SLOT_A + 2: 5})
     clients = latency_buckets.read_clients({CLIENTS: 3, CLIENTS + 1: 3, CLIENTS + 2: 2})
-    lines = {LineKey(slot, 1): Observed("10.0.0.1", "ready", 0) for slot in slots}
-    reading = Reading(0.0, 1, "halcyon-0", lines=lines, latency=counted, clients=clients)
+    lines = {LineKey(slot, 1): ServerState("10.0.0.1", "ready", 0) for slot in slots}
+    reading = HaproxyStats(0.0, 1, "halcyon-0", lines=lines, latency=counted, clients=clients)
     return sampler.record(
         namespace="ns",
         name="m",
@@ -48,7 +48,7 @@ def sent(*slots: SlotLatency) -> Record:
 
 def test_it_is_told_while_there_are_two_slots_and_arrives_as_it_was_counted() -> None:
     made = Record.from_json(told("a", "b").to_json())
-    hub = Hub()
+    hub = ObservationStore()
     hub.receive(vet(made).record, 1.0)
     observation = hub.observe("ns", "m", 1.0)
     assert observation is not None
@@ -68,9 +68,11 @@ def test_with_one_slot_nobody_has_anything_to_compare() -> None:
 
 def test_clients_answers_are_told_always_and_arrive_as_they_were_counted() -> None:
     made = Record.from_json(told("a").to_json())
-    hub = Hub()
+    hub = ObservationStore()
     hub.receive(vet(made).record, 1.0)
-    assert hub.answers("ns", "m", 2.0) == {"m-balancer-0": Histogram(latency_buckets.SHOWN_MS, (1, 2, *[0] * 13))}
+    assert hub.answers("ns", "m", 2.0) == {
+        "m-balancer-0": ReportedHistogram(latency_buckets.SHOWN_MS, (1, 2, *[0] * 13))
+    }
     assert hub.answers("ns", "m", 2.0 + 2 * FRESH_S) == {}
     assert hub.answers("ns", "nobody", 2.0) == {}
 
@@ -80,7 +82,7 @@ def test_an_agent_that_does_not_tell_them_is_heard_nevertheless() -> None:
     del older["balancer"]["clients"]
     made = Record.from_json(json.dumps(older))
     assert made == sent()
-    hub = Hub()
+    hub = ObservationStore()
     hub.receive(made, 1.0)
     assert hub.answers(made.namespace, made.name, 1.0) == {}
 
@@ -91,7 +93,7 @@ def test_a_record_stays_small() -> None:
         SlotLatency(slot, found.bounds_ms, found.counts) for slot, found in latency_buckets.read(counters).items()
     )
     clients = latency_buckets.read_clients(counters)
-    full = replace(haproxy(queued=3), latency=slots, clients=Histogram(clients.bounds_ms, clients.counts))
+    full = replace(haproxy(queued=3), latency=slots, clients=ReportedHistogram(clients.bounds_ms, clients.counts))
     assert len(record(0, balancer=full).to_json()) < 2000
 
 
@@ -138,9 +140,9 @@ def test_one_that_cannot_be_true_makes_them_unknown_and_nothing_else(wrong: dict
     ],
 )
 def test_clients_answers_that_cannot_be_true_are_unknown_and_nothing_else(wrong: dict[str, Any]) -> None:
-    made = replace(haproxy(queued=3), clients=Histogram((1, 2), (3, 4, 5)))
+    made = replace(haproxy(queued=3), clients=ReportedHistogram((1, 2), (3, 4, 5)))
     assert vet(record(0, balancer=made)).record.balancer == made
-    bad = replace(haproxy(queued=3), clients=replace(Histogram((1, 2), (3, 4, 5)), **wrong))
+    bad = replace(haproxy(queued=3), clients=replace(ReportedHistogram((1, 2), (3, 4, 5)), **wrong))
     vetted = vet(record(0, balancer=bad))
     assert vetted.absurd == 1
     assert vetted.record.balancer == haproxy(queued=3)

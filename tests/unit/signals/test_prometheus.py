@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from halcyon.scaling.planner.forecast.seasonality import BIN_S, KEEP, History
 from halcyon.signals.prometheus import arrival_history, dcgm
-from halcyon.signals.prometheus.client import PrometheusError, PrometheusSite, Range, Rows, Unanswered
+from halcyon.signals.prometheus.client import PrometheusError, PrometheusSite, QueryRange, Rows, Unanswered
 from halcyon.signals.prometheus.dcgm import ACTIVE, STALE_S, UTIL, Utilisation
-from halcyon.signals.prometheus.source import Pace, PrometheusSource
+from halcyon.signals.prometheus.source import PollInterval, PrometheusSource
 
 NOW = 1_795_000_000.0
 SITE = PrometheusSite("http://prometheus.monitoring:9090")
@@ -184,7 +184,7 @@ class Door:
         self.inside = self.most_inside = 0
         self.asked: list[str] = []
 
-    def __call__(self, _site: PrometheusSite, question: str, over: Range | None, _limit_s: float, /) -> Rows:
+    def __call__(self, _site: PrometheusSite, question: str, over: QueryRange | None, _limit_s: float, /) -> Rows:
         self.inside += 1
         self.most_inside = max(self.most_inside, self.inside)
         self.asked.append("gpu" if over is None else question)
@@ -204,7 +204,7 @@ def failing(error: Exception) -> Callable[[], Rows]:
 
 
 def source(door: Door, clock: Clock, **pace: float) -> PrometheusSource:
-    return PrometheusSource(SITE, monotonic=clock, wall=lambda: NOW, ask=door, pace=Pace(**pace))
+    return PrometheusSource(SITE, monotonic=clock, wall=lambda: NOW, ask=door, pace=PollInterval(**pace))
 
 
 async def test_a_value_is_as_old_as_its_sample_and_goes_when_it_is_stale() -> None:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from halcyon.api.documents.observation_report import BatchStats
 from halcyon.scaling.observations import mean_batch
 from halcyon.scaling.planner.reading import PodPhase, PodReading
-from halcyon.signals.clock import Epoch
-from halcyon.signals.observation_store import Hub
+from halcyon.signals.clock import WallClock
+from halcyon.signals.observation_store import ObservationStore
 from halcyon.signals.planner_reading import OBSERVED_S, SignalMemory, reading
 from tests.unit.signals.plain_reading import plain_reading
 from tests.unit.signals.records import EPOCH, haproxy, record, triton
@@ -68,7 +68,7 @@ class Speakers:
         self.requests: dict[str, int] = {}
         self.served: dict[str, int] = {}
 
-    def say(self, hub: Hub, step: Step, now: float) -> None:
+    def say(self, hub: ObservationStore, step: Step, now: float) -> None:
         self.requests[step.agent] = max(self.requests.get(step.agent, 100) + step.more, 0)
         seen = []
         for name, state, pending, gpu, more, age in step.pods:
@@ -95,7 +95,7 @@ class Speakers:
 
 @given(st.lists(steps, min_size=1, max_size=25), st.sampled_from([0.0, 0.2, 4.0]))
 def test_the_quick_reading_is_the_plain_one(told: list[Step], later_s: float) -> None:
-    hub, speakers, epoch = Hub(), Speakers(), Epoch(EPOCH)
+    hub, speakers, epoch = ObservationStore(), Speakers(), WallClock(EPOCH)
     quick, plain, now = SignalMemory(), SignalMemory(), 50.0
     for step in told:
         now += step.pause_s

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from halcyon.scaling.observations import BalancerObservation, BalancerPoint, Observation, PodObservation, PodPoint
 from halcyon.scaling.planner.reading import PodReading, Reading
-from halcyon.signals.clock import Epoch
-from halcyon.signals.observation_store import Hub
+from halcyon.signals.clock import WallClock
+from halcyon.signals.observation_store import ObservationStore
 from halcyon.signals.planner_reading import OBSERVED_S, PACE_S, Gathered, SignalMemory, reading
 from tests.unit.signals.pictures import picture
 from tests.unit.signals.records import haproxy, record
 
 NOW = 1000.0
-EPOCH = Epoch(1_763_700_000.0)
+EPOCH = WallClock(1_763_700_000.0)
 
 
 def balancer(
@@ -189,7 +189,7 @@ def test_the_first_record_after_a_silence_is_not_enough() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(0.1, 4.0), st.integers(0, 50)), min_size=1, max_size=40))
 def test_neither_the_time_nor_the_merged_count_ever_falls(records: list[tuple[str, float, int]]) -> None:
-    hub, memory, now = Hub(), SignalMemory(), 0.0
+    hub, memory, now = ObservationStore(), SignalMemory(), 0.0
     counts = dict.fromkeys("abc", 1000)
     arrived, at = 0.0, 0.0
     for agent, pause_s, more in records:
@@ -212,7 +212,7 @@ def test_neither_the_time_nor_the_merged_count_ever_falls(records: list[tuple[st
 def test_a_steady_load_is_steady_however_late_and_however_close_its_records_come(
     said: list[tuple[float, float]],
 ) -> None:
-    hub, memory, made, now, begin = Hub(), SignalMemory(), 0.0, 0.0, None
+    hub, memory, made, now, begin = ObservationStore(), SignalMemory(), 0.0, 0.0, None
     for number, (pause_s, late_s) in enumerate([(0.5, 0.0), *said]):
         # Two of ten are quick, so that the second is behind no late one: there is one in every half minute.
         is_quick = number % 10 in {9, 0}
@@ -325,7 +325,7 @@ def test_the_same_observation_makes_the_same_reading() -> None:
 
 
 def test_times_are_of_the_epoch_and_small_adjustments_of_the_wall_clock_change_none() -> None:
-    epoch = Epoch.of(monotonic_s=50.0, wall_s=1_763_700_050.0)
+    epoch = WallClock.of(monotonic_s=50.0, wall_s=1_763_700_050.0)
     assert epoch.at(60.0) == 1_763_700_060.0
     assert epoch.checked(monotonic_s=60.0, wall_s=1_763_700_060.9) is epoch
     for off in (-30.0, 5.0, 86_400.0):

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.signals.clock_offset import KEEP_S, MOST_LATE_S, Transit
+from halcyon.signals.clock_offset import KEEP_S, MOST_LATE_S, ClockOffset
 from tests.unit.signals.records import EPOCH
 
 
-def times(records: list[tuple[float, float]], transit: Transit) -> list[float]:
+def times(records: list[tuple[float, float]], transit: ClockOffset) -> list[float]:
     """What is made of (made at, late by), both by a clock that the sender's is `EPOCH` ahead of; heard in the order they were made."""
     heard, found = 0.0, []
     for made, late_s in records:
@@ -28,7 +28,7 @@ def test_the_way_is_taken_off_once_one_record_was_quick(said: list[tuple[float, 
         made += MOST_LATE_S if is_quick else pause_s
         records.append((made, 0.0 if is_quick else late_s))
     heard = 0.0
-    for (at, late_s), found in zip(records, times(records, Transit()), strict=True):
+    for (at, late_s), found in zip(records, times(records, ClockOffset()), strict=True):
         # Queued behind a later one it is late by more.
         heard = max(heard, at + late_s)
         assert found == pytest.approx(max(at, heard - MOST_LATE_S), abs=0.001)
@@ -36,7 +36,7 @@ def test_the_way_is_taken_off_once_one_record_was_quick(said: list[tuple[float, 
 
 @given(st.lists(st.tuples(st.floats(0.0, 40.0), st.floats(-100.0, 100.0)), min_size=1, max_size=30))
 def test_no_record_was_made_after_it_was_heard_or_long_before(said: list[tuple[float, float]]) -> None:
-    transit, now = Transit(), 0.0
+    transit, now = ClockOffset(), 0.0
     for pause_s, clock in said:
         now += pause_s
         assert now - MOST_LATE_S <= transit.made_at(EPOCH + now + clock, now) <= now
@@ -46,7 +46,7 @@ def test_no_record_was_made_after_it_was_heard_or_long_before(said: list[tuple[f
 def test_what_a_record_waits_for_before_it_is_sent_is_taken_off_even_of_the_first(
     said: list[tuple[float, float, float]],
 ) -> None:
-    transit, made, sent, heard = Transit(), 0.0, 0.0, 0.0
+    transit, made, sent, heard = ClockOffset(), 0.0, 0.0, 0.0
     for number, (pause_s, waited_s, late_s) in enumerate(said):
         made += pause_s
         sent = max(sent, made + waited_s)
@@ -57,7 +57,7 @@ def test_what_a_record_waits_for_before_it_is_sent_is_taken_off_even_of_the_firs
 
 
 def test_a_clock_that_is_set_forward_is_believed_at_once_and_one_that_is_set_back_within_a_minute() -> None:
-    transit = Transit()
+    transit = ClockOffset()
     transit.made_at(EPOCH, 0.0)
     assert transit.made_at(EPOCH + 1 + 60, 1.0) == 1.0
     assert transit.made_at(EPOCH + 2 + 60, 2.0) == 2.0
@@ -68,6 +68,6 @@ def test_a_clock_that_is_set_forward_is_believed_at_once_and_one_that_is_set_bac
 
 def test_a_clock_that_runs_too_quickly_or_too_slowly_is_followed() -> None:
     for drift in (-1e-4, 1e-4):
-        transit = Transit()
+        transit = ClockOffset()
         late = [at - transit.made_at(EPOCH + at * (1 + drift), float(at)) for at in range(3600)]
         assert max(late) <= 2 * KEEP_S * 1e-4 + 1e-6

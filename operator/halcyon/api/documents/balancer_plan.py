@@ -51,7 +51,7 @@ class Slot:
 
 
 @dataclass(frozen=True)
-class Collector:
+class CollectorAddress:
     """Where observations go: every operator replica behind this name."""
 
     host: str
@@ -81,7 +81,7 @@ class BalancerPlan:
     """Longest wait in the queue, and longest time in a server."""
     drain_ms: int
     """How long a stopping server may still answer."""
-    collector: Collector | None = None
+    collector: CollectorAddress | None = None
     """None where nothing collects: the balancer works alone."""
     source_share: int = 100
     """Percent of `queue_limit` that the requests of one source address may take; 100 is no bound of its own."""
@@ -116,7 +116,9 @@ class BalancerPlan:
                 raise PlanError(f"plan has version {version}; this agent reads version {PLAN_VERSION}")
             slots = tuple(_made(Slot, slot) for slot in raw.pop("slots"))
             collector = raw.pop("collector")
-            return _made(cls, {**raw, "slots": slots, "collector": _made(Collector, collector) if collector else None})
+            return _made(
+                cls, {**raw, "slots": slots, "collector": _made(CollectorAddress, collector) if collector else None}
+            )
         except _BROKEN as error:
             raise PlanError(f"not a balancer plan: {error}") from error
 

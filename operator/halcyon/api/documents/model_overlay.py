@@ -55,7 +55,7 @@ class VersionPolicy:
 
 
 @dataclass(frozen=True)
-class WarmupInput:
+class OverlayInput:
     """One input tensor of the warm-up requests."""
 
     name: str
@@ -66,7 +66,7 @@ class WarmupInput:
 
 
 @dataclass(frozen=True)
-class Warmup:
+class OverlayWarmup:
     """Requests that Triton runs before the model is ready. They take the place of the model's own warm-up."""
 
     batch_sizes: tuple[int, ...] = ()
@@ -75,7 +75,7 @@ class Warmup:
     """How often each batch size runs."""
     data: Literal["zero", "random"] = "zero"
     """What the tensors hold."""
-    inputs: tuple[WarmupInput, ...] = ()
+    inputs: tuple[OverlayInput, ...] = ()
     """Empty: the inputs of the model's own configuration."""
 
 
@@ -93,7 +93,7 @@ class Overlay:
     version_policy: VersionPolicy | None = None
     backend: str | None = None
     parameters: Mapping[str, str] = field(default_factory=dict)
-    warmup: Warmup | None = None
+    warmup: OverlayWarmup | None = None
 
     @property
     def says_nothing(self) -> bool:
@@ -244,9 +244,9 @@ def _parameters(value: object, where: str) -> dict[str, str]:
     return {key: _text(entry, f"{where}[{key}]") for key, entry in value.items()}
 
 
-def _warmup(value: object, where: str) -> Warmup:
+def _warmup(value: object, where: str) -> OverlayWarmup:
     fields = _Fields(value, where)
-    warmup = Warmup(
+    warmup = OverlayWarmup(
         batch_sizes=fields.take("batch_sizes", _list(_whole(1, _INT32)), ()),
         iterations=fields.take("iterations", _whole(1, _INT32), 2),
         data="random" if fields.take("data", _one_of("zero", "random"), "zero") == "random" else "zero",
@@ -256,9 +256,9 @@ def _warmup(value: object, where: str) -> Warmup:
     return warmup
 
 
-def _warmup_input(value: object, where: str) -> WarmupInput:
+def _warmup_input(value: object, where: str) -> OverlayInput:
     fields = _Fields(value, where)
-    tensor = WarmupInput(
+    tensor = OverlayInput(
         name=fields.take("name", _text),
         data_type=fields.take("data_type", _one_of(*sorted(DATA_TYPES))),
         dims=fields.take("dims", _list(_whole(-1, 2**63 - 1))),

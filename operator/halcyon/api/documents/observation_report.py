@@ -62,7 +62,7 @@ class SlotLatency:
 
 
 @dataclass(frozen=True)
-class Histogram:
+class ReportedHistogram:
     """How long answers took."""
 
     bounds_ms: tuple[int, ...]
@@ -91,7 +91,7 @@ class BalancerSample:
     """Why it does not do all that it was asked to, in a sentence; empty where it does."""
     latency: tuple[SlotLatency, ...] = ()
     """Told while there are two slots, which is while two revisions are compared."""
-    clients: Histogram | None = None
+    clients: ReportedHistogram | None = None
     """From a request's arrival until its answer begins: held, queued and computed. None: an older agent doesn't tell."""
 
 
@@ -176,7 +176,9 @@ def _balancer(raw: dict[str, Any]) -> BalancerSample:
     if clients is not None:
         bounds_ms = _row(clients["bounds_ms"])
         # Every record of every agent brings the same ones.
-        clients = Histogram(_shared(bounds_ms) if isinstance(bounds_ms, tuple) else bounds_ms, _row(clients["counts"]))
+        clients = ReportedHistogram(
+            _shared(bounds_ms) if isinstance(bounds_ms, tuple) else bounds_ms, _row(clients["counts"])
+        )
     return _made(BalancerSample, {**raw, "latency": tuple(latency), "clients": clients})
 
 

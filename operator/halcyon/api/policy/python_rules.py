@@ -14,7 +14,7 @@ from halcyon.api.spec import Spec
 
 
 @dataclass(frozen=True)
-class Asked:
+class PolicySubject:
     """A spec, and where it stands."""
 
     spec: Spec
@@ -51,12 +51,12 @@ def _covers(registry: str, name: str) -> bool:
     return name.startswith(f"{registry}/") or ("/" in registry and whole)
 
 
-def foreign(asked: Asked, limit: tuple[str, ...]) -> list[str]:
+def foreign(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
     """The server's image, where it comes from elsewhere."""
     return _elsewhere(asked.image, limit)
 
 
-def foreign_model(asked: Asked, limit: tuple[str, ...]) -> list[str]:
+def foreign_model(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
     """The model's image, where it comes from elsewhere."""
     return _elsewhere(asked.model_image, limit)
 
@@ -66,7 +66,7 @@ def _elsewhere(image: str, limit: tuple[str, ...]) -> list[str]:
     return [] if not image or any(_covers(entry, name) for entry in limit) else [image]
 
 
-def loose(asked: Asked, limit: str) -> list[str]:
+def loose(asked: PolicySubject, limit: str) -> list[str]:
     """Images whose name may stand for another one tomorrow."""
 
     def tagged(image: str) -> bool:
@@ -85,13 +85,13 @@ def triton_version(image: str, policy: SitePolicy) -> str:
     return found[1] if found else ""
 
 
-def old(asked: Asked, limit: str) -> list[str]:
+def old(asked: PolicySubject, limit: str) -> list[str]:
     """The image, where it is of an older Triton, or nobody knows of which."""
     # An unknown version is the empty text, which is before every other.
     return [] if not asked.image or triton_version(asked.image, asked.policy) >= limit else [asked.image]
 
 
-def secrets(asked: Asked, limit: tuple[str, ...]) -> list[str]:
+def secrets(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
     """Names of Secrets that the site doesn't allow."""
     return [
         name
@@ -114,13 +114,13 @@ def outside(value: str | None, limit: tuple[str, ...]) -> list[str]:
     return [] if value is None or value in limit else [value]
 
 
-def selectors(asked: Asked, limit: tuple[str, ...]) -> list[str]:
+def selectors(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
     """Node labels that may not be asked for."""
     pairs = (asked.spec.runtime.placement.node_selector or {}).items()
     return [f"{key}={value}" for key, value in pairs if not {key, f"{key}={value}"} & {*limit}]
 
 
-def tolerations(asked: Asked, limit: tuple[str, ...]) -> list[str]:
+def tolerations(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
     """Taints that may not be tolerated."""
     found = []
     for taint in asked.spec.runtime.placement.tolerations or ():
@@ -134,12 +134,12 @@ def more(count: int, limit: int) -> list[str]:
     return [str(count)] if count > limit else []
 
 
-def sources(asked: Asked, limit: tuple[str, ...]) -> list[str]:
+def sources(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
     """The kind of the source."""
     return [kind for kind in asked.spec.model.source.to_dict() if kind not in limit]
 
 
-def urls(asked: Asked, limit: tuple[str, ...]) -> list[str]:
+def urls(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
     """Where the model comes from."""
     uri = asked.spec.model.source.uri
     if uri is None or any(f"{uri.url}/".startswith(f"{entry}/") for entry in _named(limit, asked.namespace)):
@@ -147,13 +147,13 @@ def urls(asked: Asked, limit: tuple[str, ...]) -> list[str]:
     return [uri.url]
 
 
-def endpoints(asked: Asked, limit: tuple[str, ...]) -> list[str]:
+def endpoints(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
     """The store that it comes from."""
     uri = asked.spec.model.source.uri
     return outside(uri.endpoint if uri else None, limit)
 
 
-def gateways(asked: Asked, limit: tuple[str, ...]) -> list[str]:
+def gateways(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
     """The Gateway, as NAMESPACE/NAME."""
     gateway = asked.spec.traffic.gateway
     if gateway is None:
@@ -165,7 +165,7 @@ def _named(entries: Iterable[str], namespace: str) -> Iterator[str]:
     return (entry.replace(NAMESPACE, namespace) for entry in entries)
 
 
-def hostnames(asked: Asked, limit: tuple[str, ...]) -> list[str]:
+def hostnames(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
     """Names of hosts; `*` where a way names none."""
     gateway = asked.spec.traffic.gateway
     ways = [] if gateway is None else [gateway.http, *([gateway.grpc] if gateway.grpc else [])]

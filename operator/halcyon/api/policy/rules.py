@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from halcyon.api.policy import python_rules as findings
-from halcyon.api.policy.python_rules import Asked
+from halcyon.api.policy.python_rules import PolicySubject
 from halcyon.api.policy.site_policy import SitePolicy
-from halcyon.api.types import Model
+from halcyon.api.types import ApiModel
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class PolicyRule:
     """Its path in the policy, as the chart has it."""
     cel: str
     """What is too much, as a list of texts."""
-    find: Callable[[Asked, Any], list[str]]
+    find: Callable[[PolicySubject, Any], list[str]]
     """The same, given the limit."""
     message: str
     """A template: `{found}` is what is too much, `{limit}` what the site allows."""
@@ -35,7 +35,7 @@ class PolicyRule:
         """The limit; None where the site has none."""
         return at(policy, self.value)
 
-    def say(self, asked: Asked) -> str:
+    def say(self, asked: PolicySubject) -> str:
         """What is wrong, in a sentence; empty where nothing is."""
         limit = self.limit(asked.policy)
         if limit is None or asked.namespace in asked.policy.exempt_namespaces:
@@ -48,7 +48,7 @@ def at(policy: SitePolicy, path: str) -> Any:  # the value's own type
     """What a path in camelCase leads to."""
     found: Any = policy
     for alias in path.split("."):
-        fields = type(found).model_fields if isinstance(found, Model) else {}
+        fields = type(found).model_fields if isinstance(found, ApiModel) else {}
         found = getattr(found, next(name for name, info in fields.items() if (info.alias or name) == alias))
     return found
 
@@ -58,17 +58,17 @@ def shown(limit: Any) -> str:
     return (", ".join(limit) or "none") if isinstance(limit, tuple) else str(limit)
 
 
-def refusals(asked: Asked) -> list[str]:
+def refusals(asked: PolicySubject) -> list[str]:
     """A sentence for each limit that the spec doesn't keep to."""
     return [said for rule in RULES if rule.action == "Deny" and (said := rule.say(asked))]
 
 
-def warnings(asked: Asked) -> list[str]:
+def warnings(asked: PolicySubject) -> list[str]:
     """A sentence for each limit that the site only warns of."""
     return [said for rule in RULES if rule.action == "Warn" and (said := rule.say(asked))]
 
 
-def most_replicas(asked: Asked) -> int | None:
+def most_replicas(asked: PolicySubject) -> int | None:
     """The highest count that the policy allows this spec, whatever the spec says of it; None where it allows any."""
     limits, gpus = asked.policy.limits, asked.spec.runtime.gpu.count
     if asked.namespace in asked.policy.exempt_namespaces:

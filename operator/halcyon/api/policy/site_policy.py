@@ -94,7 +94,7 @@ class Models(Documented):
     """Secrets that a spec may name, for example `models-*`."""
 
 
-class Pods(Documented):
+class PodLimits(Documented):
     """Where server pods may run."""
 
     priority_classes: Annotated[tuple[DnsName, ...], _Some] | None = None
@@ -118,7 +118,7 @@ class Limits(Documented):
     """Most GPUs of a namespace's models at the most replicas of each. Held at reconcile time only: who comes first has them."""
 
 
-class Traffic(Documented):
+class TrafficLimits(Documented):
     """How clients may reach models."""
 
     service_types: Annotated[tuple[Literal["ClusterIP", "NodePort", "LoadBalancer"], ...], _Some] | None = None
@@ -140,11 +140,11 @@ class SitePolicy(Documented):
     """Versions of Triton."""
     models: Models = Models()
     """Models."""
-    pods: Pods = Pods()
+    pods: PodLimits = PodLimits()
     """Pods."""
     limits: Limits = Limits()
     """Amounts."""
-    traffic: Traffic = Traffic()
+    traffic: TrafficLimits = TrafficLimits()
     """Ways in."""
 
     @classmethod

@@ -26,9 +26,9 @@ from halcyon.api.types import (
     NAME_PATTERN,
     PLURAL,
     VERSION,
+    ApiModel,
     ListMap,
     ListSet,
-    Model,
     Rule,
     StringRules,
     cel_string,
@@ -142,7 +142,7 @@ def schema(model: type[BaseModel]) -> JsonSchema:
         result = {"description": " ".join(model.__doc__.split()), **result}
     if required:
         result["required"] = required
-    rules = model.rules if issubclass(model, Model) else ()
+    rules = model.rules if issubclass(model, ApiModel) else ()
     if rules:
         result["x-kubernetes-validations"] = [_validation(rule) for rule in rules]
     return result
@@ -150,7 +150,7 @@ def schema(model: type[BaseModel]) -> JsonSchema:
 
 def _default(info: FieldInfo) -> Any:  # any JSON value
     # An object's default is complete: the API server tries the rules on it before it fills in the defaults below it.
-    return info.default.to_dict() if isinstance(info.default, Model) else info.default
+    return info.default.to_dict() if isinstance(info.default, ApiModel) else info.default
 
 
 def _validation(rule: Rule) -> JsonSchema:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pydantic import ConfigDict
 
-from halcyon.api.types import Model, Rule
+from halcyon.api.types import ApiModel, Rule
 
 
-class Documented(Model):
+class Documented(ApiModel):
     """A part of a spec whose fields have their descriptions under them."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)

@@ -19,27 +19,27 @@ from halcyon.balancer.agent.settings import files, listen
 from halcyon.balancer.config.haproxy_cfg import STOPPING
 from halcyon.balancer.config.writer import ConfigError
 from halcyon.balancer.discovery import endpoint_slices
-from halcyon.balancer.discovery.kube_watch import Access, KubeError, Watch
-from halcyon.balancer.discovery.pod_notices import Noticed
+from halcyon.balancer.discovery.kube_watch import ApiServerAccess, KubeError, Watch
+from halcyon.balancer.discovery.pod_notices import NoticedEndpoints
 from halcyon.balancer.log import log
-from halcyon.balancer.runtime.controller import Pilot
+from halcyon.balancer.runtime.controller import HaproxyController
 from halcyon.balancer.runtime.rate_feedback import Pacing
 from halcyon.balancer.runtime.runtime_api import HaproxyError, RuntimeSocket
 from halcyon.balancer.telemetry import dead_backend, metrics_page, sampler
-from halcyon.balancer.telemetry.arrival_surge import CONFIRM_S, Surge
+from halcyon.balancer.telemetry.arrival_surge import CONFIRM_S, ArrivalSurge
 from halcyon.balancer.telemetry.dead_backend import Outcomes
-from halcyon.balancer.telemetry.report_stream import Uplink
+from halcyon.balancer.telemetry.report_stream import ReportStream
 from halcyon.balancer.telemetry.triton_client import TritonClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from halcyon.api.documents.balancer_plan import Collector
+    from halcyon.api.documents.balancer_plan import CollectorAddress
     from halcyon.api.documents.pod_notice import Notice
-    from halcyon.balancer.agent.settings import Settings
+    from halcyon.balancer.agent.settings import AgentSettings
     from halcyon.balancer.runtime.server_assignment import Endpoint
-    from halcyon.balancer.telemetry.sampler import Sighting
+    from halcyon.balancer.telemetry.sampler import ScrapedPod
 
 TURN_S = 2.0
 """Longest time without a turn; each look brings one too."""
@@ -59,26 +59,26 @@ REFUSED_S = 10.0
 class Agent:
     """One process beside one HAProxy."""
 
-    def __init__(self, settings: Settings, access: Access) -> None:
+    def __init__(self, settings: AgentSettings, access: ApiServerAccess) -> None:
         """Nothing runs before `run`."""
         run_dir = settings.run_dir
         self._settings = settings
         self._access = access
         self._plan_copy = run_dir / "plan.json"
         self._runtime = RuntimeSocket(str(run_dir / "haproxy.sock"), str(run_dir / "master.sock"), settings.ports)
-        self._pilot = Pilot(self._runtime, settings.config, listen(settings), files=files(settings))
+        self._pilot = HaproxyController(self._runtime, settings.config, listen(settings), files=files(settings))
         self._plan: BalancerPlan | None = None
         self._slices: Mapping[str, Mapping[str, Any]] | None = None
         self._listed: tuple[Endpoint, ...] | None = None
-        self._noticed = Noticed()
+        self._noticed = NoticedEndpoints()
         self._took_over = False
         self._maintenance: frozenset[str] = frozenset()
-        self._sightings: dict[str, Sighting] = {}
+        self._sightings: dict[str, ScrapedPod] = {}
         self._wake = asyncio.Event()
         self._replan = asyncio.Event()
-        self._uplink: Uplink | None = None
+        self._uplink: ReportStream | None = None
         self._pacing = Pacing(self._pilot.variables)
-        self._surge = Surge()
+        self._surge = ArrivalSurge()
         self._came = 0
         self._told_at = float("-inf")
         self._plan_errors = 0
@@ -143,7 +143,7 @@ class Agent:
     def metrics(self) -> str:
         """The page of `exposition`; HAProxy has its own exporter."""
         return metrics_page.page(
-            metrics_page.View(
+            metrics_page.PageInput(
                 reading=self._pilot.reading,
                 endpoints=self._endpoints,
                 sightings=self._sightings,
@@ -287,12 +287,12 @@ class Agent:
             on_refusal=self._hear("endpoints"),
         ).run()
 
-    async def _report(self, collector: Collector) -> None:
+    async def _report(self, collector: CollectorAddress) -> None:
         def take(notice: Notice) -> None:
             self._noticed.hear(notice, time.monotonic())
             self._wake.set()
 
-        uplink = Uplink(collector, self._settings.secrets / "halcyon/token", on_notice=take)
+        uplink = ReportStream(collector, self._settings.secrets / "halcyon/token", on_notice=take)
         self._uplink = uplink
         try:
             await uplink.run()
@@ -336,7 +336,7 @@ class Agent:
 
     async def _looks(self, session: aiohttp.ClientSession, plan: BalancerPlan) -> None:
         client = TritonClient(session, plan.model, self._settings.ports.server_http, self._settings.metrics_port)
-        eyes = sampler.Sensor(client, time.time)
+        eyes = sampler.PodSampler(client, time.time)
         clock = asyncio.get_running_loop().time
         before: dict[str, Outcomes] = {}
         last_s: float | None = None

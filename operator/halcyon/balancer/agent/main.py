@@ -16,8 +16,8 @@ from halcyon.balancer.log import log
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from halcyon.balancer.agent.settings import Settings
-    from halcyon.balancer.discovery.kube_watch import Access
+    from halcyon.balancer.agent.settings import AgentSettings
+    from halcyon.balancer.discovery.kube_watch import ApiServerAccess
 
 _TERMINATION_LOG = Path("/dev/termination-log")
 LAST_WORK_S = 2.0
@@ -40,28 +40,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=int, default=9100, help="port of the probes (default: %(default)s)")
 
 
-def settings(arguments: argparse.Namespace) -> Settings:
+def settings(arguments: argparse.Namespace) -> AgentSettings:
     """The settings in parsed arguments; the pod's name is in the environment."""
-    from halcyon.balancer.agent.settings import Settings  # noqa: PLC0415 - `halcyon --help` needs no network code
-    from halcyon.balancer.secrets.mounted_secrets import Secrets  # noqa: PLC0415 - same
+    from halcyon.balancer.agent.settings import AgentSettings  # noqa: PLC0415 - `halcyon --help` needs no network code
+    from halcyon.balancer.secrets.mounted_secrets import SecretNames  # noqa: PLC0415 - same
 
-    front = Secrets(arguments.certificate_secret, arguments.clients_secret, arguments.keys_secret)
-    return Settings(
+    front = SecretNames(arguments.certificate_secret, arguments.clients_secret, arguments.keys_secret)
+    return AgentSettings(
         namespace=arguments.namespace,
         plan=arguments.plan,
         pod=os.environ.get("POD_NAME") or socket.gethostname(),
         run_dir=arguments.run_dir,
         port=arguments.port,
-        front=front if front != Secrets() else None,
+        front=front if front != SecretNames() else None,
     )
 
 
-def run_agent(chosen: Settings) -> int:
+def run_agent(chosen: AgentSettings) -> int:
     """Run until SIGTERM or SIGINT; returns the exit status."""
-    from halcyon.balancer.discovery.kube_watch import Access, KubeError  # noqa: PLC0415 - same as above
+    from halcyon.balancer.discovery.kube_watch import ApiServerAccess, KubeError  # noqa: PLC0415 - same as above
 
     try:
-        access = Access.in_cluster(chosen.secrets / "kubernetes.io/serviceaccount")
+        access = ApiServerAccess.in_cluster(chosen.secrets / "kubernetes.io/serviceaccount")
     except KubeError as error:
         log("error", "the agent can't start", error=str(error))
         return 1
@@ -79,7 +79,7 @@ def run_agent(chosen: Settings) -> int:
     return 0
 
 
-async def _run(chosen: Settings, access: Access) -> None:
+async def _run(chosen: AgentSettings, access: ApiServerAccess) -> None:
     from halcyon.balancer.agent.agent import Agent  # noqa: PLC0415 - same as above
 
     stop, told = asyncio.Event(), asyncio.Event()

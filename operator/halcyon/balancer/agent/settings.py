@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from halcyon.balancer.config.model import Listen, Ports, Tls
-from halcyon.balancer.secrets.mounted_secrets import Files
+from halcyon.balancer.config.model import Listen, Ports, TlsFiles
+from halcyon.balancer.secrets.mounted_secrets import MountedSecrets
 
 if TYPE_CHECKING:
-    from halcyon.balancer.secrets.mounted_secrets import Secrets
+    from halcyon.balancer.secrets.mounted_secrets import SecretNames
 
 
 @dataclass(frozen=True)
-class Settings:
+class AgentSettings:
     """Where the agent runs."""
 
     namespace: str
@@ -34,7 +34,7 @@ class Settings:
     """Address of the probes; all where it is None."""
     stop_within_s: float = 30.0
     """A HAProxy that isn't stopped so long after a drain is not going to be."""
-    front: Secrets | None = None
+    front: SecretNames | None = None
     """Secrets for what clients meet; None where there are none."""
 
     @property
@@ -43,17 +43,17 @@ class Settings:
         return self.run_dir / "haproxy.cfg"
 
 
-def listen(settings: Settings) -> Listen:
+def listen(settings: AgentSettings) -> Listen:
     """How HAProxy is reached in this pod, before anything is known of a certificate."""
-    tls = Tls() if settings.front and settings.front.certificate else None
+    tls = TlsFiles() if settings.front and settings.front.certificate else None
     return Listen(settings.ports, _has_ipv6(), str(settings.run_dir / "haproxy.sock"), tls)
 
 
-def files(settings: Settings) -> Files | None:
+def files(settings: AgentSettings) -> MountedSecrets | None:
     """The files of `front`."""
     if settings.front is None:
         return None
-    return Files(settings.front, mounted=settings.secrets, config=settings.config)
+    return MountedSecrets(settings.front, mounted=settings.secrets, config=settings.config)
 
 
 def _has_ipv6() -> bool:

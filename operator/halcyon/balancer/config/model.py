@@ -15,7 +15,7 @@ _FILE = re.compile(r"[a-z][a-z0-9.-]{0,63}")
 
 
 @dataclass(frozen=True)
-class Tls:
+class TlsFiles:
     """Certificate files beside the runtime socket."""
 
     certificate: str = ""
@@ -44,7 +44,7 @@ class Listen:
     """Listen on IPv6 too. Must be false where the node has no IPv6: HAProxy would not start."""
     socket_path: str = "/run/halcyon/haproxy.sock"
     """Runtime socket, as HAProxy sees it. What else HAProxy needs lies beside it."""
-    tls: Tls | None = None
+    tls: TlsFiles | None = None
     """None: clients speak plain text."""
     keys: str | None = None
     """File with the API keys, beside the socket; None: clients need none."""

@@ -46,7 +46,7 @@ class KubeError(OSError):
     """The API server is away or refuses; the text names the request and the answer."""
 
 
-class Refused(KubeError):  # noqa: N818 - what it is, as in the condition
+class AccessDenied(KubeError):  # noqa: N818 - what it is, as in the condition
     """The API server says that a right is missing; the text is its own."""
 
 
@@ -55,7 +55,7 @@ class _Gone(Exception):  # noqa: N818 - a turn of the loop, no error
 
 
 @dataclass(frozen=True)
-class Access:
+class ApiServerAccess:
     """Where the API server is and how to speak to it."""
 
     base_url: str
@@ -63,7 +63,7 @@ class Access:
     ca_path: Path | None = None
 
     @classmethod
-    def in_cluster(cls, secrets: Path) -> Access:
+    def in_cluster(cls, secrets: Path) -> ApiServerAccess:
         """As a pod finds it: `secrets` holds `token` and `ca.crt`.
 
         Raises:
@@ -95,7 +95,7 @@ class Watch(Generic[_T]):
     def __init__(
         self,
         session: aiohttp.ClientSession,
-        access: Access,
+        access: ApiServerAccess,
         path: str,
         *,
         params: Mapping[str, str],
@@ -149,7 +149,7 @@ class Watch(Generic[_T]):
             except _Gone:
                 version = None
                 pause_s = self._longer(pause_s)
-            except Refused as error:
+            except AccessDenied as error:
                 # Who may not watch lists again and again: late is better than not at all.
                 version = None
                 pause_s = self._longer(pause_s)
@@ -284,7 +284,7 @@ class Watch(Generic[_T]):
         if response.status == 403:
             text = _message(said)
             self._refuse(verb, text)
-            raise Refused(text)
+            raise AccessDenied(text)
         raise KubeError(f"{self._path} answers {response.status}: {said}")
 
 

@@ -30,7 +30,7 @@ class _Heard:
     at: float
 
 
-class Noticed:
+class NoticedEndpoints:
     """The notices of one model's pods."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from halcyon.balancer.config import haproxy_cfg
-from halcyon.balancer.config.model import Tls
+from halcyon.balancer.config.model import TlsFiles
 from halcyon.balancer.log import log
 from halcyon.balancer.runtime import server_assignment
 from halcyon.balancer.runtime.process_variables import Variables
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
     from halcyon.api.documents.balancer_plan import BalancerPlan
     from halcyon.balancer.config.model import Listen
-    from halcyon.balancer.runtime.runtime_api import Reading, RuntimeSocket
+    from halcyon.balancer.runtime.runtime_api import HaproxyStats, RuntimeSocket
     from halcyon.balancer.runtime.server_assignment import Endpoint, Line
-    from halcyon.balancer.secrets.mounted_secrets import Files
+    from halcyon.balancer.secrets.mounted_secrets import MountedSecrets
 
 RETRY_S = 30.0
 """After a configuration that HAProxy refused."""
@@ -41,7 +41,7 @@ class _Wanted:
     digest: str
 
 
-class Pilot:
+class HaproxyController:
     """Drives one HAProxy."""
 
     def __init__(
@@ -50,7 +50,7 @@ class Pilot:
         config_path: Path,
         listen: Listen,
         *,
-        files: Files | None = None,
+        files: MountedSecrets | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Nothing is read or written before the first turn.
@@ -78,7 +78,7 @@ class Pilot:
         self.variables = Variables(runtime)
         """What HAProxy's rules are told; each turn tells what is new."""
         self._answered_at = float("-inf")
-        self.reading: Reading | None = None
+        self.reading: HaproxyStats | None = None
         """What HAProxy said in the last turn; None where it did not answer."""
         self.unplaced: tuple[Endpoint, ...] = ()
         """Ready pods without a line."""
@@ -109,7 +109,7 @@ class Pilot:
     @property
     def is_shut(self) -> bool:
         """HAProxy runs, and nobody can come: it has no certificate yet."""
-        return self._serving is not None and self._serving.listen.tls == Tls()
+        return self._serving is not None and self._serving.listen.tls == TlsFiles()
 
     @property
     def trouble(self) -> str:
@@ -167,7 +167,7 @@ class Pilot:
             if self._wanted is not None:
                 self.accept(self._wanted.plan)
 
-    def _as_roomy(self, wanted: _Wanted, reading: Reading) -> _Wanted | None:
+    def _as_roomy(self, wanted: _Wanted, reading: HaproxyStats) -> _Wanted | None:
         """What is wanted, with the server lines that HAProxy has beyond it, where that is what it runs.
 
         Lines that a smaller count leaves over wait for the next reload: one for them would come just when their pods leave.
@@ -177,7 +177,7 @@ class Pilot:
             known = self._roomier = (wanted, reading.config, _with_lines(wanted, reading))
         return known[2]
 
-    async def _reload(self, reading: Reading, wanted: _Wanted) -> Reading:
+    async def _reload(self, reading: HaproxyStats, wanted: _Wanted) -> HaproxyStats:
         now = self._clock()
         if self._refused and self._refused[0] == wanted.digest and now < self._refused[1]:
             return reading
@@ -204,7 +204,11 @@ class Pilot:
         return reading
 
     async def _place(
-        self, reading: Reading | None, endpoints: tuple[Endpoint, ...] | None, out: AbstractSet[str], wanted: _Wanted
+        self,
+        reading: HaproxyStats | None,
+        endpoints: tuple[Endpoint, ...] | None,
+        out: AbstractSet[str],
+        wanted: _Wanted,
     ) -> None:
         # Whose configuration the file may hold: what runs, or what will start. None where a former agent left it.
         owner = self._serving if reading else wanted
@@ -255,7 +259,7 @@ def _replace(path: Path, text: str) -> None:
     aside.replace(path)
 
 
-def _with_lines(wanted: _Wanted, reading: Reading) -> _Wanted | None:
+def _with_lines(wanted: _Wanted, reading: HaproxyStats) -> _Wanted | None:
     there = Counter(key.slot for key in reading.lines)
     planned = tuple(replace(slot, capacity=max(slot.capacity, there[slot.name])) for slot in wanted.plan.slots)
     if planned == wanted.plan.slots:

@@ -11,11 +11,11 @@ from halcyon.balancer.config.queueing import RATE, SERVICE
 from halcyon.balancer.config.retries import ONCE
 from halcyon.balancer.log import log
 from halcyon.balancer.runtime.retry_budget import MOST_SHARE, RetryBudget
-from halcyon.balancer.runtime.service_rate import Meter
+from halcyon.balancer.runtime.service_rate import ServiceRateMeter
 
 if TYPE_CHECKING:
     from halcyon.balancer.runtime.process_variables import Variables
-    from halcyon.balancer.runtime.runtime_api import Reading
+    from halcyon.balancer.runtime.runtime_api import HaproxyStats
 
 
 class Pacing:
@@ -24,11 +24,11 @@ class Pacing:
     def __init__(self, variables: Variables) -> None:
         """Nothing is measured yet."""
         self._variables = variables
-        self._meter = Meter()
+        self._meter = ServiceRateMeter()
         self._budget = RetryBudget()
         self._once = False
 
-    async def look(self, reading: Reading | None, *, servers: int, now: float) -> None:
+    async def look(self, reading: HaproxyStats | None, *, servers: int, now: float) -> None:
         """Measure, and tell what has changed. Once a second is enough.
 
         Args:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from halcyon.balancer.runtime.runtime_api import Reading
+    from halcyon.balancer.runtime.runtime_api import HaproxyStats
 
 MOST_SHARE = 0.1
 """Of all requests, those that may be sent again."""
@@ -34,7 +34,7 @@ class RetryBudget:
         self._looks: deque[_Look] = deque()
         self._process: int | None = None
 
-    def allows(self, reading: Reading, *, now: float) -> bool:
+    def allows(self, reading: HaproxyStats, *, now: float) -> bool:
         """The verdict after this look.
 
         Args:

@@ -16,7 +16,7 @@ from halcyon.balancer.config import latency_buckets
 from halcyon.balancer.config.error_responses import PROTOCOLS
 from halcyon.balancer.config.model import LineKey, Ports
 from halcyon.balancer.config.queueing import COUNTERS
-from halcyon.balancer.runtime.server_assignment import AdminState, Command, Observed
+from halcyon.balancer.runtime.server_assignment import AdminState, Command, ServerState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -44,7 +44,7 @@ class RefusedError(HaproxyError):
 
 
 @dataclass(frozen=True)
-class Reading:
+class HaproxyStats:
     """What one HAProxy process said of itself."""
 
     at: float
@@ -53,7 +53,7 @@ class Reading:
     """Its process id: another one has lost all state and counters."""
     config: str
     """Digest of the configuration that it runs, as `haproxy_config.digest` makes it."""
-    lines: Mapping[LineKey, Observed] = field(default_factory=dict)
+    lines: Mapping[LineKey, ServerState] = field(default_factory=dict)
     queued: int = 0
     """Requests that wait for room in a server, both protocols."""
     held: int = 0
@@ -80,7 +80,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Knocks:
+class HeldRequests:
     """Requests that found no server."""
 
     held: int
@@ -89,7 +89,7 @@ class Knocks:
     """Counter: all of this process."""
 
 
-def parse(answers: Sequence[str], *, at: float) -> Reading:
+def parse(answers: Sequence[str], *, at: float) -> HaproxyStats:
     """The reading in the answers to `show info`, `show servers state`, `show stat`, `show table`, `show held` and `show broken`.
 
     Raises:
@@ -102,7 +102,7 @@ def parse(answers: Sequence[str], *, at: float) -> Reading:
         counts = {int(index): int(count) for index, count in _GPC.findall(table)}
         requests, refused, errors, repeated = (counts.get(index, 0) for index in range(4))
         slots, knocked = latency_buckets.read(counts), parse_knocks(knocks)
-        return Reading(
+        return HaproxyStats(
             at=at,
             process=int(told["Pid"]),
             config=told.get("description", ""),
@@ -125,7 +125,7 @@ def parse(answers: Sequence[str], *, at: float) -> Reading:
         raise HaproxyError(f"HAProxy's answer can't be read: {error!r}") from error
 
 
-def parse_knocks(answer: str) -> Knocks:
+def parse_knocks(answer: str) -> HeldRequests:
     """What `show held` says.
 
     Raises:
@@ -134,7 +134,7 @@ def parse_knocks(answer: str) -> Knocks:
     found = _HELD.search(answer)
     if not found:
         raise HaproxyError(f"HAProxy's answer can't be read: {answer[:80]!r} where held=0 came=0 was expected")
-    return Knocks(int(found[1]), int(found[2]))
+    return HeldRequests(int(found[1]), int(found[2]))
 
 
 def _broken(answer: str) -> int:
@@ -158,7 +158,7 @@ def _stat(text: str) -> tuple[dict[tuple[str, LineKey], int], int]:
     return sessions, queued
 
 
-def _lines(text: str, sessions: Mapping[tuple[str, LineKey], int]) -> dict[LineKey, Observed]:
+def _lines(text: str, sessions: Mapping[tuple[str, LineKey], int]) -> dict[LineKey, ServerState]:
     by_protocol: dict[LineKey, list[tuple[str, AdminState]]] = {}
     for row in text.splitlines():
         columns = row.split(" ", 7)
@@ -168,7 +168,7 @@ def _lines(text: str, sessions: Mapping[tuple[str, LineKey], int]) -> dict[LineK
             key = LineKey(backend[2], int(server[1]))
             by_protocol.setdefault(key, []).append((columns[4], _admin(int(columns[6]))))
     return {
-        key: Observed(
+        key: ServerState(
             address=seen[0][0] if len({address for address, _ in seen}) == 1 else "",
             admin=seen[0][1] if len({admin for _, admin in seen}) == 1 else "mixed",
             sessions=sum(sessions.get((protocol, key), 0) for protocol in PROTOCOLS),
@@ -197,7 +197,7 @@ class RuntimeSocket:
     timeout_s: float = 2.0
     reload_timeout_s: float = 15.0
 
-    async def read(self) -> Reading:
+    async def read(self) -> HaproxyStats:
         """What HAProxy has now.
 
         Raises:
@@ -209,7 +209,7 @@ class RuntimeSocket:
         # It was said somewhere between, and a busy machine may have kept either side waiting.
         return parse([answer.lstrip("\n") for answer in answers], at=(asked + time.time()) / 2)
 
-    async def knocks(self) -> Knocks:
+    async def knocks(self) -> HeldRequests:
         """Who waits for the first server: a small part of `read`, for those who ask often.
 
         Raises:

@@ -59,7 +59,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Observed:
+class ServerState:
     """One server line, as HAProxy has it."""
 
     address: str
@@ -79,7 +79,7 @@ class Command:
 
 
 @dataclass(frozen=True)
-class Placement:
+class Assignment:
     """The result of one step."""
 
     lines: tuple[Line, ...]
@@ -88,7 +88,7 @@ class Placement:
     """Ready pods for which no line is free: the plan's capacity is too small."""
 
 
-def adopt(observed: Mapping[LineKey, Observed], *, now: float) -> tuple[Line, ...]:
+def adopt(observed: Mapping[LineKey, ServerState], *, now: float) -> tuple[Line, ...]:
     """The lines of a HAProxy that ran before this agent: what is in use stays where it is."""
     states: dict[AdminState, LineState] = {"ready": "ready", "drain": "draining", "maint": "free", "mixed": "draining"}
     lines = []
@@ -113,13 +113,13 @@ def resize(lines: Iterable[Line], capacities: Mapping[str, int]) -> tuple[Line, 
 def place(
     lines: Iterable[Line],
     endpoints: Iterable[Endpoint],
-    observed: Mapping[LineKey, Observed],
+    observed: Mapping[LineKey, ServerState],
     *,
     now: float,
     drain_s: float,
     keep: bool = False,
     out: AbstractSet[str] = frozenset(),
-) -> Placement:
+) -> Assignment:
     """One step towards the endpoints.
 
     Args:
@@ -154,13 +154,13 @@ def place(
         free.remove(at)
         stepped[at] = Line(stepped[at].key, "ready", endpoint.address, now)
     commands = tuple(c for line in stepped for c in _commands(line, observed.get(line.key)))
-    return Placement(tuple(stepped), commands, tuple(unplaced))
+    return Assignment(tuple(stepped), commands, tuple(unplaced))
 
 
 def _step(
     line: Line,
     wanted: Mapping[tuple[str, str], Endpoint],
-    seen: Observed | None,
+    seen: ServerState | None,
     *,
     now: float,
     drain_s: float,
@@ -185,11 +185,11 @@ def _step(
     return line
 
 
-def _sessions(seen: Observed | None) -> int:
+def _sessions(seen: ServerState | None) -> int:
     return seen.sessions if seen is not None else 0
 
 
-def _commands(line: Line, seen: Observed | None) -> list[Command]:
+def _commands(line: Line, seen: ServerState | None) -> list[Command]:
     if seen is None:
         return []
     admin = ADMIN[line.state]

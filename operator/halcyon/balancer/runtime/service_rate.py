@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from halcyon.balancer.runtime.runtime_api import Reading
+    from halcyon.balancer.runtime.runtime_api import HaproxyStats
 
 WINDOW_S = 3.0
 """Time with waiting requests that a pace is taken from; longer where so few were answered."""
@@ -29,7 +29,7 @@ KNOWN_FOR_S = 10.0
 
 
 @dataclass(frozen=True)
-class Pace:
+class ServiceRate:
     """What servers do while requests wait."""
 
     rate_rps: float
@@ -49,15 +49,15 @@ class _Stretch:
     servers: int
 
 
-class Meter:
+class ServiceRateMeter:
     """Remembers the looks at one HAProxy that are needed for its pace."""
 
     def __init__(self) -> None:
         """Nothing is known."""
-        self._last: tuple[float, Reading] | None = None
+        self._last: tuple[float, HaproxyStats] | None = None
         self._stretches: deque[_Stretch] = deque()
 
-    def look(self, reading: Reading, *, servers: int, now: float) -> Pace | None:
+    def look(self, reading: HaproxyStats, *, servers: int, now: float) -> ServiceRate | None:
         """The pace after this look; None where it is not known.
 
         Args:
@@ -74,13 +74,13 @@ class Meter:
             self._stretches.popleft()
         return self._pace(servers, now)
 
-    def _add(self, before: Reading, after: Reading, *, lasted_s: float, servers: int, now: float) -> None:
+    def _add(self, before: HaproxyStats, after: HaproxyStats, *, lasted_s: float, servers: int, now: float) -> None:
         answered, service_ms = after.answered - before.answered, after.service_ms - before.service_ms
         # The counters have 32 bits; a difference below zero is one that began anew.
         if before.queued and after.queued and servers and lasted_s > 0 and answered >= 0 and service_ms >= 0:
             self._stretches.append(_Stretch(now, lasted_s, answered, service_ms, servers))
 
-    def _pace(self, servers: int, now: float) -> Pace | None:
+    def _pace(self, servers: int, now: float) -> ServiceRate | None:
         if not self._stretches or now - self._stretches[-1].until > KNOWN_FOR_S:
             return None
         server_s, lasted_s, answered, service_ms = 0.0, 0.0, 0, 0
@@ -94,4 +94,4 @@ class Meter:
         enough = answered >= FEWEST or (lasted_s >= LONGEST_S and answered >= LEAST)
         if not enough or not servers:
             return None
-        return Pace(answered / server_s * servers, service_ms / answered / 1000)
+        return ServiceRate(answered / server_s * servers, service_ms / answered / 1000)

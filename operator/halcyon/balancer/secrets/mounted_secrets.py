@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from halcyon.api.documents.balancer_plan import CERTIFICATE_FOLDER, CLIENTS_FOLDER, KEYS_FOLDER
 from halcyon.balancer.config import api_keys
-from halcyon.balancer.config.model import Tls
+from halcyon.balancer.config.model import TlsFiles
 from halcyon.balancer.log import log
 from halcyon.balancer.secrets import certificate_expiry
 
@@ -43,7 +43,7 @@ class SecretError(ValueError):
 
 
 @dataclass(frozen=True)
-class Secrets:
+class SecretNames:
     """Names of the Secrets that this pod mounts."""
 
     certificate: str = ""
@@ -54,10 +54,12 @@ class Secrets:
     """Empty where clients need no API key."""
 
 
-class Files:
+class MountedSecrets:
     """The files of one pod."""
 
-    def __init__(self, secrets: Secrets, *, mounted: Path, config: Path, wall: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, secrets: SecretNames, *, mounted: Path, config: Path, wall: Callable[[], float] = time.time
+    ) -> None:
         """Takes up what an earlier agent has left; the Secrets are read by `look`.
 
         Args:
@@ -82,13 +84,13 @@ class Files:
         self._troubles: dict[str, str] = {}
 
     @property
-    def tls(self) -> Tls | None:
+    def tls(self) -> TlsFiles | None:
         """What HAProxy serves from now on; None where clients speak plain text."""
         if CERTIFICATE_FOLDER not in self._served:
             return None
         certificate, clients = self._served[CERTIFICATE_FOLDER], self._served.get(CLIENTS_FOLDER)
         # Without its authorities it would let in whoever comes.
-        return Tls() if not certificate or clients == "" else Tls(certificate, clients or "")
+        return TlsFiles() if not certificate or clients == "" else TlsFiles(certificate, clients or "")
 
     @property
     def keys(self) -> str | None:

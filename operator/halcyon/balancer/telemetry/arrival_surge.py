@@ -22,7 +22,7 @@ _REST_S = 5.0
 """After so many in a row it is a load that bursts all the time, or one that rises: one in so many seconds tells as much."""
 
 
-class Surge:
+class ArrivalSurge:
     """Remembers the rate of one HAProxy."""
 
     def __init__(self) -> None:

@@ -36,7 +36,7 @@ class Outcomes:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Ejection:
     """What follows from one look."""
 
     dead: str | None
@@ -53,7 +53,7 @@ def judge(
     last_s: float | None,
     now: float,
     interval_s: float = INTERVAL_S,
-) -> Verdict:
+) -> Ejection:
     """The verdict on two looks at the same pods.
 
     Args:
@@ -75,7 +75,7 @@ def judge(
                 without_success.add(pod)
     may = len(serving) > 1 and (last_s is None or now - last_s >= interval_s)
     dead = max(sorted(without_success), key=lambda pod: failures[pod], default=None) if may else None
-    return Verdict(dead, frozenset(failures))
+    return Ejection(dead, frozenset(failures))
 
 
 def _rise(before: int | None, after: int | None) -> int | None:

@@ -20,22 +20,22 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from halcyon.balancer.config.latency_buckets import Latency
-    from halcyon.balancer.runtime.runtime_api import Reading
+    from halcyon.balancer.runtime.runtime_api import HaproxyStats
     from halcyon.balancer.runtime.server_assignment import Endpoint
-    from halcyon.balancer.telemetry.sampler import Sighting
+    from halcyon.balancer.telemetry.sampler import ScrapedPod
     from halcyon.monitoring.metric import Labels, Sample
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 @dataclass(frozen=True)
-class View:
+class PageInput:
     """What the agent knows at one moment."""
 
-    reading: Reading | None
+    reading: HaproxyStats | None
     """None where HAProxy does not answer."""
     endpoints: tuple[Endpoint, ...] | None
-    sightings: Mapping[str, Sighting]
+    sightings: Mapping[str, ScrapedPod]
     maintenance: AbstractSet[str]
     unplaced: int
     reloads: int
@@ -48,7 +48,7 @@ class View:
     """Name of a `process_` metric -> value."""
 
 
-def page(view: View) -> str:
+def page(view: PageInput) -> str:
     """The page, families in the order of `METRICS`."""
     samples = _samples(view)
     return "".join(family(metric, samples.get(metric.name, ())) for metric in METRICS)
@@ -70,7 +70,7 @@ def process() -> dict[str, float]:
     }
 
 
-def _samples(view: View) -> dict[str, list[Sample]]:
+def _samples(view: PageInput) -> dict[str, list[Sample]]:
     """Samples by family: labels, what is added to the name, value."""
     reading = view.reading
     plain: dict[str, float] = {
@@ -125,7 +125,7 @@ def _histogram(labels: Labels, latency: Latency) -> Iterator[Sample]:
     yield labels, "_count", latency.answered
 
 
-def _inflight(reading: Reading, endpoints: Iterable[Endpoint]) -> Iterator[Sample]:
+def _inflight(reading: HaproxyStats, endpoints: Iterable[Endpoint]) -> Iterator[Sample]:
     at = {(key.slot, line.address): line.sessions for key, line in reading.lines.items() if line.admin != "maint"}
     for endpoint in endpoints:
         # A pod without a line gets nothing from this balancer.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from halcyon.api.documents.balancer_plan import Collector
+    from halcyon.api.documents.balancer_plan import CollectorAddress
     from halcyon.api.documents.observation_report import Record
 
 RESOLVE_S = 2.0
@@ -42,7 +42,7 @@ _HEARTBEAT_S = 10.0
 
 
 @dataclass(frozen=True)
-class Pace:
+class SendInterval:
     """How often a connection sends, in seconds."""
 
     least_s: float = 0.9
@@ -80,15 +80,15 @@ class _Mailbox:
         return taken
 
 
-class Uplink:
+class ReportStream:
     """The connections to all operator replicas behind one name."""
 
     def __init__(
         self,
-        collector: Collector,
+        collector: CollectorAddress,
         token_path: Path,
         *,
-        pace: Pace = Pace(),
+        pace: SendInterval = SendInterval(),
         on_notice: Callable[[Notice], None] = lambda _: None,
         resolve: Callable[[str, int], Awaitable[list[str]]] | None = None,
     ) -> None:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from halcyon.api.documents.observation_report import (
     BalancerSample,
     BatchStats,
-    Histogram,
     PodSample,
     PodState,
     Record,
+    ReportedHistogram,
     SlotLatency,
 )
 from halcyon.balancer.telemetry.triton_client import Index, Metrics, TritonError
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from collections.abc import Set as AbstractSet
 
-    from halcyon.balancer.runtime.runtime_api import Reading
+    from halcyon.balancer.runtime.runtime_api import HaproxyStats
     from halcyon.balancer.runtime.server_assignment import Endpoint
     from halcyon.balancer.telemetry.triton_client import TritonClient
 
@@ -35,7 +35,7 @@ a model says the same of a batch, so beyond this number they take turns."""
 
 
 @dataclass(frozen=True)
-class Sighting:
+class ScrapedPod:
     """One look at one pod."""
 
     at: float
@@ -47,7 +47,7 @@ class Sighting:
     """The newest known, which may be older than the rest."""
 
 
-class Sensor:
+class PodSampler:
     """Looks at all pods; remembers which versions a ready pod has, so that its index is read once, and its batch statistics."""
 
     def __init__(self, client: TritonClient, clock: Callable[[], float]) -> None:
@@ -65,7 +65,7 @@ class Sensor:
         self._batches: dict[str, BatchStats] = {}
         self._places = asyncio.Semaphore(MOST_AT_ONCE)
 
-    async def look(self, endpoints: Iterable[Endpoint]) -> dict[str, Sighting]:
+    async def look(self, endpoints: Iterable[Endpoint]) -> dict[str, ScrapedPod]:
         """One look at each pod, by name. A pod that does not answer has a sighting without metrics."""
         pods = list(endpoints)
         due = self._due(pods)
@@ -95,7 +95,7 @@ class Sensor:
         newest = sorted(self._batches, key=lambda pod: self._batches[pod].at, reverse=True)[:MOST_WITH_BATCHES]
         return {pod: self._batches[pod] for pod in newest}
 
-    async def _look(self, endpoint: Endpoint, *, with_batches: bool) -> Sighting:
+    async def _look(self, endpoint: Endpoint, *, with_batches: bool) -> ScrapedPod:
         async with self._places:
             at = self._clock()
             index = self._known.get(endpoint.pod) if endpoint.serving else None
@@ -109,7 +109,7 @@ class Sensor:
                     index = await self._client.index(endpoint.address, pod=endpoint.pod)
                 except TritonError:
                     index = None
-            return Sighting(at, metrics, index)
+            return ScrapedPod(at, metrics, index)
 
     async def _read_metrics(self, endpoint: Endpoint) -> Metrics | None:
         try:
@@ -132,9 +132,9 @@ def record(
     name: str,
     agent: str,
     at: float,
-    reading: Reading | None,
+    reading: HaproxyStats | None,
     endpoints: Iterable[Endpoint],
-    sightings: Mapping[str, Sighting],
+    sightings: Mapping[str, ScrapedPod],
     maintenance: AbstractSet[str],
     trouble: str = "",
 ) -> Record:
@@ -150,13 +150,15 @@ def record(
             held=reading.held,
             trouble=trouble,
             latency=_latency(reading),
-            clients=None if reading.clients is None else Histogram(reading.clients.bounds_ms, reading.clients.counts),
+            clients=None
+            if reading.clients is None
+            else ReportedHistogram(reading.clients.bounds_ms, reading.clients.counts),
         )
     pods = tuple(_pod(endpoint, sightings.get(endpoint.pod), at, maintenance) for endpoint in endpoints)
     return Record(namespace=namespace, name=name, agent=agent, at=at, balancer=balancer, pods=pods)
 
 
-def _latency(reading: Reading) -> tuple[SlotLatency, ...]:
+def _latency(reading: HaproxyStats) -> tuple[SlotLatency, ...]:
     """Of both slots; empty where there is one, which is most of the time: nobody has anything to compare then."""
     slots = {key.slot for key in reading.lines}
     if len(slots) < 2:
@@ -168,7 +170,7 @@ def _latency(reading: Reading) -> tuple[SlotLatency, ...]:
     )
 
 
-def _pod(endpoint: Endpoint, seen: Sighting | None, at: float, maintenance: AbstractSet[str]) -> PodSample:
+def _pod(endpoint: Endpoint, seen: ScrapedPod | None, at: float, maintenance: AbstractSet[str]) -> PodSample:
     now = state(endpoint, seen, maintenance)
     if seen is None:
         return PodSample(endpoint.pod, now, at)
@@ -193,7 +195,7 @@ def _pod(endpoint: Endpoint, seen: Sighting | None, at: float, maintenance: Abst
     )
 
 
-def state(endpoint: Endpoint, seen: Sighting | None, maintenance: AbstractSet[str]) -> PodState:
+def state(endpoint: Endpoint, seen: ScrapedPod | None, maintenance: AbstractSet[str]) -> PodState:
     """What a pod's state is called; `seen` is the last look at it, None before the first."""
     if endpoint.terminating:
         return "draining"

@@ -25,7 +25,7 @@ from halcyon.cli.errors import ClusterError
 from halcyon.cli.explain.build import report
 from halcyon.cli.kube import fields, free_capacity
 from halcyon.cli.kube.client import Cluster, Place
-from halcyon.cli.kube.inventory import Seen, look
+from halcyon.cli.kube.inventory import Inventory, look
 from halcyon.cli.kube.pod_stage import stage
 from halcyon.cli.output.report_text import text
 from halcyon.kube import kinds
@@ -232,14 +232,14 @@ def _without_model(name: str, one: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**one, **said}
 
 
-def _tree(seen: Seen, now: datetime) -> str:
+def _tree(seen: Inventory, now: datetime) -> str:
     from halcyon.cli.output import tables  # noqa: PLC0415  # rich, as in `get`
     from halcyon.cli.output.tree import tree  # noqa: PLC0415
 
     return tables.lines(tables.tree_page(tree(seen), now), width=160)
 
 
-def _images(seen: Seen) -> str:
+def _images(seen: Inventory) -> str:
     found = {
         str(container.get("image"))
         for pod in seen.pods

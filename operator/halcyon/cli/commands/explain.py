@@ -39,7 +39,7 @@ def main(name: str, place: Place, output: Output) -> int:
     """Why a ModelDeployment has as many replicas as it has: what was decided, by what, and what became of it."""
     cluster = Cluster(place)
     resource = cluster.model(name)
-    found: tuple[free_capacity.Room, ...] = ()
+    found: tuple[free_capacity.FreeCapacity, ...] = ()
     # Nodes and pods of others are for few to see, and the scheduler has said already that there is too little.
     with suppress(ClusterError):
         found = free_capacity.look(cluster, lacks(resource))

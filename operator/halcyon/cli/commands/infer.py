@@ -95,7 +95,7 @@ def main(  # noqa: PLR0917  # click gives them by keyword
     with wire.closing():
         try:
             answer = request.ask(wire, _served(model, name), version, files, pixel_scale=pixel_scale)
-        except (NoAnswer, request.Refused) as error:
+        except (NoAnswer, request.InferenceError) as error:
             warn("infer", str(error))
             return 1
     told = answer.to_dict() | {"through": wire.who}

@@ -31,7 +31,7 @@ from halcyon.cli.plan.observations_file import ReadingsError, Recorded, parsed
 from halcyon.scaling.planner.objectives import START_S, NoScalingError, largest, objectives, schedules, windows
 from halcyon.scaling.planner.outputs import Plan, PlannerMemory
 from halcyon.scaling.planner.plan import plan
-from halcyon.scaling.planner.reading import Window
+from halcyon.scaling.planner.reading import OpenWindow
 from halcyon.scaling.planner.serialization import packed, unpacked
 from halcyon.scaling.schedules import InForce, in_force, problems
 
@@ -84,7 +84,7 @@ class _Asked:
 class _Decided:
     now: float
     plan: Plan
-    windows: tuple[Window, ...]
+    windows: tuple[OpenWindow, ...]
     """Schedules that were open."""
 
 
@@ -315,7 +315,7 @@ def _more(alike: Sequence[_Decided]) -> str:
     return f"\n  and {len(alike)} more like it until {_said(alike[-1].now)}" if alike else ""
 
 
-def _bounds(window: Window) -> str:
+def _bounds(window: OpenWindow) -> str:
     least = [] if window.low is None else [f"at least {window.low}"]
     return ", ".join(least if window.high is None else [*least, f"at most {window.high}"])
 

@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from halcyon.cli.arguments.options import Output, emit
 from halcyon.cli.kube.client import Cluster
-from halcyon.cli.kube.inventory import SHOWN, Seen, assemble, look
+from halcyon.cli.kube.inventory import SHOWN, Inventory, assemble, look
 from halcyon.kube import kinds
 from halcyon.kube.client import KubeClient, Object
 from halcyon.kube.informer import Informer
@@ -46,7 +46,7 @@ def follow(cluster: Cluster, name: str, output: Output, limit_s: float | None) -
     return 0
 
 
-async def _follow(cluster: Cluster, name: str, first: Seen, output: Output, limit_s: float | None) -> None:
+async def _follow(cluster: Cluster, name: str, first: Inventory, output: Output, limit_s: float | None) -> None:
     screen = _Screen(output) if sys.stdout.isatty() else _Log(output)
     with screen, contextlib.suppress(TimeoutError):
         screen.show(first, "")
@@ -58,7 +58,7 @@ async def _follow(cluster: Cluster, name: str, first: Seen, output: Output, limi
                 screen.show(seen, trouble)
 
 
-async def changes(cluster: Cluster, name: str, first: Seen) -> AsyncIterator[tuple[Seen | None, str]]:
+async def changes(cluster: Cluster, name: str, first: Inventory) -> AsyncIterator[tuple[Inventory | None, str]]:
     """What is there, with every change, and what keeps the cluster from being watched; None once the model is gone."""
     key, changed, trouble = Key(cluster.namespace, name), asyncio.Event(), _Trouble()
     client = await _connect(cluster)
@@ -151,7 +151,7 @@ class _Page(contextlib.AbstractContextManager["_Page"]):
         self._output = output
 
     @abstractmethod
-    def show(self, seen: Seen, trouble: str) -> None:
+    def show(self, seen: Inventory, trouble: str) -> None:
         """Show a page."""
 
     def say(self, text: str) -> None:
@@ -169,7 +169,7 @@ class _Log(_Page):
     _last: object = None
 
     @override
-    def show(self, seen: Seen, trouble: str) -> None:
+    def show(self, seen: Inventory, trouble: str) -> None:
         from halcyon.cli.output.tree import tree  # noqa: PLC0415  # as in `get`
 
         told = tree(seen)
@@ -199,7 +199,7 @@ class _Screen(_Page):
         self._live.stop()
 
     @override
-    def show(self, seen: Seen, trouble: str) -> None:
+    def show(self, seen: Inventory, trouble: str) -> None:
         from rich.text import Text  # noqa: PLC0415
 
         self._live.update(Text.from_ansi(_drawn(seen, trouble, self._output)), refresh=True)
@@ -209,7 +209,7 @@ class _Screen(_Page):
         self._live.console.print(text)
 
 
-def _drawn(seen: Seen, trouble: str, output: Output) -> str:
+def _drawn(seen: Inventory, trouble: str, output: Output) -> str:
     from halcyon.cli.output import tables  # noqa: PLC0415
     from halcyon.cli.output.tree import tree  # noqa: PLC0415
 

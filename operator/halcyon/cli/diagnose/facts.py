@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from halcyon.cli.kube import fields
-from halcyon.cli.kube.free_capacity import Room
-from halcyon.cli.kube.inventory import Seen
+from halcyon.cli.kube.free_capacity import FreeCapacity
+from halcyon.cli.kube.inventory import Inventory
 from halcyon.cli.kube.pod_stage import Stage, stage
 
 Json = Mapping[str, Any]
@@ -21,12 +21,12 @@ MANY = 3
 class Facts:
     """What the rules are given."""
 
-    seen: Seen
+    seen: Inventory
     now: datetime
     events: Sequence[Json] = ()
     operators: Sequence[Json] | None = None
     """Pods of the operator; None where they may not be listed."""
-    room: Sequence[Room] = ()
+    room: Sequence[FreeCapacity] = ()
     """Of what pods find too little of."""
 
 
@@ -47,7 +47,7 @@ class Cause:
 
 
 @dataclass(frozen=True)
-class Told:
+class ConditionIndex:
     """A model, taken apart."""
 
     name: str
@@ -65,7 +65,7 @@ class Told:
         return str(found.get("message") or "")
 
     @classmethod
-    def of(cls, seen: Seen) -> Told:
+    def of(cls, seen: Inventory) -> ConditionIndex:
         """Of what was read."""
         meta, spec, status = (fields.mapping(seen.model.get(part)) for part in ("metadata", "spec", "status"))
         return cls(

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from halcyon.api.conditions import Reason
 from halcyon.api.user_annotations import reason
-from halcyon.cli.diagnose.facts import MANY, Cause, Facts, Json, Told, name_of
+from halcyon.cli.diagnose.facts import MANY, Cause, ConditionIndex, Facts, Json, name_of
 from halcyon.cli.kube import fields
 from halcyon.cli.kube.pod_stage import stage
 from halcyon.cli.output import model_rows
@@ -20,7 +20,7 @@ _LIMITS = {
 }  # fmt: skip
 
 
-def not_accepted(_: Facts, told: Told) -> Iterator[Cause]:
+def not_accepted(_: Facts, told: ConditionIndex) -> Iterator[Cause]:
     """The spec is not taken."""
     found = told.conditions.get("Accepted", {})
     message = told.says("Accepted", "False")
@@ -34,7 +34,7 @@ def not_accepted(_: Facts, told: Told) -> Iterator[Cause]:
     yield Cause(100, f"the spec is not accepted ({found.get('reason')})", (message,), then)
 
 
-def unheard(facts: Facts, told: Told) -> Iterator[Cause]:
+def unheard(facts: Facts, told: ConditionIndex) -> Iterator[Cause]:
     """The operator has not seen the spec as it is."""
     meta = fields.mapping(facts.seen.model.get("metadata"))
     asked, seen = meta.get("generation"), told.status.get("observedGeneration")
@@ -55,7 +55,7 @@ def unheard(facts: Facts, told: Told) -> Iterator[Cause]:
     )
 
 
-def not_loaded(_: Facts, told: Told) -> Iterator[Cause]:
+def not_loaded(_: Facts, told: ConditionIndex) -> Iterator[Cause]:
     """Triton can't load the model."""
     if (message := told.says("ModelLoaded", "False", Reason.LOAD_FAILED)) is not None:
         yield Cause(
@@ -66,7 +66,7 @@ def not_loaded(_: Facts, told: Told) -> Iterator[Cause]:
         )
 
 
-def refused(facts: Facts, _: Told) -> Iterator[Cause]:
+def refused(facts: Facts, _: ConditionIndex) -> Iterator[Cause]:
     """The API server takes no pods."""
     for deployment in (*facts.seen.slots, *facts.seen.balancers):
         conditions = fields.mappings(fields.mapping(deployment.get("status")).get("conditions"))
@@ -87,7 +87,7 @@ def refused(facts: Facts, _: Told) -> Iterator[Cause]:
                 )
 
 
-def no_balancer(_: Facts, told: Told) -> Iterator[Cause]:
+def no_balancer(_: Facts, told: ConditionIndex) -> Iterator[Cause]:
     """No balancer answers."""
     if (message := told.says("BalancerReady", "False")) is not None:
         yield Cause(
@@ -98,7 +98,7 @@ def no_balancer(_: Facts, told: Told) -> Iterator[Cause]:
         )
 
 
-def rolled(_: Facts, told: Told) -> Iterator[Cause]:
+def rolled(_: Facts, told: ConditionIndex) -> Iterator[Cause]:
     """The revision asked for is not served."""
     rollout = fields.mapping(told.status.get("rollout"))
     phase, message = rollout.get("phase"), str(rollout.get("message") or "")
@@ -118,7 +118,7 @@ def rolled(_: Facts, told: Told) -> Iterator[Cause]:
         )
 
 
-def fought_over(_: Facts, told: Told) -> Iterator[Cause]:
+def fought_over(_: Facts, told: ConditionIndex) -> Iterator[Cause]:
     """Somebody else writes the count."""
     if (message := told.says("AutoscalerConflict", "True")) is not None:
         yield Cause(
@@ -126,7 +126,7 @@ def fought_over(_: Facts, told: Told) -> Iterator[Cause]:
         )
 
 
-def blind(_: Facts, told: Told) -> Iterator[Cause]:
+def blind(_: Facts, told: ConditionIndex) -> Iterator[Cause]:
     """Scaling has no signals."""
     if (message := told.says("ScalingActive", "False", Reason.METRICS_MISSING)) is not None:
         missing = [
@@ -149,7 +149,7 @@ def blind(_: Facts, told: Told) -> Iterator[Cause]:
         )
 
 
-def held_down(facts: Facts, told: Told) -> Iterator[Cause]:
+def held_down(facts: Facts, told: ConditionIndex) -> Iterator[Cause]:
     """A limit keeps the count where it is."""
     scaling = fields.mapping(told.status.get("scaling"))
     row = model_rows.row(facts.seen.model)
@@ -163,7 +163,7 @@ def held_down(facts: Facts, told: Told) -> Iterator[Cause]:
             yield Cause(weight, what, evidence, then)
 
 
-def paused(facts: Facts, told: Told) -> Iterator[Cause]:
+def paused(facts: Facts, told: ConditionIndex) -> Iterator[Cause]:
     """A person has taken the count."""
     scaling = fields.mapping(told.status.get("scaling"))
     mode = fields.text(fields.mapping(told.spec.get("scaling")).get("mode"))
@@ -184,7 +184,7 @@ def paused(facts: Facts, told: Told) -> Iterator[Cause]:
         )
 
 
-def without_effect(_: Facts, told: Told) -> Iterator[Cause]:
+def without_effect(_: Facts, told: ConditionIndex) -> Iterator[Cause]:
     """Fields that do nothing, and times that work against each other."""
     if (message := told.says("TimeoutMismatch", "True")) is not None:
         yield Cause(
@@ -197,7 +197,7 @@ def without_effect(_: Facts, told: Told) -> Iterator[Cause]:
         yield Cause(10, "a field of the spec has no effect", (message,), "leave it out, or do what the message says")
 
 
-def warned(facts: Facts, told: Told) -> Iterator[Cause]:
+def warned(facts: Facts, told: ConditionIndex) -> Iterator[Cause]:
     """Warnings of late, but for those about pods that are ready now or gone: most pods fail a probe while they start."""
     troubled = {name_of(pod) for pod, one in told.stages if one.state != "ready"}
     fresh = []

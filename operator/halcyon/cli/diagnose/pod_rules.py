@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from halcyon.api.conditions import Reason
-from halcyon.cli.diagnose.facts import MANY, Cause, Facts, Json, Told, age_s, name_of, named
+from halcyon.cli.diagnose.facts import MANY, Cause, ConditionIndex, Facts, Json, age_s, name_of, named
 from halcyon.cli.kube import fields
 from halcyon.cli.kube.free_capacity import lacking
 from halcyon.cli.kube.pod_stage import Stage
@@ -24,13 +24,13 @@ _ROOM = (
 """What the scheduler says, what it means, and what to do. The first that fits is the cause: nodes are named for each other reason too."""
 
 
-def no_image(_: Facts, told: Told) -> Iterator[Cause]:
+def no_image(_: Facts, told: ConditionIndex) -> Iterator[Cause]:
     """An image can't be pulled."""
     then = "see that spec.runtime.image exists and that spec.runtime.imagePullSecrets names a Secret of this namespace with its credentials"
     yield from _failing(told, 92, "an image can't be pulled", then, Reason.IMAGE_PULL_FAILED)
 
 
-def no_model(_: Facts, told: Told) -> Iterator[Cause]:
+def no_model(_: Facts, told: ConditionIndex) -> Iterator[Cause]:
     """The model's files are not there, or its configuration is wrong."""
     yield from _failing(
         told,
@@ -55,7 +55,7 @@ def no_model(_: Facts, told: Told) -> Iterator[Cause]:
     )
 
 
-def falling(_: Facts, told: Told) -> Iterator[Cause]:
+def falling(_: Facts, told: ConditionIndex) -> Iterator[Cause]:
     """Containers end."""
     for out_of_memory in (True, False):
         found = [
@@ -78,7 +78,7 @@ def falling(_: Facts, told: Told) -> Iterator[Cause]:
             )
 
 
-def no_room(facts: Facts, told: Told) -> Iterator[Cause]:
+def no_room(facts: Facts, told: ConditionIndex) -> Iterator[Cause]:
     """The scheduler finds no node."""
     stuck = [(pod, one) for pod, one in told.stages if one.reason == "Unschedulable"]
     groups: dict[int, list[tuple[Json, Stage]]] = {}
@@ -94,7 +94,7 @@ def no_room(facts: Facts, told: Told) -> Iterator[Cause]:
         yield Cause(84, what, (*named(found), *counted), then)
 
 
-def unready(_: Facts, told: Told) -> Iterator[Cause]:
+def unready(_: Facts, told: ConditionIndex) -> Iterator[Cause]:
     """Pods that served, and don't now."""
     found = [(pod, one) for pod, one in told.stages if one.state == "unready"]
     if found:
@@ -106,7 +106,7 @@ def unready(_: Facts, told: Told) -> Iterator[Cause]:
         )
 
 
-def slow(facts: Facts, told: Told) -> Iterator[Cause]:
+def slow(facts: Facts, told: ConditionIndex) -> Iterator[Cause]:
     """Pods are on their way for long."""
     for state, what, then in (
         ("pulling", "images or volumes take long", "kubectl describe pod: its events tell whether an image is being pulled or a volume mounted; a smaller image, or one that nodes have already, is quicker"),
@@ -121,7 +121,7 @@ def slow(facts: Facts, told: Told) -> Iterator[Cause]:
             yield Cause(60, what, evidence, then)
 
 
-def evicted(_: Facts, told: Told) -> Iterator[Cause]:
+def evicted(_: Facts, told: ConditionIndex) -> Iterator[Cause]:
     """A node had too little of something, or a pod more than its own limit."""
     found = [(pod, one) for pod, one in told.stages if one.reason == "Evicted"]
     if found:
@@ -136,7 +136,7 @@ def evicted(_: Facts, told: Told) -> Iterator[Cause]:
         )
 
 
-def restarts(_: Facts, told: Told) -> Iterator[Cause]:
+def restarts(_: Facts, told: ConditionIndex) -> Iterator[Cause]:
     """Ready pods that have fallen before."""
     found = []
     for pod, one in told.stages:
@@ -155,7 +155,7 @@ def restarts(_: Facts, told: Told) -> Iterator[Cause]:
         )
 
 
-def _failing(told: Told, weight: int, what: str, then: str, wanted: Reason) -> Iterator[Cause]:
+def _failing(told: ConditionIndex, weight: int, what: str, then: str, wanted: Reason) -> Iterator[Cause]:
     found = [(pod, one) for pod, one in told.stages if one.state == "failed" and one.reason == wanted]
     if found:
         yield Cause(weight, what, named(found), then)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from halcyon.cli.diagnose import model_rules, pod_rules
-from halcyon.cli.diagnose.facts import Cause, Facts, Told
+from halcyon.cli.diagnose.facts import Cause, ConditionIndex, Facts
 
-Rule = Callable[[Facts, Told], Iterator[Cause]]
+Rule = Callable[[Facts, ConditionIndex], Iterator[Cause]]
 RULES: tuple[Rule, ...] = (
     model_rules.not_accepted,
     model_rules.unheard,
@@ -38,6 +38,6 @@ RULES: tuple[Rule, ...] = (
 
 def causes(facts: Facts) -> list[Cause]:
     """Every cause that a rule finds, the likeliest first; those of equal weight in the order of the rules."""
-    told = Told.of(facts.seen)
+    told = ConditionIndex.of(facts.seen)
     found = [cause for rule in RULES for cause in rule(facts, told)]
     return sorted(found, key=lambda cause: -cause.weight)

@@ -17,9 +17,19 @@ from zoneinfo import ZoneInfo
 from halcyon.api import user_annotations
 from halcyon.api.spec import Spec, defaults
 from halcyon.api.spec.parse import SpecError, parse
-from halcyon.cli.explain.report import Change, Limit, Limits, Note, Part, Pods, Report, Signal, Window
+from halcyon.cli.explain.report import (
+    Note,
+    Part,
+    PodCounts,
+    ReplicaBounds,
+    Report,
+    ShownChange,
+    ShownLimit,
+    ShownSignal,
+    ShownWindow,
+)
 from halcyon.cli.kube import fields
-from halcyon.cli.kube.free_capacity import Room, lacking
+from halcyon.cli.kube.free_capacity import FreeCapacity, lacking
 from halcyon.scaling.planner.objectives import schedules
 from halcyon.scaling.schedules import InForce, Opening, in_force
 
@@ -69,7 +79,7 @@ class _Read:
         return fields.text(self.conditions.get(condition, {}).get("message")) or ""
 
 
-def report(resource: Mapping[str, Any], now: datetime, room: Sequence[Room] = ()) -> Report:
+def report(resource: Mapping[str, Any], now: datetime, room: Sequence[FreeCapacity] = ()) -> Report:
     """The report on a ModelDeployment at a time, which has a zone; `room` is what there is of what its pods lack."""
     meta, spec, status = (fields.mapping(resource.get(name)) for name in ("metadata", "spec", "status"))
     given, told = fields.mapping(spec.get("scaling")), fields.mapping(status.get("scaling"))
@@ -107,7 +117,7 @@ def report(resource: Mapping[str, Any], now: datetime, room: Sequence[Room] = ()
         limits=limits,
         signals=tuple(_signals(told)),
         parts=_parts(told),
-        limited_by=tuple(Limit(name, LIMITS.get(name, "")) for name in _limited_by(told)),
+        limited_by=tuple(ShownLimit(name, LIMITS.get(name, "")) for name in _limited_by(told)),
         pods=_pods(status, replicas),
         start=_start(status, replicas),
         room=tuple(room),
@@ -164,10 +174,10 @@ def _undecided(read: _Read) -> str:
     return text if said in {"", text} else f"{text}: {said}"
 
 
-def _limits(name: str, spec: Mapping[str, Any], now: datetime) -> Limits:
+def _limits(name: str, spec: Mapping[str, Any], now: datetime) -> ReplicaBounds:
     given = fields.mapping(spec.get("scaling"))
     low, high = _number(given.get("minReplicas"), 1), _number(given.get("maxReplicas"), 1)
-    plain = Limits(low, high, low, high)
+    plain = ReplicaBounds(low, high, low, high)
     try:
         parsed = parse(name, spec)
         found = in_force(schedules(parsed), now.timestamp())
@@ -177,22 +187,22 @@ def _limits(name: str, spec: Mapping[str, Any], now: datetime) -> Limits:
         return plain
     most = high if found.high is None else min(high, found.high)
     least = low if found.low is None else max(low, found.low)
-    return Limits(min(least, most), most, low, high, *_windows(parsed, found), found.conflict)
+    return ReplicaBounds(min(least, most), most, low, high, *_windows(parsed, found), found.conflict)
 
 
-def _windows(spec: Spec, found: InForce) -> tuple[tuple[Window, ...], Window | None]:
+def _windows(spec: Spec, found: InForce) -> tuple[tuple[ShownWindow, ...], ShownWindow | None]:
     zones = {one.name: ZoneInfo(one.time_zone) for one in schedules(spec)}
 
-    def window(opening: Opening) -> Window:
+    def window(opening: Opening) -> ShownWindow:
         opens, closes = (datetime.fromtimestamp(at, zones[opening.name]) for at in (opening.begin, opening.end))
-        return Window(opening.name, opens, closes, opening.low, opening.high)
+        return ShownWindow(opening.name, opens, closes, opening.low, opening.high)
 
     return tuple(map(window, found.open)), None if found.upcoming is None else window(found.upcoming)
 
 
-def _signals(told: Mapping[str, Any]) -> Iterator[Signal]:
+def _signals(told: Mapping[str, Any]) -> Iterator[ShownSignal]:
     for one in fields.mappings(told.get("signals")):
-        yield Signal(
+        yield ShownSignal(
             name=str(one.get("name")),
             value=fields.text(one.get("value")),
             target=fields.text(one.get("target")),
@@ -213,12 +223,12 @@ def _parts(told: Mapping[str, Any]) -> tuple[Part, ...]:
     )
 
 
-def _pods(status: Mapping[str, Any], wanted: int) -> Pods | None:
+def _pods(status: Mapping[str, Any], wanted: int) -> PodCounts | None:
     found = fields.mapping(status.get("replicas"))
     if not found:
         return None
     total, ready, stuck = (_number(found.get(name), 0) for name in ("total", "ready", "unschedulable"))
-    return Pods(wanted, ready, max(total - ready - stuck, 0), stuck, max(wanted - total, 0))
+    return PodCounts(wanted, ready, max(total - ready - stuck, 0), stuck, max(wanted - total, 0))
 
 
 def _start(status: Mapping[str, Any], wanted: int) -> str | None:
@@ -282,10 +292,10 @@ def _outdated(meta: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[No
         yield Note("Behind", "True", "SpecChanged", text)
 
 
-def _decisions(told: Mapping[str, Any]) -> Iterator[Change]:
+def _decisions(told: Mapping[str, Any]) -> Iterator[ShownChange]:
     for one in fields.mappings(told.get("decisions")):
         before, after = (_number(one.get(name), 0) for name in ("before", "after"))
-        yield Change(fields.time(one.get("time")), before, after, _reason(one.get("why")) or "")
+        yield ShownChange(fields.time(one.get("time")), before, after, _reason(one.get("why")) or "")
 
 
 def _limited_by(told: Mapping[str, Any]) -> list[str]:

@@ -8,11 +8,11 @@ from typing import Any
 
 from pydantic.alias_generators import to_camel
 
-from halcyon.cli.kube.free_capacity import Room
+from halcyon.cli.kube.free_capacity import FreeCapacity
 
 
 @dataclass(frozen=True)
-class Window:
+class ShownWindow:
     """A schedule that is open, or the next that will be. Times are those of its own time zone."""
 
     name: str
@@ -23,7 +23,7 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Limits:
+class ReplicaBounds:
     """Least and most replicas."""
 
     low: int
@@ -32,14 +32,14 @@ class Limits:
     min_replicas: int
     """Of spec.scaling."""
     max_replicas: int
-    open: tuple[Window, ...] = ()
-    upcoming: Window | None = None
+    open: tuple[ShownWindow, ...] = ()
+    upcoming: ShownWindow | None = None
     conflict: str | None = None
     """Where schedules contradict each other."""
 
 
 @dataclass(frozen=True)
-class Signal:
+class ShownSignal:
     """One row of `status.scaling.signals`."""
 
     name: str
@@ -62,7 +62,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Limit:
+class ShownLimit:
     """What changed or kept the count after the signals had spoken."""
 
     name: str
@@ -70,7 +70,7 @@ class Limit:
 
 
 @dataclass(frozen=True)
-class Pods:
+class PodCounts:
     """Server pods."""
 
     wanted: int
@@ -92,7 +92,7 @@ class Note:
 
 
 @dataclass(frozen=True)
-class Change:
+class ShownChange:
     """A change of the count asked for."""
 
     time: datetime | None
@@ -119,18 +119,18 @@ class Report:
     actuator: str | None
     actuator_reason: str | None
     decided_at: datetime | None
-    limits: Limits | None
+    limits: ReplicaBounds | None
     """None where there is no spec.scaling."""
-    signals: tuple[Signal, ...]
+    signals: tuple[ShownSignal, ...]
     parts: tuple[Part, ...]
-    limited_by: tuple[Limit, ...]
-    pods: Pods | None
+    limited_by: tuple[ShownLimit, ...]
+    pods: PodCounts | None
     start: str | None
     """What pods under way do, and what to expect of them; None where none is."""
-    room: tuple[Room, ...]
+    room: tuple[FreeCapacity, ...]
     """Of what pods find too little of; empty where they find enough, or nodes may not be seen."""
     notes: tuple[Note, ...]
-    decisions: tuple[Change, ...]
+    decisions: tuple[ShownChange, ...]
     """The newest first."""
 
     def to_dict(self) -> dict[str, Any]:

@@ -41,7 +41,7 @@ class Phases:
 
 
 @dataclass(frozen=True)
-class Answer:
+class HttpAnswer:
     """What came back."""
 
     status: int
@@ -108,7 +108,7 @@ class Wire:
 
     def ask(
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
-    ) -> Answer:
+    ) -> HttpAnswer:
         """Send a request, and read all of its answer.
 
         Raises:
@@ -129,7 +129,7 @@ class Wire:
             raise NoAnswer(f"{self.who} gives no answer: {error!r}") from None
         done = time.perf_counter()
         named = {name.lower(): value for name, value in response.getheaders()}
-        return Answer(response.status, named, content, Phases(connect_s, sent - began, first - sent, done - first))
+        return HttpAnswer(response.status, named, content, Phases(connect_s, sent - began, first - sent, done - first))
 
     def close(self) -> None:
         """End the connection."""

@@ -14,14 +14,14 @@ from tritonclient import http as triton
 from tritonclient.utils import InferenceServerException
 
 from halcyon.cli.errors import Failure
-from halcyon.cli.infer.connection import Answer, Phases, Wire
+from halcyon.cli.infer.connection import HttpAnswer, Phases, Wire
 from halcyon.cli.infer.tensors import Array, File, tensors, wanted
 
 _LENGTH = "inference-header-content-length"
 """Header that tells where Triton's JSON ends and its binary part begins."""
 
 
-class Refused(Failure):
+class InferenceError(Failure):
     """The model, or the balancer before it, answers with an error."""
 
 
@@ -82,13 +82,13 @@ def ask(
         response = result.get_response()
         outputs = tuple((str(o["name"]), str(o["datatype"]), result.as_numpy(o["name"])) for o in response["outputs"])
     except (InferenceServerException, ValueError, KeyError, TypeError) as error:
-        raise Refused(f"{wire.who} answers with no inference of KServe's v2 protocol: {error!r}") from None
+        raise InferenceError(f"{wire.who} answers with no inference of KServe's v2 protocol: {error!r}") from None
     # The connection was made for the first request.
     phases = Phases(described.phases.connect, answer.phases.send, answer.phases.wait, answer.phases.receive)
     return Inferred(str(response.get("model_name", model)), str(response.get("model_version", "")), outputs, phases)
 
 
-def _described(wire: Wire, path: str, model: str) -> tuple[Answer, Any]:
+def _described(wire: Wire, path: str, model: str) -> tuple[HttpAnswer, Any]:
     first = wire.ask("GET", path)
     if first.status != HTTPStatus.SERVICE_UNAVAILABLE:
         return first, _json(_good(first, wire, model))
@@ -99,21 +99,21 @@ def _described(wire: Wire, path: str, model: str) -> tuple[Answer, Any]:
     return first, _json(_good(wire.ask("GET", path), wire, model))
 
 
-def _good(answer: Answer, wire: Wire, model: str) -> Answer:
+def _good(answer: HttpAnswer, wire: Wire, model: str) -> HttpAnswer:
     if answer.status < 400:
         return answer
     try:
         said = str(json.loads(answer.body)["error"])
     except (ValueError, KeyError, TypeError):
         said = answer.body[:200].decode(errors="replace").strip() or "nothing more"
-    raise Refused(f"{model} through {wire.who} answers {answer.status}: {said}")
+    raise InferenceError(f"{model} through {wire.who} answers {answer.status}: {said}")
 
 
-def _json(answer: Answer) -> Any:
+def _json(answer: HttpAnswer) -> Any:
     try:
         return json.loads(answer.body)
     except ValueError:
-        raise Refused(f"what answers is no Triton: {answer.body[:80]!r}") from None
+        raise InferenceError(f"what answers is no Triton: {answer.body[:80]!r}") from None
 
 
 def _plain(array: Array) -> list[Any]:

@@ -37,7 +37,7 @@ class Holder:
 
 
 @dataclass(frozen=True)
-class Room:
+class FreeCapacity:
     """What the nodes have of one resource."""
 
     resource: str
@@ -68,7 +68,7 @@ def lacking(messages: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(name for said in messages for name in pods.lacking(said) if "/" in name))
 
 
-def look(cluster: Cluster, resources: Sequence[str]) -> tuple[Room, ...]:
+def look(cluster: Cluster, resources: Sequence[str]) -> tuple[FreeCapacity, ...]:
     """Count them, one by one; nothing is read where there are none.
 
     Raises:
@@ -82,7 +82,7 @@ def look(cluster: Cluster, resources: Sequence[str]) -> tuple[Room, ...]:
     return tuple(room(name, nodes, holding) for name in resources)
 
 
-def room(resource: str, nodes: Iterable[Json], holding: Iterable[Json]) -> Room:
+def room(resource: str, nodes: Iterable[Json], holding: Iterable[Json]) -> FreeCapacity:
     """What these nodes have of a resource, beside what these pods hold of it."""
     totals = {
         str(_part(node, "metadata").get("name")): _amount(_part(node, "status").get("allocatable"), resource)
@@ -100,7 +100,7 @@ def room(resource: str, nodes: Iterable[Json], holding: Iterable[Json]) -> Room:
             holders[_holder(pod)] += count
     left = {name: max(total - used[name], 0) for name, total in totals.items()}
     ranked = sorted(holders.items(), key=lambda one: (-one[1], one[0]))
-    return Room(
+    return FreeCapacity(
         resource,
         total=sum(totals.values()),
         free=sum(left.values()),

@@ -19,7 +19,7 @@ SHOWN = (kinds.DEPLOYMENT, kinds.POD, kinds.HPA, kinds.CONTROLLER_REVISION)
 
 
 @dataclass(frozen=True)
-class Seen:
+class Inventory:
     """What was read."""
 
     model: Object
@@ -51,7 +51,7 @@ class Seen:
         return [p for p in self.pods if _component(p) == names.BALANCER]
 
 
-def look(cluster: Cluster, name: str) -> Seen:
+def look(cluster: Cluster, name: str) -> Inventory:
     """Read a ModelDeployment and what was made for it. What may not be read is left out, and named in `hidden`.
 
     Raises:
@@ -68,10 +68,10 @@ def look(cluster: Cluster, name: str) -> Seen:
     return assemble(model, found, tuple(hidden))
 
 
-def assemble(model: Object, found: Mapping[Kind, Sequence[Object]], hidden: tuple[str, ...] = ()) -> Seen:
+def assemble(model: Object, found: Mapping[Kind, Sequence[Object]], hidden: tuple[str, ...] = ()) -> Inventory:
     """What was read, by kind."""
     deployments, pods, hpas, revisions = (found.get(kind, ()) for kind in SHOWN)
-    return Seen(model, deployments, pods, hpas, revisions, hidden)
+    return Inventory(model, deployments, pods, hpas, revisions, hidden)
 
 
 def _component(obj: Object) -> object:

@@ -22,7 +22,7 @@ NONE = "-"
 
 
 @dataclass(frozen=True)
-class Row:
+class ModelRow:
     """One model."""
 
     namespace: str
@@ -61,7 +61,7 @@ class Row:
         return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in found.items()}
 
 
-def row(model: Json) -> Row:
+def row(model: Json) -> ModelRow:
     """The row of a model."""
     meta, spec, status = (fields.mapping(model.get(part)) for part in ("metadata", "spec", "status"))
     summary, scaling = fields.mapping(status.get("summary")), fields.mapping(status.get("scaling"))
@@ -71,7 +71,7 @@ def row(model: Json) -> Row:
     signals = {str(s.get("name")): s for s in fields.mappings(scaling.get("signals"))}
     decisions, told = fields.mappings(scaling.get("decisions")), fields.mapping(status.get("cost"))
     queue, use = (fields.text(summary.get(name)) or NONE for name in ("queue", "gpu"))
-    return Row(
+    return ModelRow(
         namespace=str(meta.get("namespace")),
         name=str(meta.get("name")),
         ready=str(conditions.get("Ready", {}).get("status") or "Unknown"),
@@ -106,7 +106,9 @@ def _number(*texts: object) -> float | None:
     return None
 
 
-def listed(rows: Sequence[Row], now: datetime, *, wide: bool, everywhere: bool) -> tuple[list[str], list[list[str]]]:
+def listed(
+    rows: Sequence[ModelRow], now: datetime, *, wide: bool, everywhere: bool
+) -> tuple[list[str], list[list[str]]]:
     """Head and cells of the list: the columns of `kubectl get mdep`."""
     head = ["NAME", "READY", "REASON", "REPLICAS", "MAX", "QUEUE", "GPU%", "BATCH", "URL", "AGE"]
     head += ["IMAGE", "POLICY", "ACTUATOR", "SCALED"] if wide else []
@@ -121,10 +123,10 @@ def listed(rows: Sequence[Row], now: datetime, *, wide: bool, everywhere: bool) 
     return head, cells
 
 
-def ordered(rows: Sequence[Row], by: SortKey) -> list[Row]:
+def ordered(rows: Sequence[ModelRow], by: SortKey) -> list[ModelRow]:
     """The most first; what isn't known last; equals by namespace and name."""
 
-    def key(one: Row) -> tuple[float, str, str]:
+    def key(one: ModelRow) -> tuple[float, str, str]:
         cost = float(one.gpus) if one.cost_per_hour is None else one.cost_per_hour
         amount = {"queue": one.waiting, "gpu": one.utilization, "cost": cost, "name": 0.0}[by]
         return (1.0 if amount is None else -amount, one.namespace, one.name)
@@ -132,13 +134,13 @@ def ordered(rows: Sequence[Row], by: SortKey) -> list[Row]:
     return sorted(rows, key=key)
 
 
-def priced(one: Row, price: float | None) -> float | None:
+def priced(one: ModelRow, price: float | None) -> float | None:
     """What its GPUs cost in an hour, at `price` for each where one is given, else as the operator tells it."""
     return one.cost_per_hour if price is None else one.gpus * price
 
 
 def topped(
-    rows: Sequence[Row], *, price: float | None, wide: bool, everywhere: bool
+    rows: Sequence[ModelRow], *, price: float | None, wide: bool, everywhere: bool
 ) -> tuple[list[str], list[list[str]]]:
     """Head and cells of `top`, with a line for all of them together. `price` is that of a GPU for an hour, in place of the site's."""
     costs = [priced(one, price) for one in rows]

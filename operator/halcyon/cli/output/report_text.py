@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from halcyon.cli.explain.report import Limits, Note, Pods, Report, Signal, Window
+from halcyon.cli.explain.report import Note, PodCounts, ReplicaBounds, Report, ShownSignal, ShownWindow
 
 NARROWEST, WIDEST = 60, 140
 _BOLD, _DIM, _GREEN, _YELLOW = "1", "2", "32", "33"
@@ -130,7 +130,7 @@ def printable(cell: str) -> str:
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", _BREAKS.sub(" ", cell))
 
 
-def _limits(limits: Limits, now: datetime) -> Iterator[str]:
+def _limits(limits: ReplicaBounds, now: datetime) -> Iterator[str]:
     own = f"{limits.min_replicas} to {limits.max_replicas}"
     if not limits.open:
         yield f"{own} replicas"
@@ -146,7 +146,7 @@ def _limits(limits: Limits, now: datetime) -> Iterator[str]:
         yield f"next: schedule {coming.name}, from {_when(coming.opens)} (in {left}): {_bounds(coming)}"
 
 
-def _bounds(window: Window) -> str:
+def _bounds(window: ShownWindow) -> str:
     least = "" if window.min_replicas is None else f"at least {window.min_replicas}"
     most = "" if window.max_replicas is None else f"at most {window.max_replicas}"
     return ", ".join(part for part in (least, most) if part)
@@ -156,7 +156,7 @@ def _when(at: datetime) -> str:
     return f"{at:%a %H:%M} {at.tzinfo}"
 
 
-def _signal(signal: Signal, now: datetime) -> tuple[str, ...]:
+def _signal(signal: ShownSignal, now: datetime) -> tuple[str, ...]:
     unit = _UNITS.get(signal.name, "")
     return (
         signal.name,
@@ -169,7 +169,7 @@ def _signal(signal: Signal, now: datetime) -> tuple[str, ...]:
     )
 
 
-def _pods(pods: Pods) -> str:
+def _pods(pods: PodCounts) -> str:
     if pods.ready > pods.wanted:
         told = [f"{pods.wanted} wanted, {pods.ready} ready"]
     else:

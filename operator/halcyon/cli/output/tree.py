@@ -14,7 +14,7 @@ from typing import Any, Literal
 from halcyon.api import user_annotations
 from halcyon.api.conditions import LOUD
 from halcyon.cli.kube import fields
-from halcyon.cli.kube.inventory import Seen
+from halcyon.cli.kube.inventory import Inventory
 from halcyon.cli.kube.pod_stage import Stage, stage
 from halcyon.render import names
 
@@ -71,7 +71,7 @@ class Tree:
         return {"facts": dict(self.facts), "notes": list(self.notes), "tree": self.root.to_dict()}
 
 
-def tree(seen: Seen) -> Tree:
+def tree(seen: Inventory) -> Tree:
     """The tree of these objects."""
     meta, spec, status = (fields.mapping(seen.model.get(part)) for part in ("metadata", "spec", "status"))
     conditions = {str(c.get("type")): c for c in fields.mappings(status.get("conditions"))}
@@ -173,7 +173,9 @@ _LOUD = {**LOUD, "RuntimeOutdated": "True"}
 """Conditions that a person should read, and the status that makes them so."""
 
 
-def _notes(seen: Seen, meta: Json, conditions: Mapping[str, Json], facts: Sequence[tuple[str, str]]) -> Iterator[str]:
+def _notes(
+    seen: Inventory, meta: Json, conditions: Mapping[str, Json], facts: Sequence[tuple[str, str]]
+) -> Iterator[str]:
     if meta.get("deletionTimestamp"):
         yield "it is being deleted"
     said = " ".join(value for _, value in facts)
@@ -189,7 +191,7 @@ def _notes(seen: Seen, meta: Json, conditions: Mapping[str, Json], facts: Sequen
 # Revisions, slots and pods.
 
 
-def _revisions(seen: Seen, spec: Json, status: Json) -> Iterator[Node]:
+def _revisions(seen: Inventory, spec: Json, status: Json) -> Iterator[Node]:
     name = str(fields.mapping(seen.model.get("metadata")).get("name"))
     told, rollout = fields.mapping(status.get("revision")), fields.mapping(status.get("rollout"))
     records = {str(_meta(r).get("name")): r for r in seen.revisions}
@@ -230,7 +232,7 @@ def _role(revision: str, told: Json, rollout: Json, has_pods: bool) -> tuple[str
     return ("going", "busy") if has_pods else ("earlier", "calm")
 
 
-def _slots(seen: Seen, name: str, revision: str) -> Iterator[Node]:
+def _slots(seen: Inventory, name: str, revision: str) -> Iterator[Node]:
     slots = {str(_label(d, names.SLOT_LABEL)): d for d in seen.slots}
     of = [p for p in seen.servers if names.revision(name, str(_label(p, names.REVISION_LABEL))) == revision]
     for slot in sorted({*slots, *(str(_label(p, names.SLOT_LABEL)) for p in of)}):
@@ -292,7 +294,7 @@ def _pod_tone(found: Stage) -> Tone:
 # What stands beside the servers.
 
 
-def _balancer(seen: Seen) -> Iterator[Node]:
+def _balancer(seen: Inventory) -> Iterator[Node]:
     for deployment in seen.balancers:
         wanted = _wanted(deployment)
         pods = tuple(_pod(p) for p in _in_order(seen.balancer_pods))
@@ -344,7 +346,7 @@ def _wanted(deployment: Json | None) -> int:
     return 1 if found is None else found
 
 
-def _templates(seen: Seen) -> list[Json]:
+def _templates(seen: Inventory) -> list[Json]:
     return [fields.mapping(fields.mapping(d.get("spec")).get("template")) for d in seen.slots]
 
 

@@ -14,10 +14,10 @@ from typing import Any, Literal
 import yaml
 
 from halcyon.api.types import GROUP
-from halcyon.control.desired.plan import Plan
+from halcyon.control.desired.plan import ReconcilePlan
 from halcyon.control.objects import pods
 from halcyon.control.state.ownership import own
-from halcyon.control.state.scope import View
+from halcyon.control.state.scope import Scope
 from halcyon.kube import kinds
 from halcyon.kube.apply_diff import holds
 from halcyon.kube.kinds import Kind, kind_of
@@ -49,7 +49,7 @@ class Child:
         return plain | {"diff": list(self.diff), "object": self.wanted}
 
 
-def children(view: View, planned: Plan, tried: Tried) -> list[Child]:
+def children(view: Scope, planned: ReconcilePlan, tried: Tried) -> list[Child]:
     """Every child, in the order in which they would be written; those that go come last."""
     found = []
     for wanted in (*planned.first, *planned.then):
@@ -63,7 +63,7 @@ def children(view: View, planned: Plan, tried: Tried) -> list[Child]:
     return found + [Child("delete", kind.kind, name, None) for kind, name in planned.delete]
 
 
-def restarts(view: View, planned: Plan) -> str:
+def restarts(view: Scope, planned: ReconcilePlan) -> str:
     """What it means for the servers, in a sentence."""
     rolled = planned.rollout
     if rolled is None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from halcyon.api.documents.balancer_plan import PLAN_KEY, Collector
+from halcyon.api.documents.balancer_plan import PLAN_KEY, CollectorAddress
 from halcyon.api.policy.network import SiteNetwork
 from halcyon.api.spec.runtime import Placement
 from halcyon.cli.errors import ClusterError
@@ -18,7 +18,7 @@ from halcyon.cli.kube import fields
 from halcyon.cli.kube.client import Cluster
 from halcyon.control.objects import pods
 from halcyon.control.objects.child_names import every_child
-from halcyon.control.state.scope import Source, View
+from halcyon.control.state.scope import Scope, SourceState
 from halcyon.kube import kinds
 from halcyon.kube.kinds import CHILDREN, Kind
 from halcyon.metricsapi.api_service import ExternalMetricsApi
@@ -33,14 +33,14 @@ _IMAGES = {"operator-image": "operator", "balancer-image": "balancer", "server-i
 
 
 @dataclass(frozen=True)
-class Prospect:
+class PlannedScope:
     """A view, and what to know of it."""
 
-    view: View
+    view: Scope
     notes: tuple[str, ...] = ()
 
 
-def offline(document: Object, beside: Sequence[Object]) -> Prospect:
+def offline(document: Object, beside: Sequence[Object]) -> PlannedScope:
     """Of a new model in a cluster where Halcyon serves the metrics API; `beside` are other objects of the file."""
     namespace = str(fields.mapping(document.get("metadata")).get("namespace") or "default")
     source, missing = _source(document, lambda name: _among(beside, "ConfigMap", name), lambda _: True, made_up=True)
@@ -50,10 +50,10 @@ def offline(document: Object, beside: Sequence[Object]) -> Prospect:
         **document,
         "metadata": {**document["metadata"], "namespace": namespace, "uid": UNKNOWN_UID, "generation": 1},
     }
-    return Prospect(View(made, _site({}, None), {}, source=source, metrics_api=api), tuple(notes))
+    return PlannedScope(Scope(made, _site({}, None), {}, source=source, metrics_api=api), tuple(notes))
 
 
-def online(cluster: Cluster, document: Object) -> Prospect:
+def online(cluster: Cluster, document: Object) -> PlannedScope:
     """Of a model as it would be in this cluster, and of what is there of it.
 
     Raises:
@@ -84,7 +84,7 @@ def online(cluster: Cluster, document: Object) -> Prospect:
         lambda wanted: cluster.find(kinds.CONFIG_MAP, wanted),
         lambda wanted: cluster.find(kinds.PERSISTENT_VOLUME_CLAIM, wanted) is not None,
     )
-    view = View(
+    view = Scope(
         resource=dict(resource),
         site=_site(given, found.get((kinds.CONFIG_MAP, names.balancer(name)))),
         children={where: dict(obj) for where, obj in found.items()},
@@ -95,7 +95,7 @@ def online(cluster: Cluster, document: Object) -> Prospect:
         metrics_api=_metrics_api(cluster, resource, given, notes),
         gateway_api=all(cluster.items(kind) is not None for kind in kinds.ROUTES),
     )
-    return Prospect(view, tuple(dict.fromkeys(notes)))
+    return PlannedScope(view, tuple(dict.fromkeys(notes)))
 
 
 def _tried(cluster: Cluster, name: str, document: Object, live: Object | None, notes: list[str]) -> Object:
@@ -211,11 +211,11 @@ def _network(text: str) -> SiteNetwork | None:
         return None
 
 
-def _collector(balancer: Object | None) -> Collector | None:
+def _collector(balancer: Object | None) -> CollectorAddress | None:
     """Where agents send to, as the balancers have been told; its certificate is known to nobody else."""
     try:
         told = json.loads(fields.mapping((balancer or {}).get("data"))[PLAN_KEY])["collector"]
-        return Collector(**told)
+        return CollectorAddress(**told)
     except (KeyError, TypeError, ValueError):
         return None
 
@@ -250,29 +250,29 @@ def _source(
     claim: Callable[[str], bool],
     *,
     made_up: bool = False,
-) -> tuple[Source, list[str]]:
+) -> tuple[SourceState, list[str]]:
     """The model's source, and what is to be said where it was made up."""
     source = fields.mapping(fields.mapping(fields.mapping(document.get("spec")).get("model")).get("source"))
     claimed = fields.mapping(source.get("persistentVolumeClaim")).get("claimName")
     if claimed is not None:
-        return Source(missing="" if claim(str(claimed)) else f"PersistentVolumeClaim {claimed} doesn't exist"), []
+        return SourceState(missing="" if claim(str(claimed)) else f"PersistentVolumeClaim {claimed} doesn't exist"), []
     given = fields.mapping(source.get("configMap"))
     if not given:
-        return Source(), []
+        return SourceState(), []
     keys = {str(item.get("key")) for item in fields.mappings(given.get("items"))}
     found = config_map(str(given.get("name")))
     if found is None and not made_up:
-        return Source(missing=f"ConfigMap {given.get('name')} doesn't exist"), []
+        return SourceState(missing=f"ConfigMap {given.get('name')} doesn't exist"), []
     if found is None:
         content = revision.Content(data=dict.fromkeys(sorted(keys), ""), binary={})
-        return Source(content=content), [
+        return SourceState(content=content), [
             f"ConfigMap {given.get('name')} isn't there: the copy of it has another name then"
         ]
     data, binary = (fields.mapping(found.get(part)) for part in ("data", "binaryData"))
     if lacking := sorted(keys - {*data, *binary}):
-        return Source(missing=f"ConfigMap {given.get('name')} has no key {', '.join(lacking)}"), []
+        return SourceState(missing=f"ConfigMap {given.get('name')} has no key {', '.join(lacking)}"), []
     wanted = ({k: str(v) for k, v in sorted(part.items()) if k in keys} for part in (data, binary))
-    return Source(content=revision.Content(*wanted)), []
+    return SourceState(content=revision.Content(*wanted)), []
 
 
 def _among(beside: Sequence[Object], kind: str, name: str) -> Object | None:

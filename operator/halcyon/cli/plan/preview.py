@@ -13,9 +13,9 @@ from halcyon.cli.errors import ClusterError
 from halcyon.cli.kube.client import Cluster
 from halcyon.cli.output.report_text import printable
 from halcyon.cli.plan.child_diff import Child, Tried, children, restarts
-from halcyon.cli.plan.cluster_scope import Prospect, offline, online
+from halcyon.cli.plan.cluster_scope import PlannedScope, offline, online
 from halcyon.control.desired import plan as reconciled
-from halcyon.control.desired.plan import Plan
+from halcyon.control.desired.plan import ReconcilePlan
 from halcyon.kube.apply_diff import with_digest
 from halcyon.kube.kinds import Kind
 
@@ -51,14 +51,14 @@ def _asking(cluster: Cluster) -> Tried:
     return tried
 
 
-def _data(prospect: Prospect, planned: Plan, found: Sequence[Child]) -> dict[str, Any]:
+def _data(prospect: PlannedScope, planned: ReconcilePlan, found: Sequence[Child]) -> dict[str, Any]:
     acceptance = planned.acceptance
     told = {"accepted": acceptance.accepted, "reason": acceptance.reason.value, "message": acceptance.message}
     servers = restarts(prospect.view, planned)
     return told | {"servers": servers, "notes": list(prospect.notes), "children": [child.to_dict() for child in found]}
 
 
-def _page(prospect: Prospect, planned: Plan, found: Sequence[Child], output: Output) -> list[str]:
+def _page(prospect: PlannedScope, planned: ReconcilePlan, found: Sequence[Child], output: Output) -> list[str]:
     key, acceptance = prospect.view.key, planned.acceptance
     page = [f"{_painted(str(key), '1', output)}: {restarts(prospect.view, planned)}"]
     if not acceptance.accepted:

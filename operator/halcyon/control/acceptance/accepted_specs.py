@@ -22,7 +22,7 @@ from halcyon.api.spec import Spec
 from halcyon.api.spec.parse import parse
 from halcyon.control.acceptance import accepted_spec_digest
 from halcyon.control.acceptance.accepted_spec_digest import NOT_ACCEPTED
-from halcyon.control.state.cluster_state import Caches, belongs
+from halcyon.control.state.cluster_state import ClusterState, belongs
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
 from halcyon.kube.kinds import Key
@@ -41,10 +41,10 @@ class _InForce:
     """Most of what changes is asked for by nobody before it changes again."""
 
 
-class Accepted:
+class AcceptedSpecs:
     """Reads specs in force: checks a seal once per change of what it depends on, and parses once per text."""
 
-    def __init__(self, caches: Caches) -> None:
+    def __init__(self, caches: ClusterState) -> None:
         """`caches` holds the ConfigMaps, their records, and the ModelDeployments."""
         self._resources = caches.resources
         self._maps = caches.children[kinds.CONFIG_MAP]

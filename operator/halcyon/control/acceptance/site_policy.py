@@ -6,23 +6,23 @@ keeps serving. It grows no more than the policy allows, and what it has is not t
 
 from __future__ import annotations
 
-from halcyon.api.policy.python_rules import Asked, replicas, secret_names
+from halcyon.api.policy.python_rules import PolicySubject, replicas, secret_names
 from halcyon.api.policy.rules import most_replicas, refusals, warnings
 from halcyon.api.spec import Spec
-from halcyon.control.state.scope import View
+from halcyon.control.state.scope import Scope
 
 
-def refused(view: View, spec: Spec) -> list[str]:
+def refused(view: Scope, spec: Spec) -> list[str]:
     """A sentence for each limit that this spec doesn't keep to."""
     return [*_own_secret(view, spec), *refusals(_asked(view, spec)), *_too_many_gpus(view, spec)]
 
 
-def advice(view: View, spec: Spec) -> list[str]:
+def advice(view: Scope, spec: Spec) -> list[str]:
     """A sentence for each limit that the site only warns of."""
     return warnings(_asked(view, spec))
 
 
-def most(view: View, spec: Spec) -> int | None:
+def most(view: Scope, spec: Spec) -> int | None:
     """The highest count that this spec may have now; None where the policy knows none."""
     found = [most_replicas(_asked(view, spec))]
     limit, gpus = _gpus_of_namespace(view), spec.runtime.gpu.count
@@ -31,11 +31,11 @@ def most(view: View, spec: Spec) -> int | None:
     return min((n for n in found if n is not None), default=None)
 
 
-def _asked(view: View, spec: Spec) -> Asked:
-    return Asked(spec, view.key.namespace, view.site.policy)
+def _asked(view: Scope, spec: Spec) -> PolicySubject:
+    return PolicySubject(spec, view.key.namespace, view.site.policy)
 
 
-def _own_secret(view: View, spec: Spec) -> list[str]:
+def _own_secret(view: Scope, spec: Spec) -> list[str]:
     """The operator's key, where models share its namespace."""
     namespace, _, name = view.site.own_secret.partition("/")
     if namespace != view.key.namespace or name not in secret_names(spec):
@@ -43,12 +43,12 @@ def _own_secret(view: View, spec: Spec) -> list[str]:
     return [f"spec names the Secret {name}, which is the operator's own key; name another Secret"]
 
 
-def _gpus_of_namespace(view: View) -> int | None:
+def _gpus_of_namespace(view: Scope) -> int | None:
     policy = view.site.policy
     return None if view.key.namespace in policy.exempt_namespaces else policy.limits.gpus_per_namespace
 
 
-def _too_many_gpus(view: View, spec: Spec) -> list[str]:
+def _too_many_gpus(view: Scope, spec: Spec) -> list[str]:
     limit, wanted = _gpus_of_namespace(view), spec.runtime.gpu.count * replicas(spec)
     # What it has already isn't taken from it, whatever has become of the limit.
     if limit is None or wanted <= view.gpus.held or wanted + view.gpus.elsewhere <= limit:

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from halcyon.api.documents.observation_report import Record
 from halcyon.kube.kinds import Key
 from halcyon.scaling.observations import FRESH_S
-from halcyon.signals.observation_store import Hub, OnRecord
+from halcyon.signals.observation_store import ObservationStore, OnRecord
 
 MOST_CHARACTERS = 400
 _MOST_AGENTS = 32
 
 
-class HearingHub(Hub):
+class BalancerErrorStore(ObservationStore):
     """A hub that keeps what it is told of troubles."""
 
     def __init__(self, on_change: Callable[[str, str], None], on_record: OnRecord) -> None:

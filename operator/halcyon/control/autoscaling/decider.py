@@ -20,13 +20,13 @@ from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 
 from halcyon.api.spec import Spec, defaults, routing_mode
-from halcyon.control.autoscaling.history_backfill import Histories
-from halcyon.control.autoscaling.model_signals import Sensing
+from halcyon.control.autoscaling.history_backfill import HistoryBackfill
+from halcyon.control.autoscaling.model_signals import ModelSignals
 from halcyon.control.autoscaling.planner_memory_store import Saved
 from halcyon.control.objects.actuator import Actuator
 from halcyon.kube.kinds import Key
 from halcyon.scaling.hpa import algorithm
-from halcyon.scaling.hpa.behavior import Memory
+from halcyon.scaling.hpa.behavior import HpaMemory
 from halcyon.scaling.observations import Missing
 from halcyon.scaling.planner.clock_shift import shifted
 from halcyon.scaling.planner.forecast.seasonality import DAY, History
@@ -36,10 +36,10 @@ from halcyon.scaling.planner.plan import bounds, plan, replica_of
 from halcyon.scaling.planner.reading import Objectives, Reading
 from halcyon.scaling.planner.whatif import Known
 from halcyon.scaling.policy import decision as decisions
-from halcyon.scaling.policy.decision import Signal, Verdict
+from halcyon.scaling.policy.decision import Decision, Signal
 from halcyon.scaling.policy.limits import bounded
 from halcyon.scaling.schedules import InForce, in_force
-from halcyon.signals.clock import Epoch
+from halcyon.signals.clock import WallClock
 
 log = logging.getLogger(__name__)
 
@@ -53,9 +53,9 @@ class _Ruled:
 
     at: float
     """Monotonic."""
-    verdict: Verdict
-    written: Memory
-    unwritten: Memory
+    verdict: Decision
+    written: HpaMemory
+    unwritten: HpaMemory
 
     def is_good(self, now: float, current: int) -> bool:
         """Whether it still stands: it is not old, knew all it needed, and nobody else has written the count."""
@@ -90,24 +90,24 @@ class _Model:
 
 
 @dataclass
-class Deciding:
+class Decider:
     """Decides, and remembers."""
 
-    sensing: Sensing
+    sensing: ModelSignals
     kept: MutableMapping[Key, Saved] = field(default_factory=dict)
     """What an earlier process has learnt, of models that were not planned for here yet."""
-    histories: Histories | None = None
+    histories: HistoryBackfill | None = None
     """None where the site has no Prometheus."""
 
     _models: dict[Key, _Model] = field(default_factory=dict)
-    _epoch: Epoch = field(init=False)
+    _epoch: WallClock = field(init=False)
     """What the planner's memories have their times by."""
 
     def __post_init__(self) -> None:
         """Nothing is remembered yet."""
         self._epoch = self.sensing.epoch
 
-    def decide(self, key: Key, spec: Spec, actuator: Actuator, now: float) -> Verdict:
+    def decide(self, key: Key, spec: Spec, actuator: Actuator, now: float) -> Decision:
         """The decision for a model that has `scaling`; `now` is monotonic."""
         model = self._models.get(key)
         if model is None:
@@ -118,7 +118,7 @@ class Deciding:
         told = (replace(s, source=SCRAPE) if s.source == Signal("").source else s for s in made.signals)
         return replace(made, signals=tuple(told))
 
-    def _decided(self, key: Key, model: _Model, spec: Spec, actuator: Actuator, now: float) -> Verdict:
+    def _decided(self, key: Key, model: _Model, spec: Spec, actuator: Actuator, now: float) -> Decision:
         if defaults.policy(spec) == "Planner":
             return self._planned(key, model, spec, now)
         model.memory = None
@@ -166,7 +166,7 @@ class Deciding:
         if self.histories is not None:
             self.histories.forget(key)
 
-    def _planned(self, key: Key, model: _Model, spec: Spec, now: float) -> Verdict:
+    def _planned(self, key: Key, model: _Model, spec: Spec, now: float) -> Decision:
         if self._epoch is not self.sensing.epoch:
             self._follow_clock()
         at = self._epoch.at(now)
@@ -175,7 +175,7 @@ class Deciding:
             current = self.sensing.caches.replicas(key)
             why = "no balancer's agent has spoken yet"
             said = f"{decisions.counted(current)}: {why}; the count stays"
-            return Verdict(at, "Planner", current, current, said, ("unknown",), unknown=why, heard=False)
+            return Decision(at, "Planner", current, current, said, ("unknown",), unknown=why, heard=False)
         gathered, read = sensed.gathered, sensed.gathered.reading
         aims = _aims(model, spec, _open(model, spec, at), read.batches)
         before = self._restored(key) if model.memory is None else model.memory
@@ -214,7 +214,7 @@ class Deciding:
 
     def _by_rules(
         self, key: Key, model: _Model, spec: Spec, now: float, limits: tuple[int, int] | None = None
-    ) -> Verdict:
+    ) -> Decision:
         """By the HPA's rules, within `limits` (those of the spec where none are given)."""
         current = self.sensing.caches.replicas(key)
         ruled = model.ruled
@@ -230,7 +230,7 @@ class Deciding:
         if isinstance(read, Missing):
             said = f"{decisions.counted(current)}: {read.reason}; the count stays"
             why = read.reason
-            return Verdict(
+            return Decision(
                 at, policy, current, current, said, ("unknown",), signals=signals, unknown=why, heard=found.heard
             )
         planned = policy == "Planner"
@@ -243,7 +243,7 @@ class Deciding:
             None if planned else spec.scaling.behavior,
             low=max(low, 1) if planned else low,
             high=high,
-            memory=Memory() if ruled is None else ruled.written,
+            memory=HpaMemory() if ruled is None else ruled.written,
         )
         made = decisions.of_rules(
             decision.count, decision.reasons, decision.say(), at=at, policy=policy, signals=signals
@@ -251,7 +251,7 @@ class Deciding:
         model.ruled = _Ruled(now, made, decision.memory, decision.unwritten)
         return made
 
-    def _left_to_the_hpa(self, key: Key, spec: Spec, now: float) -> Verdict:
+    def _left_to_the_hpa(self, key: Key, spec: Spec, now: float) -> Decision:
         """What the signals ask of it, by the sum that it does itself with what it is served."""
         found = self.sensing.by_rules(key, spec)
         return decisions.of_hpa(

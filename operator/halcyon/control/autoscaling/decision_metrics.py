@@ -68,7 +68,7 @@ class _Spent:
         return spent_s
 
 
-class DecisionTimes(Collector):
+class DecisionMetrics(Collector):
     """Both histograms."""
 
     def __init__(self, ages: Callable[[], Iterable[float]], registry: CollectorRegistry) -> None:

@@ -24,7 +24,7 @@ CALM_S = 600.0
 
 
 @dataclass
-class Rivals:
+class ExternalWriters:
     """Watches the count of every model. Times are monotonic, in seconds."""
 
     _seen: dict[Key, int] = field(default_factory=dict)

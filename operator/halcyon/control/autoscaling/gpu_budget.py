@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 
 from halcyon.kube.kinds import Key
 from halcyon.scaling.gpu_budget import Budget, Demand, Grant, allocate
-from halcyon.scaling.policy.decision import Ceiling
+from halcyon.scaling.policy.decision import ReplicaLimit
 
 
 @dataclass
-class SiteBudget:
+class GpuBudget:
     """Demands and grants of all models."""
 
     gpus: int
@@ -29,7 +29,7 @@ class SiteBudget:
         """Nothing is granted yet."""
         self._free = self.gpus
 
-    def ask(self, key: Key, *, wanted: int, current: int, gpus: int, priority: int = 0) -> Ceiling | None:
+    def ask(self, key: Key, *, wanted: int, current: int, gpus: int, priority: int = 0) -> ReplicaLimit | None:
         """What a model may have; None where that is what it wants.
 
         Args:
@@ -54,7 +54,7 @@ class SiteBudget:
         self._free -= self._held(key)
         if wanted <= allowed:
             return None
-        return Ceiling("budget", allowed, Grant(str(key), allowed, wanted, gpus, "site", self.gpus).say())
+        return ReplicaLimit("budget", allowed, Grant(str(key), allowed, wanted, gpus, "site", self.gpus).say())
 
     def known(self) -> set[Key]:
         """Whoever asks for a part of it."""

@@ -73,7 +73,7 @@ def _closed_bins(history: History) -> dict[int, float]:
     return {first + index: mean for index, mean in enumerate(history.bins) if mean is not None}
 
 
-class Histories:
+class HistoryBackfill:
     """Models whose past is wanted, and asking for it. All methods belong to one event loop."""
 
     def __init__(self, ask: Ask, *, clock: Callable[[], float]) -> None:

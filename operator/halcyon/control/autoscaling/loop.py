@@ -18,19 +18,19 @@ from dataclasses import dataclass, field
 from prometheus_client import CollectorRegistry
 
 from halcyon.api.spec import Spec, defaults
-from halcyon.control.autoscaling.decider import Deciding
-from halcyon.control.autoscaling.decision_metrics import DecisionTimes
-from halcyon.control.autoscaling.external_writers import Rivals
-from halcyon.control.autoscaling.gpu_budget import SiteBudget
-from halcyon.control.autoscaling.model_signals import Sensing
-from halcyon.control.autoscaling.model_state import Scaled
-from halcyon.control.autoscaling.replica_limits import Ceilings
+from halcyon.control.autoscaling.decider import Decider
+from halcyon.control.autoscaling.decision_metrics import DecisionMetrics
+from halcyon.control.autoscaling.external_writers import ExternalWriters
+from halcyon.control.autoscaling.gpu_budget import GpuBudget
+from halcyon.control.autoscaling.model_signals import ModelSignals
+from halcyon.control.autoscaling.model_state import ModelState
+from halcyon.control.autoscaling.replica_limits import ReplicaLimits
 from halcyon.control.autoscaling.scale_writer import ScaleWriter
-from halcyon.control.autoscaling.status_updates import Telling
-from halcyon.control.desired.plan import Plan
+from halcyon.control.autoscaling.status_updates import StatusUpdates
+from halcyon.control.desired.plan import ReconcilePlan
 from halcyon.control.objects.actuator import Actuator
-from halcyon.control.state.cluster_state import Caches
-from halcyon.control.state.scope import Scaling, Signals
+from halcyon.control.state.cluster_state import ClusterState
+from halcyon.control.state.scope import PublishedScaling, Signals
 from halcyon.kube.client import Kube
 from halcyon.kube.kinds import Key
 from halcyon.kube.tracing import OFF, Tracer
@@ -38,7 +38,7 @@ from halcyon.kube.work_queue import Priority
 from halcyon.scaling.hpa import metrics
 from halcyon.scaling.observations import FRESH_S, Missing, Value
 from halcyon.scaling.planner.outputs import PlannerMemory
-from halcyon.scaling.policy.decision import REST_S, SPACING_S, Verdict
+from halcyon.scaling.policy.decision import REST_S, SPACING_S, Decision
 
 log = logging.getLogger(__name__)
 
@@ -48,12 +48,12 @@ SLICE_S = 0.02
 
 
 @dataclass
-class Scaler:
+class Autoscaler:
     """Decides for every model with `scaling`; writes /scale while it leads."""
 
     client: Kube
-    caches: Caches
-    sensing: Sensing
+    caches: ClusterState
+    sensing: ModelSignals
     spec_of: Callable[[Key], Spec | None]
     """The spec in force."""
     enqueue: Callable[[Key, Priority], None]
@@ -66,25 +66,25 @@ class Scaler:
     keep: Callable[[Key, str, PlannerMemory], None] = field(default=lambda *_: None)
     """Given key, uid and what was learnt with every decision, to be kept for the process after this one."""
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
-    budget: SiteBudget | None = None
+    budget: GpuBudget | None = None
     """The site's GPUs; None: no limit but quotas and nodes."""
     tracer: Tracer = OFF
 
-    ceilings: Ceilings = field(init=False)
-    deciding: Deciding = field(init=False)
-    times: DecisionTimes = field(init=False)
+    ceilings: ReplicaLimits = field(init=False)
+    deciding: Decider = field(init=False)
+    times: DecisionMetrics = field(init=False)
     """What decisions cost, and how old they are."""
-    rivals: Rivals = field(default_factory=Rivals)
+    rivals: ExternalWriters = field(default_factory=ExternalWriters)
     decisions: int = 0
     """Decisions made since the start."""
 
-    _models: dict[Key, Scaled] = field(default_factory=dict)
+    _models: dict[Key, ModelState] = field(default_factory=dict)
     """Models that are decided for."""
 
     def __post_init__(self) -> None:
         """Nothing was decided yet."""
-        self.deciding = Deciding(self.sensing)
-        self.ceilings = Ceilings(self.caches, self.spec_of, self.clock, self.budget)
+        self.deciding = Decider(self.sensing)
+        self.ceilings = ReplicaLimits(self.caches, self.spec_of, self.clock, self.budget)
         self._writer = ScaleWriter(
             self.client,
             self.caches,
@@ -97,11 +97,11 @@ class Scaler:
             ended=self._not_waiting,
             tracer=self.tracer,
         )
-        self._telling = Telling(
+        self._telling = StatusUpdates(
             self.caches, self.sensing, self._writer, self.enqueue, self.leads, self.clock, self.tracer
         )
         in_force = self._models.values
-        self.times = DecisionTimes(lambda: (self.clock() - m.decided for m in in_force() if m.verdict), self.registry)
+        self.times = DecisionMetrics(lambda: (self.clock() - m.decided for m in in_force() if m.verdict), self.registry)
 
     # What others ask for
 
@@ -142,11 +142,11 @@ class Scaler:
         """What a reconcile is told of a model beside its scaling; the mean batch as it was when it was news."""
         return self._telling.facts(key)
 
-    def shown(self, key: Key) -> Scaling:
+    def shown(self, key: Key) -> PublishedScaling:
         """What a reconcile is told of a model's scaling: as it was when it was news, so that the status rests."""
-        return self._telling.shown(self._models.get(key) or Scaled(key, math.inf))
+        return self._telling.shown(self._models.get(key) or ModelState(key, math.inf))
 
-    def scaled(self, key: Key) -> Scaled | None:
+    def scaled(self, key: Key) -> ModelState | None:
         """What /metrics is told of a model; None where nobody decides for it."""
         return self._models.get(key)
 
@@ -173,7 +173,7 @@ class Scaler:
             model.heard = True
             model.confirmed |= confirms
 
-    def planned(self, key: Key, plan: Plan) -> None:
+    def planned(self, key: Key, plan: ReconcilePlan) -> None:
         """Told by each reconcile: what writes this model's count."""
         model = self._models.get(key)
         if plan.actuator is Actuator.NONE:
@@ -181,7 +181,7 @@ class Scaler:
                 self.forget(key)
             return
         if model is None:
-            model = self._models[key] = Scaled(key, self.clock())
+            model = self._models[key] = ModelState(key, self.clock())
         if model.actuator is Actuator.NONE:
             model.due = max(self.clock(), model.tried + SPACING_S)
         model.actuator = plan.actuator
@@ -255,7 +255,7 @@ class Scaler:
                 await asyncio.sleep(0)
                 began = self.clock()
 
-    def _decide(self, model: Scaled) -> None:
+    def _decide(self, model: ModelState) -> None:
         key, now = model.key, model.tried
         spec, resource = self.spec_of(key), self.caches.resources.get(key)
         if resource is None:
@@ -284,7 +284,7 @@ class Scaler:
             if model.writing is None:
                 self._telling.not_waiting(model)
 
-    def _act(self, model: Scaled, made: Verdict) -> None:
+    def _act(self, model: ModelState, made: Decision) -> None:
         if made.desired == made.current or self._writer.wanted(model) is None or model.writing is not None:
             return  # the first says nearly always what the second would, and costs nothing
         if self.caches.is_behind(model.key):
@@ -292,14 +292,14 @@ class Scaler:
             return
         self._writer.begin(model)
 
-    def _not_written(self, model: Scaled) -> None:
+    def _not_written(self, model: ModelState) -> None:
         self.deciding.not_written(model.key)
         self._soon(model)
 
-    def _not_waiting(self, model: Scaled) -> None:
+    def _not_waiting(self, model: ModelState) -> None:
         self._telling.not_waiting(model)
 
-    def _soon(self, model: Scaled) -> None:
+    def _soon(self, model: ModelState) -> None:
         model.due = self.clock() + SPACING_S
 
     def _follow(self) -> None:
@@ -309,7 +309,7 @@ class Scaler:
         """
         for key, _ in self._scaled():
             if key not in self._models:
-                self._models[key] = Scaled(key, self.clock())
+                self._models[key] = ModelState(key, self.clock())
 
     def _scaled(self) -> Iterable[tuple[Key, Spec]]:
         """Every model with scaling, and its spec in force."""

@@ -22,7 +22,7 @@ from halcyon.api.spec.defaults import ResolvedTargets
 from halcyon.api.spec.scaling import Targets
 from halcyon.api.types import duration_s
 from halcyon.control.objects import pods
-from halcyon.control.state.cluster_state import Caches
+from halcyon.control.state.cluster_state import ClusterState
 from halcyon.control.state.lookups import ready_balancers, servers
 from halcyon.control.state.scope import Signals
 from halcyon.kube import kinds
@@ -37,8 +37,8 @@ from halcyon.scaling.planner.reading import PodReading
 from halcyon.scaling.policy.decision import Signal
 from halcyon.signals import busy_fraction, gpu_work
 from halcyon.signals.busy_fraction import BusyMemory
-from halcyon.signals.clock import Epoch
-from halcyon.signals.observation_store import Hub
+from halcyon.signals.clock import WallClock
+from halcyon.signals.observation_store import ObservationStore
 from halcyon.signals.planner_reading import OBSERVED_S, Gathered, SignalMemory, reading
 from halcyon.signals.prometheus import source as prometheus
 from halcyon.signals.prometheus.source import Sampled
@@ -62,7 +62,7 @@ class _Utilization:
 
 
 @immutable(frozen=True, slots=True)
-class Sensed:
+class PlannerInput:
     """The planner's reading, and the signals in it as they are shown."""
 
     gathered: Gathered
@@ -70,7 +70,7 @@ class Sensed:
 
 
 @immutable(frozen=True, slots=True)
-class Ruled:
+class RulesInput:
     """What the policy Rules goes by: its two values, and the same as signals that are shown."""
 
     read: metrics.RulesReading | Missing
@@ -130,11 +130,11 @@ class _Model:
 
 
 @dataclass
-class Sensing:
+class ModelSignals:
     """Reads, and remembers what readings need to remember of each model."""
 
-    caches: Caches
-    hub: Hub
+    caches: ClusterState
+    hub: ObservationStore
     clock: Callable[[], float]
     """Monotonic, in seconds."""
     wall: Callable[[], float]
@@ -146,7 +146,7 @@ class Sensing:
 
     def __post_init__(self) -> None:
         """Compare the clocks."""
-        self.epoch = Epoch.of(monotonic_s=self.clock(), wall_s=self.wall())
+        self.epoch = WallClock.of(monotonic_s=self.clock(), wall_s=self.wall())
         self._deployments = self.caches.children[kinds.DEPLOYMENT]
 
     def check_clocks(self) -> None:
@@ -161,13 +161,13 @@ class Sensing:
         """Whether any agent has spoken for the model."""
         return self.hub.knows(key.namespace, key.name)
 
-    def by_rules(self, key: Key, spec: Spec | None) -> Ruled:
+    def by_rules(self, key: Key, spec: Spec | None) -> RulesInput:
         """What the policy Rules goes by."""
         read, observation, source = self._by_rules(key, spec)
         signals = () if spec is None else self._signals(read, source, defaults.targets(spec))
-        return Ruled(read, signals, heard=observation is not None)
+        return RulesInput(read, signals, heard=observation is not None)
 
-    def for_planner(self, key: Key, spec: Spec) -> Sensed | None:
+    def for_planner(self, key: Key, spec: Spec) -> PlannerInput | None:
         """The planner's reading, and what of it is shown; None where nobody has spoken for the model.
 
         A pod that was ready when we first saw it, and took longer than its `startupTimeout`, was ready before: that it
@@ -199,7 +199,7 @@ class Sensing:
                 source, seen_at = told.source, self.epoch.at(told.at)
         read = gathered.reading
         model.means = model.means.with_values(picture.at, read.waiting, read.gpu, source)
-        return Sensed(gathered, _shown(model.means, spec, gathered, source, seen_at))
+        return PlannerInput(gathered, _shown(model.means, spec, gathered, source, seen_at))
 
     def facts(self, key: Key) -> Signals | None:
         """What a reconcile is told beside the scaling: load errors, versions, dead pods, the mean batch."""

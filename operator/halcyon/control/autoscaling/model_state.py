@@ -10,25 +10,25 @@ from dataclasses import dataclass, field
 from halcyon.control.objects.actuator import Actuator
 from halcyon.kube.kinds import Key
 from halcyon.scaling.policy import decision
-from halcyon.scaling.policy.decision import Change, Verdict
+from halcyon.scaling.policy.decision import Change, Decision
 
 MOVED_FOR_S = 2.0
 """Values that have moved are told after this long: where a count follows from them, with that."""
 
 
 @dataclass(slots=True)
-class Shown:
+class PublishedDecision:
     """What the status was told last. Times are monotonic, in seconds."""
 
     at: float
-    verdict: Verdict
+    verdict: Decision
     rival: str
     moved: float = math.inf
     """Since when values are others."""
 
 
 @dataclass(slots=True)
-class Scaled:
+class ModelState:
     """One model that is decided for. Times are monotonic, in seconds."""
 
     key: Key
@@ -44,10 +44,10 @@ class Scaled:
     """When it was decided for last, or was to be and couldn't."""
     decided: float = -math.inf
     """When the verdict was made."""
-    verdict: Verdict | None = None
+    verdict: Decision | None = None
     rival: str = ""
     """Who else writes the count, in a sentence."""
-    shown: Shown | None = None
+    shown: PublishedDecision | None = None
     changes: deque[Change] = field(default_factory=lambda: deque(maxlen=decision.KEPT))
     """The newest first."""
     raised: int = 0
@@ -58,7 +58,7 @@ class Scaled:
     untold: bool = False
     """Whether the status has news to tell that wait for the count to be written."""
 
-    def is_news(self, made: Verdict, rival: str, now: float, every_s: float) -> bool:
+    def is_news(self, made: Decision, rival: str, now: float, every_s: float) -> bool:
         """Whether the status has to be told: at once where counts change, else where a value has moved for good, and not too often."""
         told = self.shown
         if told is None:
@@ -82,6 +82,6 @@ class Scaled:
         is_empty = self.verdict is not None and self.verdict.current == 0
         return self.confirmed or is_empty or now - self.tried >= spacing_s
 
-    def asked(self, made: Verdict) -> int | None:
+    def asked(self, made: Decision) -> int | None:
         """The count that a verdict asks for; where an HPA decides, the one that it has written."""
         return made.current if made.desired is None and self.actuator is Actuator.HPA else made.desired

@@ -162,7 +162,7 @@ def _fits(sizes: Mapping[str, int], count: int, share: float) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ShardWrite:
     """A shard to be written, or deleted where nothing belongs into it."""
 
     index: int
@@ -171,7 +171,7 @@ class Step:
     """Whether it takes away what belongs elsewhere: not to be done before it is there."""
 
 
-def steps(stored: Mapping[int, Mapping[str, bytes]], entries: Mapping[str, bytes], count: int) -> list[Step]:
+def steps(stored: Mapping[int, Mapping[str, bytes]], entries: Mapping[str, bytes], count: int) -> list[ShardWrite]:
     """From the shards as they are to `count` shards with these entries; at every point each entry is in one of them at least.
 
     An entry in shard i that belongs into another, j, was put there under another count m. If m < count, m divides it, so
@@ -185,9 +185,9 @@ def steps(stored: Mapping[int, Mapping[str, bytes]], entries: Mapping[str, bytes
         before, after = stored.get(index, {}), wanted.get(index)
         takes = any(entry in entries and place(entry, count) != index for entry in before)
         if after is None:
-            deletes.append(Step(index, None, takes))
+            deletes.append(ShardWrite(index, None, takes))
         elif before != after:
-            puts.append(Step(index, after, takes))
+            puts.append(ShardWrite(index, after, takes))
     return puts + deletes
 
 
@@ -262,7 +262,7 @@ class Shards:
                 log.warning("cannot write planners' memories", extra=told)
         return good
 
-    async def _make(self, step: Step, name: str) -> None:
+    async def _make(self, step: ShardWrite, name: str) -> None:
         if step.content is None:
             await self._client.delete(CONFIG_MAP, self._namespace, name)
             del self._stored[step.index]
@@ -276,7 +276,7 @@ class Shards:
         self._stored[step.index] = step.content
 
 
-class Memories:
+class PlannerMemoryStore:
     """Keeps what planners offer. For the leader only: `load` as it begins, `run`, and `flush` after `run` was cancelled."""
 
     def __init__(

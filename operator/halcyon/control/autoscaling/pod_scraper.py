@@ -22,19 +22,19 @@ from halcyon.api.spec import Spec, routing_mode
 from halcyon.balancer.runtime.server_assignment import Endpoint
 from halcyon.balancer.telemetry import dead_backend, sampler
 from halcyon.balancer.telemetry.dead_backend import Outcomes
-from halcyon.balancer.telemetry.sampler import Sensor, Sighting
+from halcyon.balancer.telemetry.sampler import PodSampler, ScrapedPod
 from halcyon.balancer.telemetry.triton_client import TritonClient
 from halcyon.control.autoscaling.decider import SCRAPE
-from halcyon.control.autoscaling.poll_schedule import Rota
-from halcyon.control.autoscaling.scraped_demand import Demand
+from halcyon.control.autoscaling.poll_schedule import PollSchedule
+from halcyon.control.autoscaling.scraped_demand import ScrapedDemand
 from halcyon.control.objects import pods
-from halcyon.control.state.cluster_state import Caches
+from halcyon.control.state.cluster_state import ClusterState
 from halcyon.control.state.lookups import balancers
 from halcyon.kube.client import Object
 from halcyon.kube.kinds import Key
 from halcyon.render import names
 from halcyon.render.model_overlay import model_name
-from halcyon.signals.observation_store import Hub
+from halcyon.signals.observation_store import ObservationStore
 from halcyon.signals.validation import vet
 
 log = logging.getLogger(__name__)
@@ -50,19 +50,19 @@ class _Read:
     """One model."""
 
     model: str
-    eyes: Sensor
-    demand: Demand = field(default_factory=Demand)
+    eyes: PodSampler
+    demand: ScrapedDemand = field(default_factory=ScrapedDemand)
     outcomes: dict[str, Outcomes] = field(default_factory=dict)
     taken_out_at: float | None = None
     dead: frozenset[str] = frozenset()
 
 
 @dataclass
-class Scraping:
+class PodScraper:
     """Reads every model that has to be."""
 
-    caches: Caches
-    hub: Hub
+    caches: ClusterState
+    hub: ObservationStore
     spec_of: Callable[[Key], Spec | None]
     """The spec in force."""
     clock: Callable[[], float]
@@ -78,7 +78,7 @@ class Scraping:
         # eyes, which look at so many pods of a model at a time, are one.
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=30)
         async with aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session:
-            places, rota = asyncio.Semaphore(MOST_AT_ONCE), Rota[Key](EVERY_S)
+            places, rota = asyncio.Semaphore(MOST_AT_ONCE), PollSchedule[Key](EVERY_S)
             listed = -math.inf
             async with asyncio.TaskGroup() as looks:
                 while True:
@@ -95,7 +95,7 @@ class Scraping:
         """Whom to read, and with what."""
         self._reads = {key: self._of(key, model, session) for key, model in self._wanted()}
 
-    async def _turn(self, key: Key, rota: Rota[Key], places: asyncio.Semaphore) -> None:
+    async def _turn(self, key: Key, rota: PollSchedule[Key], places: asyncio.Semaphore) -> None:
         try:
             async with places:
                 if (read := self._reads.get(key)) is not None:
@@ -118,7 +118,7 @@ class Scraping:
         known = self._reads.get(key)
         if known is None or known.model != model:
             client = TritonClient(session, model, self.http_port, self.metrics_port)
-            known = _Read(model, Sensor(client, time.time))
+            known = _Read(model, PodSampler(client, time.time))
         return known
 
     async def _look(self, key: Key, read: _Read) -> None:
@@ -139,7 +139,7 @@ class Scraping:
         believed = vet(record).record
         self.hub.receive(replace(believed, balancer=read.demand.sample(believed.pods)), self.clock())
 
-    def _find_dead(self, key: Key, read: _Read, endpoints: list[Endpoint], seen: dict[str, Sighting]) -> None:
+    def _find_dead(self, key: Key, read: _Read, endpoints: list[Endpoint], seen: dict[str, ScrapedPod]) -> None:
         """A pod whose backend is dead gets requests all the same; a reconcile evicts it."""
         after = {
             pod: Outcomes(s.metrics.succeeded, s.metrics.backend_failed)

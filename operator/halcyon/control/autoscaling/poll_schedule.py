@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 K = TypeVar("K", bound=Hashable)
 
 
-class Rota(Generic[K]):
+class PollSchedule(Generic[K]):
     """The turns of those who are listed."""
 
     def __init__(self, every_s: float) -> None:

@@ -11,12 +11,12 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from halcyon.api.spec import Spec
-from halcyon.control.autoscaling.gpu_budget import SiteBudget
+from halcyon.control.autoscaling.gpu_budget import GpuBudget
 from halcyon.control.objects import pods, resource_quotas
-from halcyon.control.state.cluster_state import QUOTA_WORD, Caches
+from halcyon.control.state.cluster_state import QUOTA_WORD, ClusterState
 from halcyon.control.state.lookups import gpus_each, servers
 from halcyon.kube.kinds import Key
-from halcyon.scaling.policy.decision import Ceiling, Verdict, limited
+from halcyon.scaling.policy.decision import Decision, ReplicaLimit, limited
 
 SETTLED_S = 2.0
 """Pods that have just come may not be counted yet in what is known of the quotas: until then there is no room for more."""
@@ -45,26 +45,26 @@ class _Known:
     """Pods that it has,"""
     since: float
     """and since when so many; monotonic, in seconds."""
-    told: resource_quotas.Room
+    told: resource_quotas.QuotaRoom
 
 
 @dataclass
-class Ceilings:
+class ReplicaLimits:
     """Limits decisions by them."""
 
-    caches: Caches
+    caches: ClusterState
     spec_of: Callable[[Key], Spec | None]
     """The spec in force."""
     clock: Callable[[], float]
     """Monotonic, in seconds."""
-    budget: SiteBudget | None = None
+    budget: GpuBudget | None = None
     """None: the site has none."""
 
     _rooms: dict[Key, _Known] = field(default_factory=dict)
     _granted: dict[str, dict[Key, _Granted]] = field(default_factory=dict)
     """By namespace."""
 
-    def over(self, key: Key, spec: Spec, made: Verdict) -> Verdict:
+    def over(self, key: Key, spec: Spec, made: Decision) -> Decision:
         """The decision within what is allowed."""
         rises = made.desired is not None and made.desired > made.current
         if self.budget is None and not rises:
@@ -104,13 +104,13 @@ class Ceilings:
         spec = self.spec_of(key)
         return gpus_each(self.caches, key) if spec is None else spec.runtime.gpu.count
 
-    def _budgeted(self, key: Key, spec: Spec, wanted: int, current: int) -> Ceiling | None:
+    def _budgeted(self, key: Key, spec: Spec, wanted: int, current: int) -> ReplicaLimit | None:
         if self.budget is None:
             return None
         priority = max((pods.priority(pod) for pod in self.caches.pods.find(key.namespace, key.name)), default=0)
         return self.budget.ask(key, wanted=wanted, current=current, gpus=spec.runtime.gpu.count, priority=priority)
 
-    def _room(self, key: Key, current: int) -> Ceiling | None:
+    def _room(self, key: Key, current: int) -> ReplicaLimit | None:
         """What the quotas allow to grow to; what is in force already isn't taken back for them."""
         there = self.caches.quotas.find(key.namespace, QUOTA_WORD)
         deployment = servers(self.caches, key) if there else None
@@ -125,12 +125,12 @@ class Ceilings:
         since = -math.inf if known is None else known.since if known.present == present else now
         told = room if known is None or now - since >= SETTLED_S else known.told
         self._rooms[key] = _Known(present, since, told)
-        return Ceiling("quota", max(told.pods, current), told.say())
+        return ReplicaLimit("quota", max(told.pods, current), told.say())
 
     def _present(self, key: Key) -> int:
         return sum(pods.is_live(pod) for pod in self.caches.pods.find(key.namespace, key.name))
 
-    def _grant(self, key: Key, made: Verdict) -> None:
+    def _grant(self, key: Key, made: Decision) -> None:
         """Remember what others must not be granted too: two decide on the same quota before either's pods are there."""
         if made.desired is None or not self.caches.quotas.find(key.namespace, QUOTA_WORD):
             return

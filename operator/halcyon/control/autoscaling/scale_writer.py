@@ -19,9 +19,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from halcyon.api.spec import Spec
-from halcyon.control.autoscaling.model_state import Scaled
+from halcyon.control.autoscaling.model_state import ModelState
 from halcyon.control.objects.actuator import Actuator
-from halcyon.control.state.cluster_state import Caches
+from halcyon.control.state.cluster_state import ClusterState
 from halcyon.kube import errors, kinds
 from halcyon.kube.client import Kube
 from halcyon.kube.kinds import Key
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 PUBLISHED_WITHIN_S = 0.3
 """A status is written within a tenth of that. Where the API server is slower, a standby sees the count itself a moment after it was
-written (`Caches.count_ahead`)."""
+written (`ClusterState.count_ahead`)."""
 LOWER_WITHIN_S = 1.0
 """The same for a lower count, which nobody waits for: the next decision may take it back."""
 LATE_FOR_S = 30.0
@@ -44,18 +44,18 @@ class ScaleWriter:
     """Writes one model's count at a time."""
 
     client: Kube
-    caches: Caches
+    caches: ClusterState
     spec_of: Callable[[Key], Spec | None]
     leads: Callable[[], bool]
     clock: Callable[[], float]
     """Monotonic, in seconds."""
-    wrote: Callable[[Scaled, int], None]
+    wrote: Callable[[ModelState, int], None]
     """Told of a count that was written."""
-    failed: Callable[[Scaled], None]
+    failed: Callable[[ModelState], None]
     """Told that a count could not be written."""
-    again: Callable[[Scaled], None]
+    again: Callable[[ModelState], None]
     """Told that only part of what is wanted was written."""
-    ended: Callable[[Scaled], None]
+    ended: Callable[[ModelState], None]
     """Told last, whatever became of it."""
     tracer: Tracer = OFF
 
@@ -66,12 +66,12 @@ class ScaleWriter:
         """Whether one was, a moment ago: the API server has more to do than it can."""
         return self.clock() < self._late_until
 
-    def goes_first(self, model: Scaled) -> bool:
+    def goes_first(self, model: ModelState) -> bool:
         """Whether this model's count is to be written before its status tells it."""
         wanted = self.wanted(model)
         return wanted is not None and wanted > self.caches.replicas(model.key) and self.statuses_are_late
 
-    def wanted(self, model: Scaled) -> int | None:
+    def wanted(self, model: ModelState) -> int | None:
         """The count that is ours to write now; None where there is none."""
         spec, made = self.spec_of(model.key), model.verdict
         if spec is None or spec.scaling is None or spec.scaling.mode != "Active" or model.rival:
@@ -82,16 +82,16 @@ class ScaleWriter:
         by_us = model.actuator is Actuator.DIRECT or wanted > current or wanted == 0
         return wanted if by_us and wanted != current else None
 
-    def begin(self, model: Scaled) -> None:
+    def begin(self, model: ModelState) -> None:
         """Write what is wanted, unless that is under way."""
         model.writing = asyncio.create_task(self._write(model), name=f"scale {model.key}")
         model.writing.add_done_callback(lambda _: self._end(model))
 
-    def _end(self, model: Scaled) -> None:
+    def _end(self, model: ModelState) -> None:
         model.writing = None
         self.ended(model)
 
-    async def _write(self, model: Scaled) -> None:
+    async def _write(self, model: ModelState) -> None:
         """Write, once the standby can know of it: an HPA that asks it must not hear the count before."""
         await self._published(model)
         key = model.key
@@ -123,7 +123,7 @@ class ScaleWriter:
             self.again(model)
         log.info("scaled", extra={"key": str(key), "replicas": wanted, "before": current, "why": why})
 
-    async def _published(self, model: Scaled) -> None:
+    async def _published(self, model: ModelState) -> None:
         """Until our own cache has the count to be written in the status; not longer than a moment."""
         began = self.clock()
         while True:

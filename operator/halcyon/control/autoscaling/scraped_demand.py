@@ -32,7 +32,7 @@ class _Seen:
 
 
 @dataclass
-class Demand:
+class ScrapedDemand:
     """Remembers the last look at each pod of one model."""
 
     requests: int = 0

@@ -9,16 +9,16 @@ import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from halcyon.control.autoscaling.model_signals import Sensing
-from halcyon.control.autoscaling.model_state import Scaled, Shown
+from halcyon.control.autoscaling.model_signals import ModelSignals
+from halcyon.control.autoscaling.model_state import ModelState, PublishedDecision
 from halcyon.control.autoscaling.scale_writer import ScaleWriter
-from halcyon.control.state.cluster_state import Caches
-from halcyon.control.state.scope import Scaling, Signals
+from halcyon.control.state.cluster_state import ClusterState
+from halcyon.control.state.scope import PublishedScaling, Signals
 from halcyon.kube.kinds import Key
 from halcyon.kube.tracing import Tracer
 from halcyon.kube.work_queue import Priority
 from halcyon.scaling.policy import decision
-from halcyon.scaling.policy.decision import Change, Verdict
+from halcyon.scaling.policy.decision import Change, Decision
 
 SHOWN_EVERY_S = 10.0
 """What has moved without a change of the count is shown no more often than this,"""
@@ -29,11 +29,11 @@ SETTLED_S = 15.0
 
 
 @dataclass
-class Telling:
+class StatusUpdates:
     """Has statuses written where there is news. Only the leader tells, of what it has decided itself."""
 
-    caches: Caches
-    sensing: Sensing
+    caches: ClusterState
+    sensing: ModelSignals
     writer: ScaleWriter
     enqueue: Callable[[Key, Priority], None]
     """Has a model reconciled."""
@@ -62,13 +62,13 @@ class Telling:
         found = self.sensing.facts(key)
         return None if found is None else replace(found, mean_batch=self._batches.get(key))
 
-    def shown(self, model: Scaled) -> Scaling:
+    def shown(self, model: ModelState) -> PublishedScaling:
         """A model's scaling as it was when it was news."""
         # Who has just begun to lead tells what it has decided in the shadow, and what the leader before it has told.
         made = model.verdict if model.shown is None else model.shown.verdict
         changes = model.changes if model.shown is not None else self._changes_before(model.key)
         is_young = self.clock() - self._began < SETTLED_S
-        return Scaling(
+        return PublishedScaling(
             verdict=made,
             changes=tuple(changes),
             rival=model.rival,
@@ -77,26 +77,26 @@ class Telling:
 
     # What the loop tells
 
-    def decided(self, model: Scaled, made: Verdict, now: float) -> None:
+    def decided(self, model: ModelState, made: Decision, now: float) -> None:
         """Remember a change, and have the status written where it says something new: before the count, if that is to wait for it."""
         before, asked = self._asked_before(model, made), model.asked(made)
         # Where the count is only held, nothing was decided.
         if asked is not None and asked != before and not (made.unknown and made.desired is not None):
             self._remember(model, made, before, asked)
         if model.is_news(made, model.rival, now, self.every_s):
-            model.shown = Shown(now, made, model.rival)
+            model.shown = PublishedDecision(now, made, model.rival)
             if self.writer.goes_first(model):
                 model.untold = True  # until the count is written
             else:
                 self.enqueue(model.key, Priority.CHANGE if self.writer.wanted(model) is None else Priority.COUNT)
 
-    def not_waiting(self, model: Scaled) -> None:
+    def not_waiting(self, model: ModelState) -> None:
         """No count is being written any more that was to go before its status: the status has its turn."""
         if model.untold:
             model.untold = False
             self.enqueue(model.key, Priority.CHANGE)
 
-    def settle(self, models: Iterable[Scaled]) -> None:
+    def settle(self, models: Iterable[ModelState]) -> None:
         """Once, after `SETTLED_S`: from then on it is news which models nothing was heard of."""
         if self._settled or self.clock() - self._began < SETTLED_S:
             return
@@ -126,7 +126,7 @@ class Telling:
         """The model is gone."""
         self._batches.pop(key, None)
 
-    def _asked_before(self, model: Scaled, made: Verdict) -> int:
+    def _asked_before(self, model: ModelState, made: Decision) -> int:
         """The count that was asked for until now, as the status told it."""
         if model.shown is None:
             model.changes.extend(self._changes_before(model.key))
@@ -137,7 +137,7 @@ class Telling:
             before = model.asked(model.shown.verdict)
         return made.current if before is None else before
 
-    def _remember(self, model: Scaled, made: Verdict, before: int, asked: int) -> None:
+    def _remember(self, model: ModelState, made: Decision, before: int, asked: int) -> None:
         """Another count was decided."""
         why = made.why if made.desired is not None else f"{decision.counted(asked)}: {made.why or 'by the HPA'}"
         model.changes.appendleft(Change(made.at, before, asked, why))

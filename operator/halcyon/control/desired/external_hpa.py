@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from halcyon.api.spec import Spec, defaults
 from halcyon.control.acceptance import site_policy
 from halcyon.control.state.ownership import server_counts
-from halcyon.control.state.scope import View
+from halcyon.control.state.scope import Scope
 from halcyon.kube import kinds
 
 
 @dataclass(frozen=True)
-class Foreign:
+class ExternalHpa:
     """An autoscaler of somebody else."""
 
     why: str
@@ -33,18 +33,18 @@ class Foreign:
     """The count that it has set on our Deployment, within the limits; None where spec.replicas is the count."""
 
 
-def autoscaler(view: View, spec: Spec) -> Foreign | None:
+def autoscaler(view: Scope, spec: Spec) -> ExternalHpa | None:
     """Whoever else scales this model; None where nobody does."""
     if view.foreign_autoscaler and spec.scaling is not None:
         why = f"{view.foreign_autoscaler} scales this ModelDeployment"
-        return Foreign(why, "Delete it, or leave spec.scaling out")
+        return ExternalHpa(why, "Delete it, or leave spec.scaling out")
     counts = server_counts(view)
     there = [name for name, count in counts.items() if count]
     if not spec.replicas or len(there) != 1 or not (who := view.foreign_below.get(there[0])):
         return None
     limit = site_policy.most(view, spec)
     count = defaults.wanted_replicas(spec.model_copy(update={"replicas": counts[there[0]]}))
-    return Foreign(
+    return ExternalHpa(
         f"{who} scales Deployment {there[0]}, whose pods are this ModelDeployment's",
         f"Delete it, or let it scale {kinds.MODEL_DEPLOYMENT.kind} {view.key.name}",
         count if limit is None else min(count, limit),

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from halcyon.api.spec import Spec, routing_mode
 from halcyon.control.state.ownership import own
-from halcyon.control.state.scope import View
+from halcyon.control.state.scope import Scope
 from halcyon.kube import kinds
 from halcyon.kube.kinds import Kind
 from halcyon.render import names, network_policies, server
 from halcyon.render.metadata import Object
 
 
-def then(view: View, spec: Spec) -> list[Object]:
+def then(view: Scope, spec: Spec) -> list[Object]:
     """Those that should be; none where the site asks for none."""
     asked = view.site.network
     if asked is None:
@@ -34,7 +34,7 @@ def then(view: View, spec: Spec) -> list[Object]:
     return made
 
 
-def surplus(view: View, spec: Spec) -> list[tuple[Kind, str]]:
+def surplus(view: Scope, spec: Spec) -> list[tuple[Kind, str]]:
     """What is ours and may go now."""
     if view.site.network is None or _balanced(view, spec):
         return []
@@ -42,7 +42,7 @@ def surplus(view: View, spec: Spec) -> list[tuple[Kind, str]]:
     return [around] if own(view, *around) else []
 
 
-def _download_ports(view: View, spec: Spec) -> set[int]:
+def _download_ports(view: Scope, spec: Spec) -> set[int]:
     """Of what the spec asks for, and of what runs still: its pods may start anew."""
     uri = spec.model.source.uri
     found = [] if uri is None else [(uri.url, uri.endpoint)]
@@ -52,5 +52,5 @@ def _download_ports(view: View, spec: Spec) -> set[int]:
     return {network_policies.download_port(*where) for where in found}
 
 
-def _balanced(view: View, spec: Spec) -> bool:
+def _balanced(view: Scope, spec: Spec) -> bool:
     return not routing_mode.is_direct(spec) or view.balancers > 0

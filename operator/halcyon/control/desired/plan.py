@@ -19,14 +19,14 @@ from halcyon.api.spec.parse import SpecError, parse
 from halcyon.control.acceptance import accepted_spec_digest, site_policy
 from halcyon.control.acceptance.spec_checks import objections
 from halcyon.control.desired import network_policies, routing
-from halcyon.control.desired.external_hpa import Foreign, autoscaler
+from halcyon.control.desired.external_hpa import ExternalHpa, autoscaler
 from halcyon.control.objects import child_names, pods
 from halcyon.control.objects.actuator import Actuator
 from halcyon.control.rollout import refresh, rollout, sequence_models
-from halcyon.control.rollout.rollout import Rollout
-from halcyon.control.rollout.slot_allocation import Placed
+from halcyon.control.rollout.rollout import RolloutPlan
+from halcyon.control.rollout.slot_allocation import SlotAllocation
 from halcyon.control.state.ownership import is_ours, own, server_counts
-from halcyon.control.state.scope import View
+from halcyon.control.state.scope import Scope
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
 from halcyon.kube.kinds import Kind, kind_of
@@ -46,7 +46,7 @@ class Acceptance:
 
 
 @dataclass(frozen=True)
-class Stranger:
+class ConflictingObject:
     """An object of a name that we need and that isn't ours."""
 
     kind: str
@@ -56,23 +56,23 @@ class Stranger:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ReconcilePlan:
     """What should be."""
 
     acceptance: Acceptance
     spec: Spec | None = None
     """The spec in force."""
-    rollout: Rollout | None = None
+    rollout: RolloutPlan | None = None
     """How its revision takes over."""
     actuator: Actuator = Actuator.NONE
     actuator_why: str = ""
-    foreign: Foreign | None = None
+    foreign: ExternalHpa | None = None
     """Another autoscaler, to which the count is left."""
     first: tuple[Object, ...] = ()
     """Objects that others refer to: applied before them."""
     then: tuple[Object, ...] = ()
     delete: tuple[tuple[Kind, str], ...] = ()
-    strangers: tuple[Stranger, ...] = ()
+    strangers: tuple[ConflictingObject, ...] = ()
     lingers: bool = False
     """Something is still there that goes by itself, and then more is to be deleted."""
     outdated: tuple[str, ...] = ()
@@ -105,20 +105,20 @@ def is_servers(obj: Object) -> bool:
     return kind_of(obj) is kinds.DEPLOYMENT and component == names.SERVER
 
 
-def make(view: View) -> Plan:
+def make(view: Scope) -> ReconcilePlan:
     """The plan for this view."""
     acceptance, spec = _in_force(view)
     if spec is None:
-        return Plan(acceptance)
+        return ReconcilePlan(acceptance)
     asked, outdated = _asked(view, spec, accepted=acceptance.accepted)
     if acceptance.accepted and asked is not None and (wrong := sequence_models.objection(view, spec, asked)):
         acceptance, spec = Acceptance(accepted=False, reason=Reason.INVALID, message=wrong), _stored(view)
         if spec is None:
-            return Plan(acceptance)
+            return ReconcilePlan(acceptance)
         asked, outdated = _asked(view, spec, accepted=False)
         spec = spec if asked is None else sequence_models.alone(view, spec, asked)
     if asked is None:
-        return Plan(acceptance)
+        return ReconcilePlan(acceptance)
     # Also of a spec from its ConfigMap, for it was read with its seal: an earlier version may have left none, or have written it otherwise.
     asked = replace(asked, seal=accepted_spec_digest.of(accepted_spec_digest.text(spec)))
     foreign = autoscaler(view, spec)
@@ -134,7 +134,7 @@ def make(view: View) -> Plan:
         # Nothing new is made for a ModelDeployment that can't be complete; what is ours already is kept as it should be.
         first, then = _existing(view, first), _existing(view, then)
         acceptance = _conflict(strangers)
-    return Plan(
+    return ReconcilePlan(
         acceptance=acceptance,
         spec=spec,
         rollout=rolled,
@@ -150,7 +150,7 @@ def make(view: View) -> Plan:
     )
 
 
-def _in_force(view: View) -> tuple[Acceptance, Spec | None]:
+def _in_force(view: Scope) -> tuple[Acceptance, Spec | None]:
     if view.malformed:
         return Acceptance(accepted=False, reason=Reason.INVALID, message="; ".join(view.malformed)), _stored(view)
     try:
@@ -169,7 +169,7 @@ def _in_force(view: View) -> tuple[Acceptance, Spec | None]:
     return Acceptance(accepted=True, reason=Reason.ACCEPTED, message="the spec is valid"), spec
 
 
-def _stored(view: View) -> Spec | None:
+def _stored(view: Scope) -> Spec | None:
     """The spec accepted last, with the count as it is now: the count is the actuator's, not part of what was refused."""
     spec = view.accepted
     if spec is None:
@@ -192,7 +192,7 @@ def _stored(view: View) -> Spec | None:
 # yes        yes                     no                               -                 from its record
 # yes        yes                     yes                              no                from its record, and it is outdated
 # yes        yes                     yes                              yes               rendered now, with a key of its own
-def _asked(view: View, spec: Spec, *, accepted: bool) -> tuple[Revision | None, tuple[str, ...]]:
+def _asked(view: Scope, spec: Spec, *, accepted: bool) -> tuple[Revision | None, tuple[str, ...]]:
     """The revision asked for, and what this operator would render otherwise where it is from its record."""
     newest = max(view.revisions, key=lambda r: r.number, default=None)
     if not accepted:
@@ -216,7 +216,7 @@ def _asked(view: View, spec: Spec, *, accepted: bool) -> tuple[Revision | None, 
 # Rules      Auto                   yes                -                HPA
 # Planner    Auto                   yes                yes              HPA
 # any        Auto                   else                                Direct
-def _actuator(view: View, spec: Spec, foreign: Foreign | None) -> tuple[Actuator, str]:
+def _actuator(view: Scope, spec: Spec, foreign: ExternalHpa | None) -> tuple[Actuator, str]:
     if foreign is not None:
         return Actuator.NONE, foreign.why
     if spec.scaling is None:
@@ -233,7 +233,7 @@ def _actuator(view: View, spec: Spec, foreign: Foreign | None) -> tuple[Actuator
     return Actuator.DIRECT, f"Auto: {coarse if view.metrics_api.ours else view.metrics_api.why}"
 
 
-def _records(view: View, rolled: Rollout, acceptance: Acceptance) -> list[Object]:
+def _records(view: Scope, rolled: RolloutPlan, acceptance: Acceptance) -> list[Object]:
     subject, asked, target = view.subject, rolled.asked, rolled.target
     objects = [revision.overlay_map(subject, asked)]
     if target.overlay != asked.overlay:
@@ -247,7 +247,7 @@ def _records(view: View, rolled: Rollout, acceptance: Acceptance) -> list[Object
     ]
 
 
-def _unread(view: View) -> set[str]:
+def _unread(view: Scope) -> set[str]:
     """Names of our records that another version of the operator has written, in a format of its own."""
     return {
         name
@@ -256,7 +256,7 @@ def _unread(view: View) -> set[str]:
     }
 
 
-def _children(view: View, spec: Spec, rolled: Rollout, actuator: Actuator) -> list[Object]:
+def _children(view: Scope, spec: Spec, rolled: RolloutPlan, actuator: Actuator) -> list[Object]:
     objects = [made for placed in rolled.slots for made in _slot(view, placed)]
     objects += routing.then(view, spec, rolled)
     objects += network_policies.then(view, spec)
@@ -265,7 +265,7 @@ def _children(view: View, spec: Spec, rolled: Rollout, actuator: Actuator) -> li
     return objects
 
 
-def _slot(view: View, placed: Placed) -> list[Object]:
+def _slot(view: Scope, placed: SlotAllocation) -> list[Object]:
     subject, slot, made_of = view.subject, placed.slot, placed.revision
     return [
         server.deployment(
@@ -282,13 +282,13 @@ def _slot(view: View, placed: Placed) -> list[Object]:
     ]
 
 
-def counts(view: View, plan: Plan) -> tuple[int, int, int]:
+def counts(view: Scope, plan: ReconcilePlan) -> tuple[int, int, int]:
     """Pods wanted, there, and ready."""
     live = [p for p in view.pods if pods.is_live(p)]
     return plan.replicas, len(live), sum(pods.is_ready(p) for p in live)
 
 
-def _strangers(view: View, objects: list[Object]) -> list[Stranger]:
+def _strangers(view: Scope, objects: list[Object]) -> list[ConflictingObject]:
     found = []
     for wanted in objects:
         there = view.children.get((kind_of(wanted), wanted["metadata"]["name"]))
@@ -297,11 +297,11 @@ def _strangers(view: View, objects: list[Object]) -> list[Stranger]:
             leaving = any(
                 o.get("kind") == kinds.MODEL_DEPLOYMENT.kind and o.get("name") == view.key.name for o in owners
             )
-            found.append(Stranger(wanted["kind"], wanted["metadata"]["name"], leaving=leaving))
+            found.append(ConflictingObject(wanted["kind"], wanted["metadata"]["name"], leaving=leaving))
     return found
 
 
-def _conflict(strangers: list[Stranger]) -> Acceptance:
+def _conflict(strangers: list[ConflictingObject]) -> Acceptance:
     said = ", ".join(f"{s.kind} {s.name}" for s in strangers)
     if all(s.leaving for s in strangers):
         message = f"waiting until {said} of the deleted ModelDeployment of this name are gone"
@@ -313,7 +313,7 @@ def _conflict(strangers: list[Stranger]) -> Acceptance:
     return Acceptance(accepted=False, reason=Reason.CONFLICT, message=message)
 
 
-def _existing(view: View, objects: list[Object]) -> list[Object]:
+def _existing(view: Scope, objects: list[Object]) -> list[Object]:
     kept = []
     for obj in objects:
         there = view.children.get((kind_of(obj), obj["metadata"]["name"]))
@@ -322,7 +322,7 @@ def _existing(view: View, objects: list[Object]) -> list[Object]:
     return kept
 
 
-def _surplus(view: View, spec: Spec, rolled: Rollout, actuator: Actuator) -> list[tuple[Kind, str]]:
+def _surplus(view: Scope, spec: Spec, rolled: RolloutPlan, actuator: Actuator) -> list[tuple[Kind, str]]:
     surplus: list[tuple[Kind, str]] = []
     hpa = view.children.get((kinds.HPA, view.key.name))
     if actuator is not Actuator.HPA and hpa is not None and is_ours(view, hpa):

@@ -19,10 +19,10 @@ from halcyon.api.documents.balancer_plan import BalancerPlan
 from halcyon.api.spec import Spec, routing_mode
 from halcyon.control.acceptance import accepted_spec_digest
 from halcyon.control.objects import child_names
-from halcyon.control.rollout.rollout import Rollout
-from halcyon.control.rollout.rollout_record import Trail
+from halcyon.control.rollout.rollout import RolloutPlan
+from halcyon.control.rollout.rollout_record import RolloutRecord
 from halcyon.control.state.ownership import own
-from halcyon.control.state.scope import View
+from halcyon.control.state.scope import Scope
 from halcyon.kube import kinds
 from halcyon.kube.kinds import Kind, kind_of
 from halcyon.render import balancer, gateway_routes, names, services
@@ -30,7 +30,7 @@ from halcyon.render.metadata import Object
 from halcyon.render.names import Slot
 
 
-def first(view: View, spec: Spec) -> list[Object]:
+def first(view: Scope, spec: Spec) -> list[Object]:
     """What others refer to.
 
     The API server takes a RoleBinding only where its Role exists, and pods only where their ServiceAccount does.
@@ -40,7 +40,7 @@ def first(view: View, spec: Spec) -> list[Object]:
     return [balancer.service_account(view.subject), balancer.role(view.subject)]
 
 
-def then(view: View, spec: Spec, rolled: Rollout) -> list[Object]:
+def then(view: Scope, spec: Spec, rolled: RolloutPlan) -> list[Object]:
     """The rest."""
     subject = view.subject
     # Also without balancers: both replicas of the operator read the spec in force from it.
@@ -57,7 +57,7 @@ def then(view: View, spec: Spec, rolled: Rollout) -> list[Object]:
     ]
 
 
-def surplus(view: View, spec: Spec, rolled: Rollout) -> list[tuple[Kind, str]]:
+def surplus(view: Scope, spec: Spec, rolled: RolloutPlan) -> list[tuple[Kind, str]]:
     """What is ours and of another way, and may go now."""
     name = view.key.name
     wanted = {(kind_of(o), o["metadata"]["name"]) for o in _routes(view, spec, rolled)}
@@ -71,7 +71,7 @@ def surplus(view: View, spec: Spec, rolled: Rollout) -> list[tuple[Kind, str]]:
     return [where for where in gone if where not in wanted and own(view, *where)]
 
 
-def _routes(view: View, spec: Spec, rolled: Rollout) -> list[Object]:
+def _routes(view: Scope, spec: Spec, rolled: RolloutPlan) -> list[Object]:
     """Routes by a Gateway, and what they lead to; none where the cluster doesn't know them."""
     gateway, subject = spec.traffic.gateway, view.subject
     if gateway is None or not view.gateway_api:
@@ -85,12 +85,12 @@ def _routes(view: View, spec: Spec, rolled: Rollout) -> list[Object]:
     return made
 
 
-def lingers(view: View, spec: Spec) -> bool:
+def lingers(view: Scope, spec: Spec) -> bool:
     """Whether pods of a way that isn't wanted any more are there: nobody tells a reconcile when they are gone."""
     return routing_mode.is_direct(spec) and view.balancers > 0
 
 
-def _stays_direct(view: View) -> bool:
+def _stays_direct(view: Scope) -> bool:
     service = own(view, kinds.SERVICE, view.key.name)
     selected: dict[str, Any] = (service or {}).get("spec", {}).get("selector") or {}
     deployment = own(view, kinds.DEPLOYMENT, names.balancer(view.key.name)) or {}
@@ -98,13 +98,13 @@ def _stays_direct(view: View) -> bool:
     return selected.get(names.COMPONENT_LABEL) == names.SERVER and not available
 
 
-def _balanced(view: View, spec: Spec, rolled: Rollout) -> BalancerPlan:
+def _balanced(view: Scope, spec: Spec, rolled: RolloutPlan) -> BalancerPlan:
     """The balancers' plan; a slot has a share of its own only where there are two."""
     whole = balancer.plan(view.subject, spec, view.site, tuple(placed.slot for placed in rolled.slots))
     weights = {placed.slot: placed.weight for placed in rolled.slots}
     return replace(
         whole,
         model=rolled.model,
-        sequences=any(Trail.of(r).sequences for r in (rolled.asked, rolled.target)),
+        sequences=any(RolloutRecord.of(r).sequences for r in (rolled.asked, rolled.target)),
         slots=tuple(replace(s, weight=weights[Slot(s.name)]) for s in whole.slots),
     )

@@ -16,7 +16,7 @@ from halcyon.scaling.planner.reading import PodReading
 
 
 @dataclass(frozen=True)
-class Trouble:
+class PodFailure:
     """What keeps a pod from being ready."""
 
     reason: Reason
@@ -164,7 +164,7 @@ def condition(pod: Object, wanted: str) -> Mapping[str, Any]:
 _PULL = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable"}
 
 
-def trouble(pods: Iterable[Object]) -> Trouble | None:
+def trouble(pods: Iterable[Object]) -> PodFailure | None:
     """The first trouble of these pods, the most telling kind first."""
     found = [t for pod in pods if is_live(pod) and not is_ready(pod) for t in _troubles(pod)]
     order = [
@@ -178,25 +178,25 @@ def trouble(pods: Iterable[Object]) -> Trouble | None:
     return min(found, key=lambda t: (order.index(t.reason), t.pod), default=None)
 
 
-def _troubles(pod: Object) -> list[Trouble]:
+def _troubles(pod: Object) -> list[PodFailure]:
     name = pod["metadata"]["name"]
     if is_unschedulable(pod):
-        return [Trouble(Reason.UNSCHEDULABLE, str(condition(pod, "PodScheduled").get("message")), name)]
+        return [PodFailure(Reason.UNSCHEDULABLE, str(condition(pod, "PodScheduled").get("message")), name)]
     found = []
     for status in (*pod["status"]["initContainerStatuses"], *pod["status"]["containerStatuses"]):
         waiting = status["state"].get("waiting") or {}
         ended = status["state"].get("terminated") or status["lastState"].get("terminated") or {}
         if waiting.get("reason") in _PULL:
-            found.append(Trouble(Reason.IMAGE_PULL_FAILED, _pull(status, waiting), name))
+            found.append(PodFailure(Reason.IMAGE_PULL_FAILED, _pull(status, waiting), name))
         elif status["name"] == "fetch" and ended.get("exitCode"):
             found.append(_fetch(ended, name))
         elif waiting.get("reason") in {"CreateContainerConfigError", "CreateContainerError"}:
-            found.append(Trouble(Reason.CONTAINER_FAILED, f"{status['name']}: {_create(waiting)}", name))
+            found.append(PodFailure(Reason.CONTAINER_FAILED, f"{status['name']}: {_create(waiting)}", name))
         elif ended.get("exitCode") and status["restartCount"] > 0:
             text = f"{status['name']} ended with {ended.get('reason') or 'Error'} (exit code {ended['exitCode']})"
             if ended.get("message"):
                 text += f": {ended['message']}"
-            found.append(Trouble(Reason.CONTAINER_FAILED, f"{text}, {status['restartCount']} restarts", name))
+            found.append(PodFailure(Reason.CONTAINER_FAILED, f"{text}, {status['restartCount']} restarts", name))
     return found
 
 
@@ -214,7 +214,7 @@ def _create(waiting: Mapping[str, Any]) -> str:
     return message
 
 
-def _fetch(ended: Mapping[str, Any], pod: str) -> Trouble:
+def _fetch(ended: Mapping[str, Any], pod: str) -> PodFailure:
     # The fetcher's termination message is JSON; anything else (OOMKilled, say) is told as it is.
     try:
         said = json.loads(ended.get("message") or "")
@@ -223,11 +223,11 @@ def _fetch(ended: Mapping[str, Any], pod: str) -> Trouble:
         what = (
             f"fetch ended with {ended.get('reason')} (exit code {ended.get('exitCode')}) {ended.get('message') or ''}"
         )
-        return Trouble(Reason.CONTAINER_FAILED, what.strip(), pod)
+        return PodFailure(Reason.CONTAINER_FAILED, what.strip(), pod)
     known = {
         "ModelSourceNotFound": Reason.MODEL_SOURCE_NOT_FOUND,
         "ModelStoreFailed": Reason.MODEL_STORE_FAILED,
         "ModelConfigInvalid": Reason.MODEL_CONFIG_INVALID,
         "ModelConfigConflict": Reason.MODEL_CONFIG_INVALID,
     }
-    return Trouble(known.get(reason, Reason.CONTAINER_FAILED), message, pod)
+    return PodFailure(known.get(reason, Reason.CONTAINER_FAILED), message, pod)

@@ -22,7 +22,7 @@ _NONE = Decimal(0)
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class QuotaRoom:
     """The most pods that the tightest quota allows."""
 
     pods: int
@@ -61,7 +61,7 @@ class Promised:
 
 def room(
     quotas: Iterable[Object], template: Mapping[str, Any], *, present: int, promised: Iterable[Promised] = ()
-) -> Room | None:
+) -> QuotaRoom | None:
     """What the quotas leave room for; None where no quota limits such pods.
 
     Args:
@@ -73,7 +73,7 @@ def room(
     each = charges(template)
     others = [(other, charges(other.template)) for other in promised]
     rooms = [
-        Room(present + free, quota["metadata"]["name"], resource, str(hard), str(used), f"{taken.normalize():f}")
+        QuotaRoom(present + free, quota["metadata"]["name"], resource, str(hard), str(used), f"{taken.normalize():f}")
         for quota in quotas
         if _is_for(quota.get("spec") or {}, template, each)
         for resource, hard in quota["status"]["hard"].items()

@@ -24,8 +24,8 @@ from dataclasses import dataclass, field, replace
 from halcyon.api.conditions import Reason
 from halcyon.api.policy.python_rules import replicas
 from halcyon.api.spec import Spec
-from halcyon.control.desired.plan import Plan, is_servers
-from halcyon.control.state.cluster_state import Caches
+from halcyon.control.desired.plan import ReconcilePlan, is_servers
+from halcyon.control.state.cluster_state import ClusterState
 from halcyon.control.state.lookups import held_gpus, servers
 from halcyon.control.state.scope import Gpus
 from halcyon.kube.kinds import Key
@@ -49,10 +49,10 @@ _NONE = _Share()
 
 
 @dataclass
-class NamespaceGpus:
+class GpuReservations:
     """The ledger."""
 
-    caches: Caches
+    caches: ClusterState
     spec_of: Callable[[Key], Spec | None]
     """The spec in force."""
     enqueue: Callable[[Key], None]
@@ -71,7 +71,7 @@ class NamespaceGpus:
         elsewhere = sum(share.counted for other, share in shares.items() if other != key)
         return Gpus(shares.get(key, _NONE).granted, elsewhere)
 
-    def planned(self, key: Key, plan: Plan) -> None:
+    def planned(self, key: Key, plan: ReconcilePlan) -> None:
         """Reserve what the plan may have. To be called in the turn in which it was made."""
         if not self.limited:
             return
@@ -140,7 +140,7 @@ class NamespaceGpus:
         return max(spec.runtime.gpu.count * count, there)
 
 
-def _asked(plan: Plan, spec: Spec) -> int:
+def _asked(plan: ReconcilePlan, spec: Spec) -> int:
     """The most that a plan comes to: its highest count, of the pods with the most GPUs among those that it keeps."""
     if plan.strangers and not any(map(is_servers, plan.then)):
         return 0

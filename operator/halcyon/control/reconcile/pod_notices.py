@@ -10,7 +10,7 @@ from halcyon.control.objects import pods
 from halcyon.render import names
 
 if TYPE_CHECKING:
-    from halcyon.control.state.cluster_state import Caches
+    from halcyon.control.state.cluster_state import ClusterState
     from halcyon.kube.client import Object
     from halcyon.kube.kinds import Key
 
@@ -18,10 +18,10 @@ Tell = Callable[[str, str, str], None]
 """Namespace and name of a model, and the text for its agents."""
 
 
-class Notices:
+class PodNotices:
     """Reads the pods' changes."""
 
-    def __init__(self, caches: Caches, tell: Tell) -> None:
+    def __init__(self, caches: ClusterState, tell: Tell) -> None:
         """Listens to the caches from now on."""
         self._tell = tell
         caches.pods.listeners.append(self._changed)

@@ -11,17 +11,17 @@ from typing import Any, Protocol
 
 from halcyon.control.acceptance import accepted_spec_digest
 from halcyon.control.desired import plan
-from halcyon.control.desired.plan import Plan
+from halcyon.control.desired.plan import ReconcilePlan
 from halcyon.control.objects import pods
-from halcyon.control.state.cluster_state import Caches
+from halcyon.control.state.cluster_state import ClusterState
 from halcyon.control.state.ownership import own
-from halcyon.control.state.scope import View
+from halcyon.control.state.scope import Scope
 from halcyon.control.status import status
 from halcyon.control.status.events import happenings
 from halcyon.kube import errors, kinds
 from halcyon.kube.apply_diff import DIGEST, holds, with_digest
 from halcyon.kube.client import Kube, Object
-from halcyon.kube.event_recorder import Happening, Recorder
+from halcyon.kube.event_recorder import EventRecorder, NewEvent
 from halcyon.kube.kinds import Key, Kind, kind_of
 from halcyon.kube.tracing import OFF, Tracer
 from halcyon.render import balancer, names
@@ -46,7 +46,7 @@ _REFUSED = (errors.Refused, errors.Conflicted)
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Result:
     """What a reconcile says to the queue."""
 
     again_s: float | None = None
@@ -58,7 +58,7 @@ class Outcome:
 class Shares(Protocol):
     """Shares of a limit that models have in common: reserved as a plan is made, since two are planned at the same time."""
 
-    def planned(self, key: Key, plan: Plan, /) -> None:
+    def planned(self, key: Key, plan: ReconcilePlan, /) -> None:
         """The plan was made in this very turn of the event loop."""
 
     def sent(self, key: Key, /) -> None:
@@ -72,7 +72,7 @@ class Shares(Protocol):
 
 
 @dataclass
-class Counts:
+class ReconcileCounts:
     """What was done since the start, for /metrics."""
 
     written: int = 0
@@ -85,19 +85,19 @@ class Reconciler:
     """Makes what is into what should be, for one ModelDeployment at a time."""
 
     client: Kube
-    caches: Caches
-    recorder: Recorder
+    caches: ClusterState
+    recorder: EventRecorder
     site: Callable[[], Site]
     """The site as it is now: its certificate comes later than the process, and changes."""
     clock: Callable[[], float]
     """Monotonic, in seconds."""
-    on_plan: Callable[[Key, Plan], None]
+    on_plan: Callable[[Key, ReconcilePlan], None]
     """Told what was planned."""
     on_gone: Callable[[Key], None]
     """Told that a ModelDeployment is no more."""
     shares: Shares
     tracer: Tracer = OFF
-    counts: Counts = field(default_factory=Counts)
+    counts: ReconcileCounts = field(default_factory=ReconcileCounts)
 
     def __post_init__(self) -> None:
         """Nothing was written yet."""
@@ -106,32 +106,32 @@ class Reconciler:
         self._replaced_at: dict[Key, float] = {}
         self._as_is: dict[Key, dict[tuple[Kind, str], tuple[str, str]]] = {}
 
-    async def reconcile(self, key: Key) -> Outcome:
+    async def reconcile(self, key: Key) -> Result:
         """Bring this ModelDeployment a step nearer, or to its goal.
 
         Raises:
             ApiError, Unreachable: where a request failed that may succeed later; whatever was written stays.
         """
         if self.caches.is_behind(key):
-            return Outcome(BEHIND_AGAIN_S, postponed=True)
+            return Result(BEHIND_AGAIN_S, postponed=True)
         with self.tracer.span("reconcile", k8s__namespace__name=key.namespace, halcyon__model=key.name) as span:
             outcome = await self._reconcile(key)
             span.note(halcyon__again_s=-1.0 if outcome.again_s is None else outcome.again_s)
             return outcome
 
-    async def _reconcile(self, key: Key) -> Outcome:
+    async def _reconcile(self, key: Key) -> Result:
         try:
             return await self._follow_plan(key)
         finally:
             # Changes nothing where all was written. A cancelled one, too: it plans and writes no more.
             self.shares.withdrawn(key)
 
-    async def _follow_plan(self, key: Key) -> Outcome:
+    async def _follow_plan(self, key: Key) -> Result:
         with self.tracer.part("observe"):
             observed = await self._observe(key)
         if observed is None:
             self._forget(key)
-            return Outcome()
+            return Result()
         view, planned = observed
         self.on_plan(key, planned)
         self._tell_of_edit(view)
@@ -153,7 +153,7 @@ class Reconciler:
         if refused != before:
             self._refused[key] = refused
             # At once where that is news. Some admission webhooks give each refusal another number: no reason to hurry.
-            return Outcome(STATUS_EVERY_S if refused and before else 0.0)
+            return Result(STATUS_EVERY_S if refused and before else 0.0)
         waits = [again, planned.rollout.again_s if planned.rollout else None]
         if refused:
             waits.append(REFUSED_AGAIN_S)
@@ -162,7 +162,7 @@ class Reconciler:
         if planned.strangers:
             leaving = all(s.leaving for s in planned.strangers)
             waits.append(LEAVING_AGAIN_S if leaving else STRANGERS_AGAIN_S)
-        return Outcome(min((w for w in waits if w is not None), default=None))
+        return Result(min((w for w in waits if w is not None), default=None))
 
     def _forget(self, key: Key) -> None:
         self.on_gone(key)
@@ -171,7 +171,7 @@ class Reconciler:
         self._replaced_at.pop(key, None)
         self._as_is.pop(key, None)
 
-    async def _observe(self, key: Key) -> tuple[View, Plan] | None:
+    async def _observe(self, key: Key) -> tuple[Scope, ReconcilePlan] | None:
         """The view and its plan; objects that the plan would make are looked for first, in case they are somebody's."""
         refused = self._refused.get(key, "")
         view = await self.caches.view(key, self.site(), found={}, refused=refused)
@@ -192,13 +192,13 @@ class Reconciler:
         view = await self.caches.view(key, self.site(), found=found, refused=refused)
         return None if view is None else (view, self._planned(view))
 
-    def _planned(self, view: View) -> Plan:
+    def _planned(self, view: Scope) -> ReconcilePlan:
         """The plan, with its share reserved before anything is awaited: what it was checked against still holds."""
         planned = plan.make(view)
         self.shares.planned(view.key, planned)
         return planned
 
-    def _tell_of_edit(self, view: View) -> None:
+    def _tell_of_edit(self, view: Scope) -> None:
         """Tell of an accepted spec that somebody has written over. It isn't in force; what is goes back into its place."""
         name = names.balancer(view.key.name)
         kept = own(view, kinds.CONFIG_MAP, name)
@@ -208,10 +208,10 @@ class Reconciler:
             f"{balancer.ACCEPTED_KEY} of ConfigMap {name} isn't the spec that was accepted, so it isn't in force; what was accepted "
             "is written there again. Change the ModelDeployment instead, for example spec.scaling.maxReplicas"
         )
-        if self.recorder.tell(view.resource, Happening("Warning", "AcceptedSpecEdited", message)):
+        if self.recorder.tell(view.resource, NewEvent("Warning", "AcceptedSpecEdited", message)):
             log.warning("somebody has written over an accepted spec", extra={"key": str(view.key), "config_map": name})
 
-    async def _follow(self, view: View, planned: Plan) -> None:
+    async def _follow(self, view: Scope, planned: ReconcilePlan) -> None:
         """Take the count that another autoscaler has set on our Deployment."""
         count, before = planned.followed, (view.resource.get("spec") or {}).get("replicas", 1)
         if count is None or count == before:
@@ -219,7 +219,7 @@ class Reconciler:
         after = await self.client.scale(kinds.MODEL_DEPLOYMENT, view.resource, before=before, after=count)
         self.caches.wrote(view.key, kinds.MODEL_DEPLOYMENT, after)
 
-    async def _apply(self, view: View, planned: Plan) -> str:
+    async def _apply(self, view: Scope, planned: ReconcilePlan) -> str:
         """Write what differs; what the API server refused, in a sentence, or nothing."""
         refused: list[str] = []
         for wave in (planned.first, planned.then):
@@ -237,7 +237,7 @@ class Reconciler:
             await self.client.delete(kind, view.key.namespace, name, uid=uid)
         return ""
 
-    async def _replace_dead(self, view: View) -> None:
+    async def _replace_dead(self, view: Scope) -> None:
         """Evict a pod whose backend is dead: Triton itself stays "ready" and never restarts it.
 
         The agents have taken it out already. One in a while, and never the last that is ready.
@@ -259,9 +259,9 @@ class Reconciler:
             return
         self._replaced_at[view.key] = self.clock()
         message = f"pod {name} answered with backend errors only; it was taken out and is being replaced"
-        self.recorder.tell(view.resource, Happening("Warning", "BackendDied", message))
+        self.recorder.tell(view.resource, NewEvent("Warning", "BackendDied", message))
 
-    async def _one(self, view: View, obj: Object) -> None:
+    async def _one(self, view: Scope, obj: Object) -> None:
         kind = kind_of(obj)
         wanted = with_digest(obj)
         meta = wanted["metadata"]
@@ -282,7 +282,7 @@ class Reconciler:
             this = (meta["annotations"][DIGEST], after["metadata"]["resourceVersion"])
             self._as_is.setdefault(view.key, {})[where] = this
 
-    async def _write_status(self, view: View, planned: Plan) -> float | None:
+    async def _write_status(self, view: Scope, planned: ReconcilePlan) -> float | None:
         """Write the status where it differs; when to come back, where only values differ and it is too early."""
         stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         wanted = status.make(view, planned, now=stamp)

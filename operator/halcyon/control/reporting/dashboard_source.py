@@ -13,29 +13,29 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from dataclasses import dataclass
 from typing import Protocol
 
-from halcyon.api.documents.observation_report import Histogram
+from halcyon.api.documents.observation_report import ReportedHistogram
 from halcyon.api.types import GROUP, PLURAL, VERSION
-from halcyon.control.autoscaling.loop import Scaler
+from halcyon.control.autoscaling.loop import Autoscaler
 from halcyon.control.objects.pod_stage import stage
-from halcyon.control.reporting.recent_events import Happened
-from halcyon.control.state.cluster_state import Caches
-from halcyon.dashboard.authorization import Access, Proxy
+from halcyon.control.reporting.recent_events import RecentEvents
+from halcyon.control.state.cluster_state import ClusterState
+from halcyon.dashboard.authorization import Authorizer, Proxy
 from halcyon.dashboard.client_latency import Answered
-from halcyon.dashboard.history import STEP_S, Counts, History
-from halcyon.dashboard.ports import UNKNOWN, Event, Name, Past, Pod, Reading
+from halcyon.dashboard.history import STEP_S, ChartHistory, ReplicaCounts
+from halcyon.dashboard.ports import UNKNOWN, DashboardPod, Event, ModelNumbers, Name, Past
 from halcyon.dashboard.server import NO_PAGES, Dashboard
 from halcyon.kube import kinds
 from halcyon.kube.client import Kube, Object
 from halcyon.kube.kinds import LOCAL_SUBJECT_ACCESS_REVIEW, SUBJECT_ACCESS_REVIEW, Key, Kind
 from halcyon.metricsapi.auth import User
-from halcyon.metricsapi.listener import Ports
+from halcyon.metricsapi.listener import ListeningPorts
 from halcyon.metricsapi.tls import ServingTLS
 from halcyon.render import revision
 from halcyon.scaling.observations import FRESH_S, PodPoint
 from halcyon.scaling.planner.forecast.seasonality import BIN_S
 from halcyon.scaling.planner.whatif import Known
-from halcyon.signals.observation_store import Hub
-from halcyon.signals.store_state import BALANCER_COUNTERS, POD_COUNTERS, Picture
+from halcyon.signals.observation_store import ObservationStore
+from halcyon.signals.store_state import BALANCER_COUNTERS, POD_COUNTERS, ModelSnapshot
 from halcyon.signals.time_series import Ring
 
 log = logging.getLogger(__name__)
@@ -119,9 +119,9 @@ def _review(kind: Kind, user: User, *, namespace: str, name: str) -> Object:
 class OperatorSource:
     """The operator, as the dashboard reads it."""
 
-    caches: Caches
-    hub: Hub
-    scaler: Scaler
+    caches: ClusterState
+    hub: ObservationStore
+    scaler: Autoscaler
     clock: Callable[[], float]
     """Monotonic, in seconds."""
     wall: Callable[[], float]
@@ -130,7 +130,7 @@ class OperatorSource:
 
     def __post_init__(self) -> None:
         """Nothing has happened yet."""
-        self._happened = Happened(self.wall)
+        self._happened = RecentEvents(self.wall)
         self.caches.resources.listeners.append(self._happened.changed)
 
     @property
@@ -153,17 +153,17 @@ class OperatorSource:
         """The ModelDeployment."""
         return self.caches.resources.get(Key(*name))
 
-    def servers(self, name: Name) -> Sequence[Pod]:
+    def servers(self, name: Name) -> Sequence[DashboardPod]:
         """Its server pods."""
         return self._pods(name.namespace, name.name)
 
-    def balancers(self, name: Name) -> Sequence[Pod]:
+    def balancers(self, name: Name) -> Sequence[DashboardPod]:
         """Its balancers' pods."""
         return self._pods(name.namespace, f"balancer/{name.name}")
 
-    def _pods(self, namespace: str, word: str) -> Sequence[Pod]:
+    def _pods(self, namespace: str, word: str) -> Sequence[DashboardPod]:
         found = [(pod, stage(pod)) for pod in self.caches.pods.find(namespace, word)]
-        return [Pod(pod, doing.state, doing.reason, doing.message) for pod, doing in found]
+        return [DashboardPod(pod, doing.state, doing.reason, doing.message) for pod, doing in found]
 
     def events(self, name: Name) -> Sequence[Event]:
         """What has happened to it lately."""
@@ -179,7 +179,7 @@ class OperatorSource:
                 return found.overlay
         return ""
 
-    def reading(self, name: Name) -> Reading:
+    def reading(self, name: Name) -> ModelNumbers:
         """What is known of it now."""
         now = self.clock()
         picture = self.hub.look(name.namespace, name.name, now)
@@ -193,7 +193,7 @@ class OperatorSource:
             gpu = None if told is None or not ready else told / ready
         return measured(picture, now, gpu=gpu)
 
-    def answers(self, name: Name) -> Mapping[str, Histogram]:
+    def answers(self, name: Name) -> Mapping[str, ReportedHistogram]:
         """What its balancers have counted of their clients' answers, by pod."""
         return self.hub.answers(*name, self.clock())
 
@@ -210,7 +210,7 @@ class OperatorSource:
         return None if spec is None or spec.scaling is None else self.scaler.deciding.known(Key(*name), spec)
 
 
-def measured(picture: Picture, now: float, *, gpu: float | None) -> Reading:
+def measured(picture: ModelSnapshot, now: float, *, gpu: float | None) -> ModelNumbers:
     """The reading of what agents have said."""
     balancers = [ring for _, ring in picture.balancers]
     servers = [pod.ring for pod in picture.pods.values() if pod.ring is not None]
@@ -219,7 +219,7 @@ def measured(picture: Picture, now: float, *, gpu: float | None) -> Reading:
     known_us = [value for value in (queue_us, compute_us) if value is not None]
     queued, pending = _sum(balancers, _QUEUED, now), _sum(servers, _PENDING, now)
     waiting = [value for value in (queued, pending) if value is not None]
-    return Reading(
+    return ModelNumbers(
         rate=asked if balancers else answered,
         waiting=sum(waiting) if waiting else None,
         latency_ms=sum(known_us) / answered / 1000 if answered and known_us else None,
@@ -231,7 +231,7 @@ def measured(picture: Picture, now: float, *, gpu: float | None) -> Reading:
     )
 
 
-def _gpu(picture: Picture, now: float) -> float | None:
+def _gpu(picture: ModelSnapshot, now: float) -> float | None:
     values = [v for p in picture.pods.values() if p.ring is not None and (v := _newest(p.ring, _GPU, now)) is not None]
     return sum(values) / len(values) if values else None
 
@@ -270,7 +270,7 @@ def due(slices: Sequence[Sequence[Name]], before_s: int, now_s: int) -> list[Nam
     return [name for second in seconds for name in slices[second % _SLICES]]
 
 
-class Board:
+class DashboardService:
     """The dashboard of this replica."""
 
     def __init__(
@@ -278,15 +278,15 @@ class Board:
         chosen: DashboardSettings,
         source: OperatorSource,
         reviews: ModelReviews,
-        ports: Ports,
+        ports: ListeningPorts,
     ) -> None:
         """What is shown is the source's."""
         wall = source.wall
         self._ports = ports
         self._chosen, self._source, self._wall = chosen, source, wall
-        self.history = History()
+        self.history = ChartHistory()
         self._answered = Answered()
-        access = Access(
+        access = Authorizer(
             None if chosen.local else reviews,
             clock=source.clock,
             namespaces=lambda: {name.namespace for name in source.names()},
@@ -355,7 +355,7 @@ class Board:
             return
         spec, status = model.get("spec") or {}, model.get("status") or {}
         replicas, desired = status.get("replicas") or {}, (status.get("scaling") or {}).get("desired")
-        counts = Counts(replicas=int(spec.get("replicas", 1)), ready=replicas.get("ready"), desired=desired)
+        counts = ReplicaCounts(replicas=int(spec.get("replicas", 1)), ready=replicas.get("ready"), desired=desired)
         reading = self._source.reading(name)
         if reading is UNKNOWN:
             self._answered.lose(name)

@@ -20,11 +20,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from halcyon.api.spec import Spec
-from halcyon.control.autoscaling.model_signals import Sensing
+from halcyon.control.autoscaling.model_signals import ModelSignals
 from halcyon.control.autoscaling.planner_memory_store import BROKEN, Saved
 from halcyon.control.objects import pods
-from halcyon.control.state.cluster_state import Caches
-from halcyon.control.state.scope import Costs as Shown
+from halcyon.control.state.cluster_state import ClusterState
+from halcyon.control.state.scope import PublishedCosts as Shown
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
 from halcyon.kube.kinds import Key
@@ -65,11 +65,11 @@ class _Counted:
 
 
 @dataclass
-class Costs:
+class GpuCosts:
     """Counts, and remembers what was told."""
 
-    caches: Caches
-    sensing: Sensing
+    caches: ClusterState
+    sensing: ModelSignals
     spec_of: Callable[[Key], Spec | None]
     """The spec in force."""
     enqueue: Callable[[Key], None]

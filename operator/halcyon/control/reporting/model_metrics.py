@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from halcyon.api.spec import Spec, defaults
-from halcyon.control.autoscaling.model_state import Scaled
-from halcyon.control.reporting.gpu_costs import Costs
-from halcyon.control.reporting.start_times import Start
-from halcyon.control.state.cluster_state import Caches
+from halcyon.control.autoscaling.model_state import ModelState
+from halcyon.control.reporting.gpu_costs import GpuCosts
+from halcyon.control.reporting.start_times import PodStart
+from halcyon.control.state.cluster_state import ClusterState
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
 from halcyon.kube.kinds import Key
@@ -33,15 +33,15 @@ More = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
-class Facts:
+class ModelFacts:
     """What is known of one model."""
 
     resource: Object
     spec: Spec | None
     """The spec in force; None where none was accepted yet."""
-    scaled: Scaled | None
+    scaled: ModelState | None
     """None where nobody decides for it."""
-    start: Start | None
+    start: PodStart | None
     spent: Spent | None = None
     """None where no GPU time was counted."""
     per_hour: float | None = None
@@ -52,11 +52,11 @@ class Facts:
 class ModelMetrics:
     """Reads the facts, and writes the page."""
 
-    caches: Caches
+    caches: ClusterState
     spec_of: Callable[[Key], Spec | None]
-    scaled: Callable[[Key], Scaled | None]
-    start: Callable[[Key], Start | None]
-    costs: Costs
+    scaled: Callable[[Key], ModelState | None]
+    start: Callable[[Key], PodStart | None]
+    costs: GpuCosts
     leads: Callable[[], bool]
     clock: Callable[[], float]
     """Monotonic, in seconds."""
@@ -82,7 +82,7 @@ class ModelMetrics:
     def _lines(self, key: Key, resource: Object) -> list[tuple[Metric, str]]:
         """All of a model, or none."""
         ours = told(zip(per_model_metrics.OF, key, strict=True))
-        facts = Facts(
+        facts = ModelFacts(
             resource,
             self.spec_of(key),
             self.scaled(key),
@@ -96,7 +96,7 @@ class ModelMetrics:
         ]
 
 
-def samples(facts: Facts) -> Iterator[tuple[Metric, More, float]]:
+def samples(facts: ModelFacts) -> Iterator[tuple[Metric, More, float]]:
     """Metric, labels beside the model's, and value of everything that is known."""
     status: dict[str, Any] = facts.resource.get("status") or {}
     for condition in status.get("conditions") or ():
@@ -141,7 +141,7 @@ def _of_spec(spec: Spec, resource: Object, total: int) -> Iterator[tuple[Metric,
         yield per_model_metrics.GPU_TARGET, (), targets.gpu_utilization / 100
 
 
-def _of_scaling(scaled: Scaled, *, ready: int) -> Iterator[tuple[Metric, More, float]]:
+def _of_scaling(scaled: ModelState, *, ready: int) -> Iterator[tuple[Metric, More, float]]:
     for direction, count in (("up", scaled.raised), ("down", scaled.lowered)):
         yield per_model_metrics.CHANGES, (("direction", direction),), count
     verdict = scaled.verdict

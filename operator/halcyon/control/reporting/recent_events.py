@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from halcyon.control.status.events import happenings
 from halcyon.dashboard.ports import Event
 from halcyon.kube.client import Object
-from halcyon.kube.event_recorder import QUIET_S, Happening
+from halcyon.kube.event_recorder import QUIET_S, NewEvent
 from halcyon.kube.kinds import Key
 
 KEPT = 10
@@ -23,7 +23,7 @@ _TELLING = ("conditions", "rollout", "scaling")
 """Parts of the status that events come from."""
 
 
-class Happened:
+class RecentEvents:
     """The last events of each model."""
 
     def __init__(self, wall: Callable[[], float]) -> None:
@@ -45,7 +45,7 @@ class Happened:
         """The newest first."""
         return tuple(reversed(self._of.get(key, ())))
 
-    def _keep(self, key: Key, happening: Happening) -> None:
+    def _keep(self, key: Key, happening: NewEvent) -> None:
         now, kept = self._wall(), self._of.pop(key, None) or deque(maxlen=KEPT)
         made = Event(now, happening.type, happening.reason, happening.message)
         # As events themselves are written: the same one not twice in a while.

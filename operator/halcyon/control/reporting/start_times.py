@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry
 
 from halcyon.control.objects import pods
-from halcyon.control.state.cluster_state import Caches
+from halcyon.control.state.cluster_state import ClusterState
 from halcyon.kube.client import Object
 from halcyon.kube.kinds import Key
 from halcyon.monitoring import instruments, operator_metrics
@@ -20,7 +20,7 @@ _BUCKETS_S = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class PodStart:
     """One start."""
 
     seconds: float
@@ -28,19 +28,19 @@ class Start:
     """Seconds since the epoch."""
 
 
-class Starts:
+class StartTimes:
     """The last start of each model, and all of them as a histogram."""
 
-    def __init__(self, caches: Caches, registry: CollectorRegistry) -> None:
+    def __init__(self, caches: ClusterState, registry: CollectorRegistry) -> None:
         """Listens to the caches from now on."""
-        self._last: dict[Key, Start] = {}
+        self._last: dict[Key, PodStart] = {}
         self._started: set[str] = set()
         """Uids of pods that have been ready, of those that exist."""
         self._seconds = instruments.histogram(operator_metrics.POD_START, registry, buckets=_BUCKETS_S)
         caches.pods.listeners.append(self._changed)
         caches.resources.listeners.append(self._model_changed)
 
-    def last(self, key: Key) -> Start | None:
+    def last(self, key: Key) -> PodStart | None:
         """Of the server pod that became ready last; None where none has while this process ran."""
         return self._last.get(key)
 
@@ -58,7 +58,7 @@ class Starts:
         seen_before = before is not None and before["metadata"]["uid"] == uid
         if not seen_before or made is None or ready_at is None:
             return
-        start = Start(ready_at - made.created_at, ready_at)
+        start = PodStart(ready_at - made.created_at, ready_at)
         self._seconds.observe(start.seconds)
         self._last[Key(key.namespace, owner)] = start
 

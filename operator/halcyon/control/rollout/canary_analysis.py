@@ -15,16 +15,16 @@ from typing import NamedTuple
 
 from halcyon.api.documents.observation_report import SlotLatency
 from halcyon.control.objects import pods
-from halcyon.control.rollout.rollout import Rollout
+from halcyon.control.rollout.rollout import RolloutPlan
 from halcyon.control.state.scope import CanaryVerdict
 from halcyon.kube.client import Object
 from halcyon.kube.kinds import Key
 from halcyon.render import names
 from halcyon.scaling.canary.analysis import judge
-from halcyon.scaling.canary.data import Memory, Rules, Sample
+from halcyon.scaling.canary.data import CanaryMemory, Rules, Sample
 from halcyon.scaling.histogram import Histogram
 from halcyon.scaling.observations import BalancerObservation, PodPoint
-from halcyon.signals.observation_store import Hub
+from halcyon.signals.observation_store import ObservationStore
 
 LOOK_S = 5.0
 """Looks come no more often: many short windows tell no more than one."""
@@ -49,7 +49,7 @@ class _Watched:
     stable: str
     canary: str
     rules: Rules
-    memory: Memory = field(default_factory=Memory)
+    memory: CanaryMemory = field(default_factory=CanaryMemory)
     counts: dict[str, _Counts] = field(default_factory=dict)
     """Of each pod at the last look."""
     latency: dict[tuple[str, str], SlotLatency] = field(default_factory=dict)
@@ -59,15 +59,15 @@ class _Watched:
 
 
 @dataclass
-class CanaryWatch:
+class CanaryAnalysis:
     """The verdicts on all canaries under way."""
 
-    hub: Hub
+    hub: ObservationStore
     clock: Callable[[], float]
     """Monotonic, in seconds."""
     _watched: dict[Key, _Watched] = field(default_factory=dict)
 
-    def planned(self, key: Key, rollout: Rollout | None, *, balanced: bool) -> None:
+    def planned(self, key: Key, rollout: RolloutPlan | None, *, balanced: bool) -> None:
         """A reconcile has decided: watch this canary, or none. `balanced`: balancers of ours lead to it, and tell of it."""
         if rollout is None or rollout.canary is None or rollout.good is None:
             self._watched.pop(key, None)

@@ -12,7 +12,7 @@ from typing import Literal
 from halcyon.api.spec.rollout import Canary, CanaryStep
 from halcyon.api.timestamps import epoch_seconds, rfc3339
 from halcyon.api.types import GROUP, duration_s
-from halcyon.control.rollout.rollout_record import Trail
+from halcyon.control.rollout.rollout_record import RolloutRecord
 from halcyon.control.state.scope import CanaryVerdict
 
 PROMOTE, ABORT = f"{GROUP}/promote", f"{GROUP}/abort"
@@ -24,7 +24,7 @@ Wish = Literal["", "promote", "abort"]
 class Advance:
     """Where the canary is now."""
 
-    trail: Trail
+    trail: RolloutRecord
     weight: int
     """Percent of the requests that it is to have, once a pod of it is ready."""
     pods: int
@@ -56,7 +56,14 @@ def share(count: int, weight: int) -> int:
 # -         promote      yes                  yes          the next step; after the last one, for everybody
 # -         else         yes                  yes          waits for evidence; with analysis Off as if it were there
 def advance(
-    trail: Trail, rules: Canary, *, now: float, count: int, ready: int, verdict: CanaryVerdict | None, wished: Wish
+    trail: RolloutRecord,
+    rules: Canary,
+    *,
+    now: float,
+    count: int,
+    ready: int,
+    verdict: CanaryVerdict | None,
+    wished: Wish,
 ) -> Advance:
     """The canary by what is known now; `ready` are its pods, `count` those of both together."""
     steps = rules.steps or DEFAULT_STEPS

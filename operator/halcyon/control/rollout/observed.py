@@ -10,7 +10,7 @@ from halcyon.api.spec import Spec, defaults
 from halcyon.api.types import duration_s
 from halcyon.control.objects import pods
 from halcyon.control.objects.deployment_status import SlotState
-from halcyon.control.state.scope import View
+from halcyon.control.state.scope import Scope
 from halcyon.kube.client import Object
 from halcyon.render import names
 from halcyon.render.names import Slot
@@ -24,7 +24,7 @@ HEARD_S = 10.0
 
 
 @dataclass(frozen=True)
-class Trouble:
+class RevisionFailure:
     """Why pods of a revision aren't ready."""
 
     reason: Reason
@@ -32,7 +32,7 @@ class Trouble:
 
 
 @dataclass(frozen=True)
-class Lack:
+class UnschedulablePod:
     """A pod finds no room."""
 
     message: str
@@ -41,17 +41,17 @@ class Lack:
 
 
 @dataclass(frozen=True)
-class Sight:
+class ObservedRollout:
     """One look at a ModelDeployment's servers."""
 
-    view: View
+    view: Scope
     spec: Spec
     slots: Mapping[Slot, SlotState]
     of: Mapping[str, list[Object]]
     """Live server pods, by revision."""
 
     @classmethod
-    def at(cls, view: View, spec: Spec, deployments: Mapping[Slot, Object]) -> Sight:
+    def at(cls, view: Scope, spec: Spec, deployments: Mapping[Slot, Object]) -> ObservedRollout:
         """The look at this view; `deployments` are the slots' own."""
         of: dict[str, list[Object]] = {}
         for pod in filter(pods.is_live, view.pods):
@@ -111,20 +111,20 @@ class Sight:
             and (made := pods.created_at(p)) is not None
         )
 
-    def why_not(self, key: str, slot: SlotState | None) -> Trouble | None:
+    def why_not(self, key: str, slot: SlotState | None) -> RevisionFailure | None:
         """What the pods of a revision say of themselves, or the API server that refuses them."""
         ours = self.of.get(key, [])
         found = pods.trouble(ours)
         if found and found.reason in CANT_LOAD:
-            return Trouble(found.reason, found.message)
+            return RevisionFailure(found.reason, found.message)
         said = self.view.signals.load_errors if self.view.signals else {}
         if (error := next((said[n] for p in ours if (n := p["metadata"]["name"]) in said), None)) is not None:
-            return Trouble(Reason.LOAD_FAILED, error)
+            return RevisionFailure(Reason.LOAD_FAILED, error)
         if found:
-            return Trouble(found.reason, f"pod {found.pod}: {found.message}")
-        return Trouble(Reason.POD_REFUSED, slot.refusal) if slot and slot.refusal else None
+            return RevisionFailure(found.reason, f"pod {found.pod}: {found.message}")
+        return RevisionFailure(Reason.POD_REFUSED, slot.refusal) if slot and slot.refusal else None
 
-    def lack(self, revision: Revision, slot: SlotState | None) -> Lack | None:
+    def lack(self, revision: Revision, slot: SlotState | None) -> UnschedulablePod | None:
         """The pod of a revision that has found no room for longest, beside pods of others; a quota is room, too.
 
         None where it has all the room there is: then nobody can give way.
@@ -135,9 +135,9 @@ class Sight:
         found = [(pods.unschedulable_since(p), p) for p in ours if pods.is_unschedulable(p)]
         if found:
             since, pod = min(found, key=lambda f: (f[0] is None, f[0], f[1]["metadata"]["name"]))
-            return Lack(_needs(pod, revision), since)
+            return UnschedulablePod(_needs(pod, revision), since)
         if slot and slot.revision == revision.key and "exceeded quota" in slot.refusal:
-            return Lack(slot.refusal, slot.refused_since)
+            return UnschedulablePod(slot.refusal, slot.refused_since)
         return None
 
     def roomless(self, revision: Revision, slot: SlotState | None) -> int:
@@ -165,11 +165,11 @@ class Sight:
             return missing
         return min(missing, sum(at is not None and self.is_due(at + long_s) for at in waiting))
 
-    def patience(self, lack: Lack) -> float | None:
+    def patience(self, lack: UnschedulablePod) -> float | None:
         """When it will have lasted for surgeWait."""
         return None if lack.since is None else lack.since + self.surge_wait_s
 
-    def lacks_long(self, lack: Lack | None) -> bool:
+    def lacks_long(self, lack: UnschedulablePod | None) -> bool:
         """Whether it has lasted for surgeWait."""
         return lack is not None and self.is_due(self.patience(lack))
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from halcyon.api.spec import Spec
 from halcyon.api.types import GROUP
-from halcyon.control.state.scope import View
+from halcyon.control.state.scope import Scope
 from halcyon.render import names, revision
 from halcyon.render.revision import Revision
 
@@ -25,13 +25,13 @@ _SHOWN = 100
 """Characters of a value that is shown."""
 
 
-def is_wanted(view: View, known: Revision) -> bool:
+def is_wanted(view: Scope, known: Revision) -> bool:
     """Whether a person has asked for this revision to be rendered anew."""
     said = (view.meta.get("annotations") or {}).get(REFRESH)
     return said in {known.key, names.revision(view.key.name, known.key)}
 
 
-def compared(view: View, spec: Spec, known: Revision, number: int) -> tuple[tuple[str, ...], Revision]:
+def compared(view: Scope, spec: Spec, known: Revision, number: int) -> tuple[tuple[str, ...], Revision]:
     """What would be rendered otherwise now than `known` was, and the revision that would be its successor.
 
     The successor's key follows from that of `known`: whoever looks twice, or after a crash, finds the same.

@@ -29,13 +29,13 @@ from halcyon.api.spec.rollout import Canary
 from halcyon.api.timestamps import epoch_seconds
 from halcyon.control.objects.deployment_status import SlotState
 from halcyon.control.rollout.canary_steps import Advance, advance, wish
-from halcyon.control.rollout.observed import CANT_LOAD, HEARD_S, Sight, Trouble, grace_s
-from halcyon.control.rollout.rollout_record import Result, Trail, away, home, last_good
+from halcyon.control.rollout.observed import CANT_LOAD, HEARD_S, ObservedRollout, RevisionFailure, grace_s
+from halcyon.control.rollout.rollout_record import RolloutRecord, RolloutResult, away, home, last_good
 from halcyon.control.rollout.sequence_models import keeps_state
-from halcyon.control.rollout.slot_allocation import Placed, canary_slots, lone_slots
+from halcyon.control.rollout.slot_allocation import SlotAllocation, canary_slots, lone_slots
 from halcyon.control.rollout.superseded import left
-from halcyon.control.rollout.surge_strategy import SURGE, Pace, pace
-from halcyon.control.state.scope import View
+from halcyon.control.rollout.surge_strategy import SURGE, SurgeSettings, pace
+from halcyon.control.state.scope import Scope
 from halcyon.kube.client import Object
 from halcyon.render import names
 from halcyon.render.names import SLOT_A, Slot
@@ -48,7 +48,7 @@ LOOK_AGAIN_S = 5.0
 """How often a canary is looked at: requests cause no reconcile."""
 
 
-class Phase(StrEnum):
+class RolloutPhase(StrEnum):
     """Where a rollout is."""
 
     COMPLETE = "Complete"
@@ -62,18 +62,18 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True)
-class Rollout:
+class RolloutPlan:
     """What is to be done, and what there is to say."""
 
     asked: Revision
     """The revision that the accepted spec asks for."""
     target: Revision
     """The revision that the servers are made of: another one once it has failed."""
-    phase: Phase
-    slots: tuple[Placed, ...]
+    phase: RolloutPhase
+    slots: tuple[SlotAllocation, ...]
     """Where pods are to be; the first has the servers of old."""
-    pace: Pace = SURGE
-    trouble: Trouble | None = None
+    pace: SurgeSettings = SURGE
+    trouble: RevisionFailure | None = None
     """Why the revision asked for has failed or is blocked, or what keeps its pods from being ready."""
     overdue: bool = False
     """The progress deadline has passed."""
@@ -91,14 +91,14 @@ class Rollout:
     """When time alone may change something; None: not."""
 
     @property
-    def trail(self) -> Trail:
+    def trail(self) -> RolloutRecord:
         """Of the revision asked for."""
-        return Trail.of(self.asked)
+        return RolloutRecord.of(self.asked)
 
     @property
     def way_back(self) -> Revision | None:
         """The revision that must be kept: what was served last is needed until the one asked for is."""
-        return None if self.trail.result == Result.SERVED else self.good
+        return None if self.trail.result == RolloutResult.SERVED else self.good
 
     @property
     def home(self) -> Slot:
@@ -106,9 +106,9 @@ class Rollout:
         return self.slots[0].slot if self.slots else SLOT_A
 
 
-def decide(view: View, spec: Spec, asked: Revision, deployments: Mapping[Slot, Object]) -> Rollout:
+def decide(view: Scope, spec: Spec, asked: Revision, deployments: Mapping[Slot, Object]) -> RolloutPlan:
     """What the servers are made of, and how they get there; `deployments` are the slots' own."""
-    seen = Sight.at(view, spec, deployments)
+    seen = ObservedRollout.at(view, spec, deployments)
     at_home = home(view.revisions)
     others = [_seen_to_serve(seen, r, at_home) for r in view.revisions if r.key != asked.key]
     good = last_good(others, asked)
@@ -121,16 +121,16 @@ def decide(view: View, spec: Spec, asked: Revision, deployments: Mapping[Slot, O
     if is_canary and good is not None and _is_taken(seen, place, asked):
         # A promotion isn't over, or another canary was left: the pods there serve until those at home do, so this one waits.
         speed = pace(seen, good, at_home)
-        return Rollout(
+        return RolloutPlan(
             asked=asked,
             target=good,
-            phase=Phase.PROGRESSING,
+            phase=RolloutPhase.PROGRESSING,
             slots=lone_slots(seen, good, speed, at_home, known=known, routed=good.model),
             pace=speed,
             model=good.model,
             good=good,
             changed=changed,
-            again_s=_again(seen, good, Trail.of(good), seen.slots.get(at_home), None),
+            again_s=_again(seen, good, RolloutRecord.of(good), seen.slots.get(at_home), None),
         )
     slot = seen.slots.get(place)
     routed = good.model if good else asked.model
@@ -152,16 +152,18 @@ def decide(view: View, spec: Spec, asked: Revision, deployments: Mapping[Slot, O
         trail = trail.replace_pods(view.now, lack.message)
     noted = trail.on(asked)
     made_of = noted if target is asked else target
-    unproven = good is not None and target is asked and trail.result != Result.SERVED and not seen.ready(asked.key)
+    unproven = (
+        good is not None and target is asked and trail.result != RolloutResult.SERVED and not seen.ready(asked.key)
+    )
     model = good.model if good is not None and (unproven or step is not None) else target.model
     if step is not None and good is not None:
         slots = canary_slots(seen, good, noted, step, at_home)
     else:
         slots = lone_slots(seen, made_of, speed, stays, known=known | {noted.key: noted}, routed=model)
     phase, trouble = _phase(seen, target, trail, seen.slots.get(stays), returns=target is not asked)
-    if phase is Phase.BLOCKED and (step or _gives_way(seen, target, speed, slots)):
-        phase = Phase.PROGRESSING  # a pod has gone for it: it finds room, or fails
-    return Rollout(
+    if phase is RolloutPhase.BLOCKED and (step or _gives_way(seen, target, speed, slots)):
+        phase = RolloutPhase.PROGRESSING  # a pod has gone for it: it finds room, or fails
+    return RolloutPlan(
         asked=noted,
         target=made_of,
         phase=phase,
@@ -178,7 +180,7 @@ def decide(view: View, spec: Spec, asked: Revision, deployments: Mapping[Slot, O
     )
 
 
-def _is_canary(seen: Sight, asked: Revision, good: Revision | None, at_home: Slot) -> bool:
+def _is_canary(seen: ObservedRollout, asked: Revision, good: Revision | None, at_home: Slot) -> bool:
     """Whether the revision asked for comes beside the other one. What has begun in the slot of all goes on there."""
     there = seen.slots.get(at_home)
     if seen.spec.rollout.strategy != "Canary" or good is None or not seen.count or there is None:
@@ -186,7 +188,7 @@ def _is_canary(seen: Sight, asked: Revision, good: Revision | None, at_home: Slo
     return there.revision != asked.key
 
 
-def _untold(seen: Sight, asked: Revision, place: Slot, *, known: Mapping[str, Revision], routed: str) -> bool:
+def _untold(seen: ObservedRollout, asked: Revision, place: Slot, *, known: Mapping[str, Revision], routed: str) -> bool:
     """Whether pods that are to give way don't know it yet: the record was written, and the process ended before the Deployments were.
 
     The wait for the room that they leave begins when they are told to go.
@@ -198,14 +200,14 @@ def _untold(seen: Sight, asked: Revision, place: Slot, *, known: Mapping[str, Re
     return False
 
 
-def _keeps_all(seen: Sight, at_home: Slot) -> bool:
+def _keeps_all(seen: ObservedRollout, at_home: Slot) -> bool:
     """The same of a canary, for which one pod at home gives way: none was told to."""
     there = seen.slots.get(at_home)
     return there is not None and there.count > max(seen.count - 1, 1)
 
 
 def _followed(
-    seen: Sight,
+    seen: ObservedRollout,
     asked: Revision,
     slot: SlotState | None,
     place: Slot,
@@ -213,7 +215,7 @@ def _followed(
     is_canary: bool,
     can_return: bool,
     untold: bool,
-) -> tuple[Trail, Advance | None]:
+) -> tuple[RolloutRecord, Advance | None]:
     """The trail of the revision asked for by what is seen now, and its step where it is a canary that goes on."""
     trail = _begun(seen, asked, slot, can_return=can_return)
     if seen.spec.rollout.strategy == "Surge":
@@ -228,28 +230,35 @@ def _followed(
     return trail, step if step is not None and step.outcome == "goes on" else None
 
 
-def _begun(seen: Sight, asked: Revision, slot: SlotState | None, *, can_return: bool) -> Trail:
+def _begun(seen: ObservedRollout, asked: Revision, slot: SlotState | None, *, can_return: bool) -> RolloutRecord:
     """The trail of the revision asked for, begun anew where its slot isn't of it yet."""
-    trail, now = Trail.of(asked), seen.view.now
+    trail, now = RolloutRecord.of(asked), seen.view.now
     if trail.barred and can_return:
         return trail
     if slot is not None and slot.revision == asked.key:
         # Found as it is: of an earlier version that kept no trail, or asked for again before the slot was changed.
-        under_way = trail.began and trail.result != Result.SUPERSEDED
+        under_way = trail.began and trail.result != RolloutResult.SUPERSEDED
     else:
         under_way = trail.began and not trail.ended
     return trail if under_way else trail.begin(now)
 
 
-def _is_taken(seen: Sight, slot: Slot, asked: Revision) -> bool:
+def _is_taken(seen: ObservedRollout, slot: Slot, asked: Revision) -> bool:
     """Whether a slot has pods of another revision."""
     there = seen.slots.get(slot)
     return there is not None and there.revision != asked.key
 
 
 def _judged(
-    seen: Sight, asked: Revision, trail: Trail, slot: SlotState, *, place: Slot, is_canary: bool, untold: bool
-) -> tuple[Trail, Advance | None]:
+    seen: ObservedRollout,
+    asked: Revision,
+    trail: RolloutRecord,
+    slot: SlotState,
+    *,
+    place: Slot,
+    is_canary: bool,
+    untold: bool,
+) -> tuple[RolloutRecord, Advance | None]:
     """The trail of what has pods, and the canary's step where there is one."""
     now = seen.view.now
     if not trail.ended and not seen.ready(asked.key):
@@ -260,12 +269,14 @@ def _judged(
             return trail.fail(now, trouble.reason, trouble.message), None
     if is_canary:
         return _stepped(seen, asked, trail, place)
-    if slot.complete and seen.ready(asked.key) and trail.result != Result.SERVED:
+    if slot.complete and seen.ready(asked.key) and trail.result != RolloutResult.SERVED:
         return trail.finish(now, place), None
     return trail, None
 
 
-def _stepped(seen: Sight, asked: Revision, trail: Trail, place: Slot) -> tuple[Trail, Advance | None]:
+def _stepped(
+    seen: ObservedRollout, asked: Revision, trail: RolloutRecord, place: Slot
+) -> tuple[RolloutRecord, Advance | None]:
     """The canary, one look on."""
     if trail.ended:
         return trail, None
@@ -287,18 +298,20 @@ def _stepped(seen: Sight, asked: Revision, trail: Trail, place: Slot) -> tuple[T
     return step.trail.fail(view.now, reason, step.say), step
 
 
-def _seen_to_serve(seen: Sight, other: Revision, at_home: Slot) -> Revision:
+def _seen_to_serve(seen: ObservedRollout, other: Revision, at_home: Slot) -> Revision:
     """The revision with a trail that says so, where all servers are of it and nobody was there to write it down.
 
     The spec may have been changed while no operator ran, or by the first look of one that keeps trails.
     """
-    slot, trail = seen.slots.get(at_home), Trail.of(other)
+    slot, trail = seen.slots.get(at_home), RolloutRecord.of(other)
     if trail.served or slot is None or slot.revision != other.key or not (slot.complete and seen.ready(other.key)):
         return other
     return trail.finish(seen.view.now, at_home).on(other)
 
 
-def _failure(seen: Sight, asked: Revision, trail: Trail, slot: SlotState, *, untold: bool) -> Trouble | None:
+def _failure(
+    seen: ObservedRollout, asked: Revision, trail: RolloutRecord, slot: SlotState, *, untold: bool
+) -> RevisionFailure | None:
     """Why it has failed, none of its pods being ready; None while it hasn't."""
     if seen.count == 0:
         return None
@@ -311,18 +324,18 @@ def _failure(seen: Sight, asked: Revision, trail: Trail, slot: SlotState, *, unt
         return None
     # Its own wait as well: where the Deployment's controller was away, the pod that is to take the room has only just come.
     if lack is not None and seen.lacks_long(lack):
-        return Trouble(Reason.UNSCHEDULABLE, lack.message)
+        return RevisionFailure(Reason.UNSCHEDULABLE, lack.message)
     if _is_overdue(seen, asked, trail, slot):
         if trail.reason:
-            return Trouble(Reason(trail.reason), trail.message)
+            return RevisionFailure(Reason(trail.reason), trail.message)
         if trouble is None and seen.view.scaling.settling:
             return None  # who could tell the reason hasn't been heard yet
         within = f"not ready within {progress_deadline_s(asked.startup_timeout_s)} s"
-        return trouble or Trouble(Reason.PROGRESS_DEADLINE_EXCEEDED, within)
+        return trouble or RevisionFailure(Reason.PROGRESS_DEADLINE_EXCEEDED, within)
     return None
 
 
-def _is_overdue(seen: Sight, asked: Revision, trail: Trail, slot: SlotState | None) -> bool:
+def _is_overdue(seen: ObservedRollout, asked: Revision, trail: RolloutRecord, slot: SlotState | None) -> bool:
     """Whether the progress deadline has passed without a pod of it getting ready.
 
     The Deployment's own clock starts anew with each step; right after a change of its template it may still tell of the one
@@ -338,20 +351,22 @@ def _is_overdue(seen: Sight, asked: Revision, trail: Trail, slot: SlotState | No
     return slot.timed_out and heard and seen.is_due(began and began + deadline)
 
 
-def _deadlines(seen: Sight, asked: Revision, trail: Trail) -> tuple[int, float | None, float | None]:
+def _deadlines(seen: ObservedRollout, asked: Revision, trail: RolloutRecord) -> tuple[int, float | None, float | None]:
     """The progress deadline in seconds, when the rollout began but for the wait for room, and when its first pod began to start."""
     began = epoch_seconds(trail.began)
     began = began and began + seen.waited_s(asked.key)
     return progress_deadline_s(asked.startup_timeout_s), began, seen.oldest(asked.key)
 
 
-def _replaced_by(seen: Sight, asked: Revision, trail: Trail) -> float | None:
+def _replaced_by(seen: ObservedRollout, asked: Revision, trail: RolloutRecord) -> float | None:
     """When a pod must have found the room of the one that went for it."""
     since = epoch_seconds(trail.replacing)
     return None if since is None else since + grace_s(asked) + seen.surge_wait_s
 
 
-def _gives_way(seen: Sight, target: Revision, speed: Pace, slots: tuple[Placed, ...]) -> bool:
+def _gives_way(
+    seen: ObservedRollout, target: Revision, speed: SurgeSettings, slots: tuple[SlotAllocation, ...]
+) -> bool:
     """Whether pods of another revision give their room to this one's, one by one."""
     if speed.strategy != "Replace":
         return False
@@ -360,30 +375,32 @@ def _gives_way(seen: Sight, target: Revision, speed: Pace, slots: tuple[Placed, 
 
 
 def _phase(
-    seen: Sight, target: Revision, trail: Trail, slot: SlotState | None, *, returns: bool
-) -> tuple[Phase, Trouble | None]:
+    seen: ObservedRollout, target: Revision, trail: RolloutRecord, slot: SlotState | None, *, returns: bool
+) -> tuple[RolloutPhase, RevisionFailure | None]:
     there = (
         slot is not None
         and slot.revision == target.key
         and slot.whole
         # Of one that was served, all that its controller hasn't seen yet is another count: that is no rollout.
-        and (slot.seen or returns or trail.result == Result.SERVED)
+        and (slot.seen or returns or trail.result == RolloutResult.SERVED)
         and not seen.others(target.key)
     )
-    failed = Trouble(Reason(trail.reason), trail.message) if trail.ended and trail.reason else None
+    failed = RevisionFailure(Reason(trail.reason), trail.message) if trail.ended and trail.reason else None
     if returns:
-        return (Phase.ROLLED_BACK if there else Phase.ROLLING_BACK), failed
+        return (RolloutPhase.ROLLED_BACK if there else RolloutPhase.ROLLING_BACK), failed
     if there and (seen.ready(target.key) or seen.count == 0):
-        return Phase.COMPLETE, None
-    if trail.result == Result.FAILED:
-        return Phase.FAILED, failed
+        return RolloutPhase.COMPLETE, None
+    if trail.result == RolloutResult.FAILED:
+        return RolloutPhase.FAILED, failed
     lack = seen.lack(target, slot)
     if lack is not None and seen.lacks_long(lack):
-        return Phase.BLOCKED, Trouble(Reason.UNSCHEDULABLE, lack.message)
-    return Phase.PROGRESSING, None if seen.ready(target.key) else seen.why_not(target.key, slot)
+        return RolloutPhase.BLOCKED, RevisionFailure(Reason.UNSCHEDULABLE, lack.message)
+    return RolloutPhase.PROGRESSING, None if seen.ready(target.key) else seen.why_not(target.key, slot)
 
 
-def _again(seen: Sight, target: Revision, trail: Trail, slot: SlotState | None, step: Advance | None) -> float | None:
+def _again(
+    seen: ObservedRollout, target: Revision, trail: RolloutRecord, slot: SlotState | None, step: Advance | None
+) -> float | None:
     """Seconds until something here is due that no event will tell."""
     dues: list[float | None] = [step.due if step else None]
     if step is not None:

@@ -21,7 +21,7 @@ MOST_TEXT = 600
 """Characters that are kept of a reason: Triton's may be long."""
 
 
-class Result(StrEnum):
+class RolloutResult(StrEnum):
     """How a rollout ended."""
 
     SERVED = "Served"
@@ -31,7 +31,7 @@ class Result(StrEnum):
 
 
 @dataclass(frozen=True)
-class Trail:
+class RolloutRecord:
     """The last rollout to a revision; times are RFC 3339 in whole seconds, empty where it hasn't come to that."""
 
     began: str = ""
@@ -59,7 +59,7 @@ class Trail:
     """The model keeps a state between requests: no rollout to it changes that."""
 
     @classmethod
-    def of(cls, revision: Revision) -> Trail:
+    def of(cls, revision: Revision) -> RolloutRecord:
         """What is known of a revision. What can't be read is unknown: some other version's, or somebody's edit."""
         return _read(revision.note or "{}")
 
@@ -68,38 +68,40 @@ class Trail:
         said = {name: value for name, value in asdict(self).items() if value}
         return replace(revision, note=json.dumps(said, sort_keys=True, separators=(",", ":")) if said else "")
 
-    def begin(self, now: float) -> Trail:
+    def begin(self, now: float) -> RolloutRecord:
         """A rollout to it begins."""
-        return Trail(began=rfc3339(now), served=self.served, slot=self.slot, sequences=self.sequences)
+        return RolloutRecord(began=rfc3339(now), served=self.served, slot=self.slot, sequences=self.sequences)
 
-    def finish(self, now: float, slot: Slot) -> Trail:
+    def finish(self, now: float, slot: Slot) -> RolloutRecord:
         """It is served in this slot."""
         at = rfc3339(now)
         place = "" if slot == SLOT_A else slot
-        return Trail(self.began, ended=at, result=Result.SERVED, served=at, slot=place, sequences=self.sequences)
+        return RolloutRecord(
+            self.began, ended=at, result=RolloutResult.SERVED, served=at, slot=place, sequences=self.sequences
+        )
 
-    def fail(self, now: float, reason: str, message: str) -> Trail:
+    def fail(self, now: float, reason: str, message: str) -> RolloutRecord:
         """It didn't get there."""
         text = message[:MOST_TEXT]
-        return replace(self, ended=rfc3339(now), result=Result.FAILED, reason=reason, message=text, barred=True)
+        return replace(self, ended=rfc3339(now), result=RolloutResult.FAILED, reason=reason, message=text, barred=True)
 
-    def hear(self, reason: str, message: str) -> Trail:
+    def hear(self, reason: str, message: str) -> RolloutRecord:
         """A pod of it has said that it can't load the model; by the time it is given up it may be silent, in a restart."""
         return self if self.reason else replace(self, reason=reason, message=message[:MOST_TEXT])
 
-    def replace_pods(self, now: float, why: str) -> Trail:
+    def replace_pods(self, now: float, why: str) -> RolloutRecord:
         """Old pods go before new ones are ready, from now on."""
         return replace(self, replacing=rfc3339(now), why_replacing=why[:MOST_TEXT])
 
-    def surge(self) -> Trail:
+    def surge(self) -> RolloutRecord:
         """Old pods stay until new ones are ready."""
         return replace(self, replacing="", why_replacing="")
 
-    def leave(self, now: float, other: str) -> Trail:
+    def leave(self, now: float, other: str) -> RolloutRecord:
         """The spec asks for another revision now: a failure is forgiven, and what was under way has ended."""
         if self.began and not self.ended:
             text = f"the spec asked for revision {other}"
-            return replace(self, ended=rfc3339(now), result=Result.SUPERSEDED, reason="", message=text)
+            return replace(self, ended=rfc3339(now), result=RolloutResult.SUPERSEDED, reason="", message=text)
         return replace(self, barred=False)
 
 
@@ -107,28 +109,28 @@ _REASONS = frozenset({"", *Reason})
 
 
 @lru_cache(maxsize=4096)
-def _read(note: str) -> Trail:
+def _read(note: str) -> RolloutRecord:
     """A reconcile asks for the same trail a dozen times."""
     try:
         raw = json.loads(note)
-        given = {f.name: raw[f.name] for f in fields(Trail) if f.name in raw}
+        given = {f.name: raw[f.name] for f in fields(RolloutRecord) if f.name in raw}
     except (ValueError, TypeError, RecursionError):
-        return Trail()
-    good = all(type(value) is type(getattr(Trail, name)) for name, value in given.items())
+        return RolloutRecord()
+    good = all(type(value) is type(getattr(RolloutRecord, name)) for name, value in given.items())
     # A reason of a later version has no condition here.
     good = good and given.get("step", 0) >= 0 and given.get("reason", "") in _REASONS
-    return Trail(**given) if good else Trail()
+    return RolloutRecord(**given) if good else RolloutRecord()
 
 
 def last_good(revisions: Iterable[Revision], asked: Revision) -> Revision | None:
     """The newest other revision that was served once."""
-    served = [r for r in revisions if r.key != asked.key and Trail.of(r).served]
+    served = [r for r in revisions if r.key != asked.key and RolloutRecord.of(r).served]
     return max(served, key=lambda r: r.number, default=None)
 
 
 def home(revisions: Iterable[Revision]) -> Slot:
     """The slot of the revision that was served last: where a rollout without a canary takes place."""
-    trails = [(trail.served, r.number, trail.slot) for r in revisions if (trail := Trail.of(r)).served]
+    trails = [(trail.served, r.number, trail.slot) for r in revisions if (trail := RolloutRecord.of(r)).served]
     return Slot(max(trails)[2] or SLOT_A) if trails else SLOT_A
 
 

@@ -13,8 +13,8 @@ import base64
 from halcyon.api.sequence_batching import REPORT, in_config
 from halcyon.api.spec import Spec, defaults
 from halcyon.control.objects import pods
-from halcyon.control.rollout.rollout_record import Trail
-from halcyon.control.state.scope import View
+from halcyon.control.rollout.rollout_record import RolloutRecord
+from halcyon.control.state.scope import Scope
 from halcyon.kube.client import Object
 from halcyon.render import revision
 from halcyon.render.revision import Revision
@@ -22,9 +22,9 @@ from halcyon.render.revision import Revision
 _CONFIG = "config.pbtxt"
 
 
-def keeps_state(view: View, spec: Spec, asked: Revision) -> bool:
+def keeps_state(view: Scope, spec: Spec, asked: Revision) -> bool:
     """Whether the model of this revision is known to."""
-    if Trail.of(asked).sequences or any(pods.revision(pod) == asked.key and _tells(pod) for pod in view.pods):
+    if RolloutRecord.of(asked).sequences or any(pods.revision(pod) == asked.key and _tells(pod) for pod in view.pods):
         return True
     content, source = view.source.content, spec.model.source.config_map
     if content is None or source is None:
@@ -36,7 +36,7 @@ def keeps_state(view: View, spec: Spec, asked: Revision) -> bool:
     return any(map(in_config, texts)) and revision.key(view.subject, spec, content) == asked.asks
 
 
-def objection(view: View, spec: Spec, asked: Revision) -> str:
+def objection(view: Scope, spec: Spec, asked: Revision) -> str:
     """Why it can't be served as asked for, in a sentence; empty where it can."""
     most = defaults.most_replicas(spec)
     if most <= 1 or spec.traffic.stickiness is not None or not keeps_state(view, spec, asked):
@@ -49,7 +49,7 @@ def objection(view: View, spec: Spec, asked: Revision) -> str:
     )
 
 
-def alone(view: View, spec: Spec, asked: Revision) -> Spec:
+def alone(view: Scope, spec: Spec, asked: Revision) -> Spec:
     """The spec without a count that nobody has accepted and the model can't have: that is no count to follow."""
     if spec.scaling is not None or not objection(view, spec, asked):
         return spec

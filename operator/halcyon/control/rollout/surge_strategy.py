@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from halcyon.control.rollout.observed import Sight
-from halcyon.control.rollout.rollout_record import Trail, away
+from halcyon.control.rollout.observed import ObservedRollout
+from halcyon.control.rollout.rollout_record import RolloutRecord, away
 from halcyon.render.names import Slot
 from halcyon.render.revision import Revision
 
 
 @dataclass(frozen=True)
-class Pace:
+class SurgeSettings:
     """The Deployment's own parameters, and what they amount to."""
 
     strategy: str
@@ -25,7 +25,7 @@ class Pace:
     """Why it replaces."""
 
 
-SURGE = Pace("Surge", max_surge=1, max_unavailable=0)
+SURGE = SurgeSettings("Surge", max_surge=1, max_unavailable=0)
 
 
 # strategy   under way with Replace   no room for surgeWait   pace
@@ -36,7 +36,7 @@ SURGE = Pace("Surge", max_surge=1, max_unavailable=0)
 # others     no                       no                      Surge
 #
 # Under way: the slot has pods of another revision, or the other slot still has some, whose place its own take.
-def pace(seen: Sight, target: Revision, at: Slot) -> Pace:
+def pace(seen: ObservedRollout, target: Revision, at: Slot) -> SurgeSettings:
     """The pace at which the slot becomes of this revision, and at which the other one's pods give way to it."""
     strategy = seen.spec.rollout.strategy
     if strategy == "Surge":
@@ -49,7 +49,7 @@ def pace(seen: Sight, target: Revision, at: Slot) -> Pace:
     if strategy != "Replace":
         if not (sticks or seen.lacks_long(lack)):
             return SURGE
-        why = Trail.of(target).why_replacing
+        why = RolloutRecord.of(target).why_replacing
         if lack is not None and not sticks:
             why = f"no room to surge for {seen.spec.rollout.surge_wait}: {lack.message}"
     if sticks and slot is not None:
@@ -58,4 +58,4 @@ def pace(seen: Sight, target: Revision, at: Slot) -> Pace:
         # One serving pod less than there are: where more are wanted than there is room for, those without can't go.
         roomless = seen.short(target, slot) if beside else seen.roomless(target, slot)
         floor = seen.count - roomless - 1
-    return Pace("Replace", max_surge=0, max_unavailable=max(1, seen.count - floor), why=why)
+    return SurgeSettings("Replace", max_surge=0, max_unavailable=max(1, seen.count - floor), why=why)

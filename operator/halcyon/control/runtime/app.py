@@ -17,42 +17,42 @@ from prometheus_client import CollectorRegistry, disable_created_metrics
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
-from halcyon.api.documents.balancer_plan import Collector as CollectorAddress
+from halcyon.api.documents.balancer_plan import CollectorAddress
 from halcyon.api.spec import routing_mode
-from halcyon.control.acceptance.accepted_specs import Accepted
-from halcyon.control.autoscaling.balancer_errors import HearingHub
-from halcyon.control.autoscaling.gpu_budget import SiteBudget
-from halcyon.control.autoscaling.history_backfill import Histories
-from halcyon.control.autoscaling.loop import Scaler
-from halcyon.control.autoscaling.model_signals import Sensing
-from halcyon.control.autoscaling.planner_memory_store import Memories
-from halcyon.control.autoscaling.pod_scraper import Scraping
-from halcyon.control.desired.plan import Plan
-from halcyon.control.reconcile.gpu_reservations import NamespaceGpus
-from halcyon.control.reconcile.reconciler import Counts, Reconciler
+from halcyon.control.acceptance.accepted_specs import AcceptedSpecs
+from halcyon.control.autoscaling.balancer_errors import BalancerErrorStore
+from halcyon.control.autoscaling.gpu_budget import GpuBudget
+from halcyon.control.autoscaling.history_backfill import HistoryBackfill
+from halcyon.control.autoscaling.loop import Autoscaler
+from halcyon.control.autoscaling.model_signals import ModelSignals
+from halcyon.control.autoscaling.planner_memory_store import PlannerMemoryStore
+from halcyon.control.autoscaling.pod_scraper import PodScraper
+from halcyon.control.desired.plan import ReconcilePlan
+from halcyon.control.reconcile.gpu_reservations import GpuReservations
+from halcyon.control.reconcile.reconciler import ReconcileCounts, Reconciler
 from halcyon.control.reconcile.workers import Workers
-from halcyon.control.reporting.dashboard_source import Board, ModelReviews, OperatorSource
-from halcyon.control.reporting.gpu_costs import Costs
+from halcyon.control.reporting.dashboard_source import DashboardService, ModelReviews, OperatorSource
+from halcyon.control.reporting.gpu_costs import GpuCosts
 from halcyon.control.reporting.model_metrics import ModelMetrics
-from halcyon.control.reporting.start_times import Starts
-from halcyon.control.rollout.canary_analysis import CanaryWatch
+from halcyon.control.reporting.start_times import StartTimes
+from halcyon.control.rollout.canary_analysis import CanaryAnalysis
 from halcyon.control.runtime import json_logging, memory_limit, settings
-from halcyon.control.runtime.operator import Duty, Operator
-from halcyon.control.runtime.settings import Settings
-from halcyon.control.state.cluster_state import Caches
+from halcyon.control.runtime.operator import LeaderState, Operator
+from halcyon.control.runtime.settings import OperatorSettings
+from halcyon.control.state.cluster_state import ClusterState
 from halcyon.kube import errors, malformed_objects, rbac_denials, tracing
 from halcyon.kube.client import KubeClient, connect
-from halcyon.kube.event_recorder import Recorder
+from halcyon.kube.event_recorder import EventRecorder
 from halcyon.kube.kinds import Key
-from halcyon.kube.leader_election import Elector
+from halcyon.kube.leader_election import LeaderElector
 from halcyon.kube.tracing import OFF, Tracer
 from halcyon.kube.work_queue import Priority, WorkQueue
 from halcyon.metricsapi.auth import Gate
-from halcyon.metricsapi.listener import Ports
-from halcyon.metricsapi.namespaced_reviews import LocalReviews
-from halcyon.metricsapi.reviews import Reviews
+from halcyon.metricsapi.listener import ListeningPorts
+from halcyon.metricsapi.namespaced_reviews import NamespacedReviews
+from halcyon.metricsapi.reviews import ApiServerReviews
 from halcyon.metricsapi.server import MetricsApi
-from halcyon.metricsapi.serving_certificate import Identity
+from halcyon.metricsapi.serving_certificate import ServingCertificate
 from halcyon.monitoring import instruments
 from halcyon.monitoring import operator_metrics as listed
 from halcyon.render.site import Site
@@ -102,7 +102,7 @@ def _messages(group: BaseExceptionGroup[BaseException]) -> list[str]:
     return found
 
 
-async def _run(chosen: Settings) -> None:
+async def _run(chosen: OperatorSettings) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -116,52 +116,56 @@ async def _run(chosen: Settings) -> None:
         await asyncio.to_thread(tracer.close)
 
 
-def build(chosen: Settings, client: KubeClient, tracer: Tracer = OFF) -> Operator:
+def build(chosen: OperatorSettings, client: KubeClient, tracer: Tracer = OFF) -> Operator:
     """Put the parts together; nothing runs before `run`."""
     client.tracer = tracer
     clock = time.monotonic
     registry = _registry()
     queue = WorkQueue(clock)
-    caches = Caches(client, enqueue=queue.add, namespaces=chosen.watch_namespaces, walls=chosen.network is not None)
-    elector = Elector(client, chosen.namespace, chosen.lease, chosen.pod_name, clock)
+    caches = ClusterState(
+        client, enqueue=queue.add, namespaces=chosen.watch_namespaces, walls=chosen.network is not None
+    )
+    elector = LeaderElector(client, chosen.namespace, chosen.lease, chosen.pod_name, clock)
     client.fence = elector.fence
-    duty = Duty()
-    hub = HearingHub(
+    duty = LeaderState()
+    hub = BalancerErrorStore(
         on_change=lambda namespace, name: queue.add(Key(namespace, name)),
         on_record=lambda namespace, name, confirms: scaler.heard(Key(namespace, name), confirms=confirms),
     )
-    caches.accepted = accepted = Accepted(caches)
+    caches.accepted = accepted = AcceptedSpecs(caches)
     prometheus = None if chosen.prometheus is None else PrometheusSource(chosen.prometheus, registry=registry)
-    scaler = Scaler(
+    scaler = Autoscaler(
         client=client,
         caches=caches,
-        sensing=Sensing(caches, hub, clock, time.time, None if prometheus is None else prometheus.gpu),
+        sensing=ModelSignals(caches, hub, clock, time.time, None if prometheus is None else prometheus.gpu),
         spec_of=accepted,
         enqueue=queue.add,
         leads=lambda: duty.on,
         led=lambda: elector.led,
         clock=clock,
         registry=registry,
-        budget=None if chosen.gpu_budget is None else SiteBudget(chosen.gpu_budget),
+        budget=None if chosen.gpu_budget is None else GpuBudget(chosen.gpu_budget),
         tracer=tracer,
     )
     if prometheus is not None:
-        scaler.deciding.histories = Histories(prometheus.history, clock=clock)
+        scaler.deciding.histories = HistoryBackfill(prometheus.history, clock=clock)
     caches.signals = scaler.facts
     caches.scaling = scaler.shown
     caches.troubles = lambda key: hub.troubles(key, clock())
 
     limited = chosen.site_policy.limits.gpus_per_namespace is not None
-    caches.gpus = gpus = NamespaceGpus(caches, accepted, queue.add, limited=limited)
+    caches.gpus = gpus = GpuReservations(caches, accepted, queue.add, limited=limited)
 
-    costs = Costs(caches, scaler.sensing, accepted, queue.add, lambda: duty.on, clock, prices=chosen.prices or Prices())
+    costs = GpuCosts(
+        caches, scaler.sensing, accepted, queue.add, lambda: duty.on, clock, prices=chosen.prices or Prices()
+    )
 
     def everything() -> None:
         for key in caches.resources.keys():  # noqa: SIM118  # an informer is no dict
             queue.add(key, Priority.RESYNC)
 
     host = f"{chosen.service}.{chosen.namespace}.svc"
-    identity = Identity(
+    identity = ServingCertificate(
         client,
         namespace=chosen.namespace,
         secret=chosen.tls_secret,
@@ -169,9 +173,9 @@ def build(chosen: Settings, client: KubeClient, tracer: Tracer = OFF) -> Operato
         on_change=everything,
         fronted=not chosen.watch_namespaces,
     )
-    reviews: Reviews | LocalReviews = Reviews(client)
+    reviews: ApiServerReviews | NamespacedReviews = ApiServerReviews(client)
     if chosen.watch_namespaces:
-        reviews = LocalReviews(client, monotonic=clock, wall=time.time)
+        reviews = NamespacedReviews(client, monotonic=clock, wall=time.time)
     gate = Gate(front_proxy=None, review_token=reviews.user, review_access=reviews.may_list)
 
     def site() -> Site:
@@ -198,10 +202,10 @@ def build(chosen: Settings, client: KubeClient, tracer: Tracer = OFF) -> Operato
             ),
         )
 
-    watch = CanaryWatch(hub, clock)
+    watch = CanaryAnalysis(hub, clock)
     caches.canary = lambda key: watch.verdict(key, caches.pods.find(key.namespace, key.name))
 
-    def planned(key: Key, plan: Plan) -> None:
+    def planned(key: Key, plan: ReconcilePlan) -> None:
         scaler.planned(key, plan)
         watch.planned(key, plan.rollout, balanced=plan.spec is not None and not routing_mode.is_direct(plan.spec))
 
@@ -211,14 +215,14 @@ def build(chosen: Settings, client: KubeClient, tracer: Tracer = OFF) -> Operato
         watch.forget(key)
         hub.forget(key.namespace, key.name)
 
-    memories = Memories(client, chosen.namespace, clock, time.time, config_maps=chosen.memory_config_maps)
+    memories = PlannerMemoryStore(client, chosen.namespace, clock, time.time, config_maps=chosen.memory_config_maps)
     scaler.keep = memories.offer
     memories.cost = costs.stored
-    recorder = Recorder(client, instance=chosen.pod_name, clock=clock)
+    recorder = EventRecorder(client, instance=chosen.pod_name, clock=clock)
     reconciler = Reconciler(
         client, caches, recorder, site, clock, on_plan=planned, on_gone=gone, shares=gpus, tracer=tracer
     )
-    ports = Ports(registry)
+    ports = ListeningPorts(registry)
     operator = Operator(
         settings=chosen,
         client=client,
@@ -236,11 +240,11 @@ def build(chosen: Settings, client: KubeClient, tracer: Tracer = OFF) -> Operato
         duty=duty,
         memories=memories,
         prometheus=prometheus,
-        scraping=Scraping(caches, hub, accepted, clock),
+        scraping=PodScraper(caches, hub, accepted, clock),
         ports=ports,
         board=None
         if chosen.dashboard is None
-        else Board(
+        else DashboardService(
             chosen.dashboard,
             OperatorSource(caches, hub, scaler, clock, time.time),
             ModelReviews(client, reviews, local=bool(chosen.watch_namespaces)),
@@ -251,7 +255,7 @@ def build(chosen: Settings, client: KubeClient, tracer: Tracer = OFF) -> Operato
             caches,
             accepted,
             scaler.scaled,
-            Starts(caches, registry).last,
+            StartTimes(caches, registry).last,
             costs,
             leads=lambda: duty.on,
             clock=clock,
@@ -261,7 +265,7 @@ def build(chosen: Settings, client: KubeClient, tracer: Tracer = OFF) -> Operato
     return operator
 
 
-def _instruments(operator: Operator, counts: Counts) -> None:
+def _instruments(operator: Operator, counts: ReconcileCounts) -> None:
     """What is read when it is asked for."""
     reads: instruments.Reads = {
         listed.LEADING: lambda: float(operator.elector.leading.is_set()),
@@ -276,6 +280,6 @@ def _instruments(operator: Operator, counts: Counts) -> None:
         listed.MEMORY_LIMIT: memory_limit.read,
     }
     instruments.Read(reads, operator.registry)
-    operator.registry.register(rbac_denials.Page(operator.client.rights))
-    operator.registry.register(malformed_objects.Page(operator.caches.malformed))
+    operator.registry.register(rbac_denials.RbacDenialsPage(operator.client.rights))
+    operator.registry.register(malformed_objects.MalformedObjectsPage(operator.caches.malformed))
     instruments.gauge(listed.BUILD, operator.registry).labels(VERSION).set(1)

@@ -27,7 +27,7 @@ _NEVER = 1_000_000
 
 
 @dataclass
-class Heap:
+class GcFreeze:
     """What the caches hold, as far as the collector is concerned."""
 
     size: Callable[[], int]

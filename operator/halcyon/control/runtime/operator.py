@@ -18,30 +18,30 @@ from dataclasses import dataclass, replace
 
 from prometheus_client import CollectorRegistry
 
-from halcyon.control.autoscaling.loop import Scaler
-from halcyon.control.autoscaling.planner_memory_store import Memories
-from halcyon.control.autoscaling.pod_scraper import Scraping
-from halcyon.control.reconcile.pod_notices import Notices
+from halcyon.control.autoscaling.loop import Autoscaler
+from halcyon.control.autoscaling.planner_memory_store import PlannerMemoryStore
+from halcyon.control.autoscaling.pod_scraper import PodScraper
+from halcyon.control.reconcile.pod_notices import PodNotices
 from halcyon.control.reconcile.workers import Workers
-from halcyon.control.reporting.dashboard_source import Board
-from halcyon.control.reporting.gpu_costs import Costs
+from halcyon.control.reporting.dashboard_source import DashboardService
+from halcyon.control.reporting.gpu_costs import GpuCosts
 from halcyon.control.reporting.model_metrics import ModelMetrics
 from halcyon.control.runtime import http_endpoints as probes
 from halcyon.control.runtime import kopf_watch
-from halcyon.control.runtime.gc_freeze import Heap
-from halcyon.control.runtime.settings import Settings
-from halcyon.control.state.cluster_state import Caches
+from halcyon.control.runtime.gc_freeze import GcFreeze
+from halcyon.control.runtime.settings import OperatorSettings
+from halcyon.control.state.cluster_state import ClusterState
 from halcyon.kube import errors
 from halcyon.kube.client import KubeClient
-from halcyon.kube.event_recorder import Recorder
+from halcyon.kube.event_recorder import EventRecorder
 from halcyon.kube.kinds import Key
-from halcyon.kube.leader_election import Elector
+from halcyon.kube.leader_election import LeaderElector
 from halcyon.kube.work_queue import Priority, WorkQueue
 from halcyon.metricsapi import api_service
 from halcyon.metricsapi.auth import Gate
-from halcyon.metricsapi.listener import Listener, Ports
+from halcyon.metricsapi.listener import Listener, ListeningPorts
 from halcyon.metricsapi.server import MetricsApi, build_app, start_site
-from halcyon.metricsapi.serving_certificate import CHECK_EVERY_S, Identity
+from halcyon.metricsapi.serving_certificate import CHECK_EVERY_S, ServingCertificate
 from halcyon.metricsapi.tls import ServingTLS
 from halcyon.signals.collector import Collector
 from halcyon.signals.prometheus.source import PrometheusSource
@@ -60,7 +60,7 @@ STUCK_S = 120.0
 
 
 @dataclass
-class Duty:
+class LeaderState:
     """Whether this replica does the leader's work now: later than the lease is won, and ended before it is given back."""
 
     on: bool = False
@@ -70,32 +70,32 @@ class Duty:
 class Operator:
     """The parts, and the order in which they start and stop."""
 
-    settings: Settings
+    settings: OperatorSettings
     client: KubeClient
     registry: CollectorRegistry
     queue: WorkQueue
-    caches: Caches
-    scaler: Scaler
-    identity: Identity
+    caches: ClusterState
+    scaler: Autoscaler
+    identity: ServingCertificate
     gate: Gate
     collector: Collector
     metrics: MetricsApi
     workers: Workers
-    events: Recorder
-    elector: Elector
-    duty: Duty
-    memories: Memories
+    events: EventRecorder
+    elector: LeaderElector
+    duty: LeaderState
+    memories: PlannerMemoryStore
     prometheus: PrometheusSource | None
-    scraping: Scraping
-    ports: Ports
-    board: Board | None
+    scraping: PodScraper
+    ports: ListeningPorts
+    board: DashboardService | None
     """The web dashboard."""
     of_models: ModelMetrics
-    costs: Costs
+    costs: GpuCosts
 
     def __post_init__(self) -> None:
         """Nothing was heard yet; what pods do is told to their balancers from the start."""
-        Notices(self.caches, self.collector.tell)
+        PodNotices(self.caches, self.collector.tell)
         self._built = time.monotonic()
         self._heard = False
         self._tolerance: bool | None = None
@@ -113,7 +113,7 @@ class Operator:
                 group.create_task(self._scrape(), name="scraping"),
                 group.create_task(self._show(), name="dashboard"),
                 group.create_task(self._count(), name="costs"),
-                group.create_task(Heap(self.caches.size, self.caches.changes).run(), name="heap"),
+                group.create_task(GcFreeze(self.caches.size, self.caches.changes).run(), name="heap"),
             ]
             election = group.create_task(self.elector.run(released), name="election")
             leader = group.create_task(self._lead(), name="leader")
@@ -167,7 +167,7 @@ class Operator:
         await self.caches.wait_synced()
         # A standby never writes them: what it reads is of this moment, and is read anew when it leads.
         own, config_maps = self.settings.namespace, self.settings.memory_config_maps
-        await self._recall(Memories(self.client, own, time.monotonic, time.time, config_maps=config_maps))
+        await self._recall(PlannerMemoryStore(self.client, own, time.monotonic, time.time, config_maps=config_maps))
         await self.scaler.run()
 
     async def _scrape(self) -> None:
@@ -201,7 +201,7 @@ class Operator:
             await asyncio.sleep(pause_s)
             await source.run()
 
-    async def _recall(self, memories: Memories) -> None:
+    async def _recall(self, memories: PlannerMemoryStore) -> None:
         """What earlier processes have learnt, for models that nothing was decided for here yet."""
         try:
             self.costs.kept = await memories.load()

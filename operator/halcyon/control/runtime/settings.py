@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from halcyon.api.policy.network import SiteNetwork
 from halcyon.api.policy.site_policy import ANYTHING, SitePolicy
 from halcyon.api.spec.runtime import Placement
-from halcyon.api.types import Model
+from halcyon.api.types import ApiModel
 from halcyon.control.autoscaling.planner_memory_store import CONFIG_MAPS as MEMORY_CONFIG_MAPS
 from halcyon.control.reporting.dashboard_source import DashboardSettings
 from halcyon.dashboard.authorization import Proxy
@@ -26,13 +26,13 @@ from halcyon.scaling.gpu_cost import Prices
 from halcyon.signals.prometheus import arrival_history
 from halcyon.signals.prometheus.client import PrometheusSite
 
-_Read = TypeVar("_Read", bound=Model)
+_Read = TypeVar("_Read", bound=ApiModel)
 """What an option's JSON is read as."""
 _PREFIX = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[-A-Za-z0-9_.]*")
 
 
 @dataclass(frozen=True)
-class Settings:
+class OperatorSettings:
     """The options of `halcyon operator`."""
 
     namespace: str
@@ -314,13 +314,13 @@ def _policy(name: str) -> SitePolicy:
         raise argparse.ArgumentTypeError(f"{name} is no policy of a site: {error}; good: {good}") from None
 
 
-def of(arguments: argparse.Namespace) -> Settings:
+def of(arguments: argparse.Namespace) -> OperatorSettings:
     """The settings of parsed arguments.
 
     Raises:
         SettingsError: an option's value can't work.
     """
-    given = {name: getattr(arguments, name) for name in Settings.__dataclass_fields__ if name in arguments}
+    given = {name: getattr(arguments, name) for name in OperatorSettings.__dataclass_fields__ if name in arguments}
     lists = {
         "image_pull_secrets": tuple(arguments.image_pull_secrets),
         "watch_namespaces": tuple(dict.fromkeys(filter(None, arguments.watch_namespaces))),
@@ -328,7 +328,7 @@ def of(arguments: argparse.Namespace) -> Settings:
     prices = dict(arguments.gpu_prices)
     default = prices.pop("default", None)
     known = Prices(arguments.currency, prices, default) if arguments.gpu_prices else None
-    return Settings(
+    return OperatorSettings(
         **given
         | lists
         | {"prices": known, "prometheus": _prometheus(arguments), "dashboard": _dashboard(arguments)}

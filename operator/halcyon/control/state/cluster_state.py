@@ -13,9 +13,17 @@ from halcyon.api.spec import Spec
 from halcyon.control.objects import pods, resource_quotas
 from halcyon.control.objects.child_names import every_child
 from halcyon.control.state import route_conflicts
-from halcyon.control.state.gateway_routes import RouteCaches
-from halcyon.control.state.image_volume_support import ImageVolumes
-from halcyon.control.state.scope import CanaryVerdict, Costs, Gpus, Scaling, Signals, Source, View
+from halcyon.control.state.gateway_routes import GatewayRoutes
+from halcyon.control.state.image_volume_support import ImageVolumeSupport
+from halcyon.control.state.scope import (
+    CanaryVerdict,
+    Gpus,
+    PublishedCosts,
+    PublishedScaling,
+    Scope,
+    Signals,
+    SourceState,
+)
 from halcyon.kube import kinds
 from halcyon.kube.client import FIELD_MANAGER, Kube, Object
 from halcyon.kube.informer import Informer, OnChange, drop_managed_fields
@@ -82,7 +90,7 @@ def _only_version(obj: Object) -> Object:
 
 
 @dataclass
-class Caches:
+class ClusterState:
     """Informers, and what was heard beside the API server."""
 
     client: Kube
@@ -93,19 +101,19 @@ class Caches:
     walls: bool = False
     """Whether NetworkPolicies are made, so that there is a right to look at them."""
     signals: Callable[[Key], Signals | None] = field(default=lambda _: None)
-    scaling: Callable[[Key], Scaling] = field(default=lambda _: Scaling())
+    scaling: Callable[[Key], PublishedScaling] = field(default=lambda _: PublishedScaling())
     canary: Callable[[Key], CanaryVerdict | None] = field(default=lambda _: None)
     troubles: Callable[[Key], tuple[str, ...]] = field(default=lambda _: ())
     gpus: Callable[[Key], Gpus] = field(default=lambda _: Gpus())
     accepted: Callable[[Key], Spec | None] = field(default=lambda _: None)
     """The spec in force."""
-    costs: Callable[[Key], Costs] = field(default=lambda _: Costs())
+    costs: Callable[[Key], PublishedCosts] = field(default=lambda _: PublishedCosts())
     metrics_api: ExternalMetricsApi = api_service.UNKNOWN
 
     def __post_init__(self) -> None:
         """Make the informers; `run` starts them."""
         self.malformed = Malformed()
-        self._image_volumes = ImageVolumes(self.client)
+        self._image_volumes = ImageVolumeSupport(self.client)
         self._waiting: dict[Key, dict[tuple[Kind, Key], tuple[int, float]]] = {}
         self._contents: dict[Key, tuple[str, Mapping[str, str], Mapping[str, str]]] = {}
         self.resources = self._informer(
@@ -127,7 +135,7 @@ class Caches:
             kind: self._informer(kind, index=_owner_index, listener=self._child_changed, project=_project_route)
             for kind in kinds.ROUTES
         }
-        self.routes = RouteCaches(self.client, of_routes, on_found=self._enqueue_all, enqueue=self.enqueue)
+        self.routes = GatewayRoutes(self.client, of_routes, on_found=self._enqueue_all, enqueue=self.enqueue)
         self.pods = self._informer(
             kinds.POD,
             index=_pod_index,
@@ -216,7 +224,7 @@ class Caches:
 
     async def view(
         self, key: Key, site: Site, *, found: Mapping[tuple[Kind, str], Object], refused: str
-    ) -> View | None:
+    ) -> Scope | None:
         """What is known of a ModelDeployment; None where there is none, or it is being deleted.
 
         `found` are objects that the caches don't hold since they don't bear our label.
@@ -240,7 +248,7 @@ class Caches:
         servers = [names.server(key.name, slot) for slot in names.SLOTS]
         below = {name: self.hpas.find(key.namespace, f"{_DEPLOYMENT}{name}") for name in servers}
         balancers = self.pods.find(key.namespace, f"balancer/{key.name}")
-        return View(
+        return Scope(
             resource=resource,
             site=site,
             children=children,
@@ -267,29 +275,29 @@ class Caches:
             refused=refused,
         )
 
-    async def _source(self, namespace: str, resource: Object) -> Source:
+    async def _source(self, namespace: str, resource: Object) -> SourceState:
         source = ((resource.get("spec") or {}).get("model") or {}).get("source") or {}
         if isinstance(claim := source.get("persistentVolumeClaim"), dict):
             name = str(claim.get("claimName"))
             there = self.claims.get(Key(namespace, name))
-            return Source(missing="" if there else f"PersistentVolumeClaim {namespace}/{name} doesn't exist")
+            return SourceState(missing="" if there else f"PersistentVolumeClaim {namespace}/{name} doesn't exist")
         if isinstance(given := source.get("configMap"), dict):
             return await self._config_map(Key(namespace, str(given.get("name"))), given.get("items") or ())
         if isinstance(source.get("image"), dict):
-            return Source(lacking=await self._image_volumes.lacking(namespace))
-        return Source()
+            return SourceState(lacking=await self._image_volumes.lacking(namespace))
+        return SourceState()
 
-    async def _config_map(self, key: Key, items: Iterable[Mapping[str, Any]]) -> Source:
+    async def _config_map(self, key: Key, items: Iterable[Mapping[str, Any]]) -> SourceState:
         there = self.config_maps.get(key)
         if there is None:
             self._contents.pop(key, None)
-            return Source(missing=f"ConfigMap {key} doesn't exist")
+            return SourceState(missing=f"ConfigMap {key} doesn't exist")
         version = there["metadata"]["resourceVersion"]
         held = self._contents.get(key)
         if held is None or held[0] != version:
             obj = await self.client.get(kinds.CONFIG_MAP, key.namespace, key.name)
             if obj is None:
-                return Source(missing=f"ConfigMap {key} doesn't exist")
+                return SourceState(missing=f"ConfigMap {key} doesn't exist")
             held = (obj["metadata"]["resourceVersion"], obj.get("data") or {}, obj.get("binaryData") or {})
             if self.resources.find(key.namespace, f"configmap/{key.name}"):  # the last one may have gone meanwhile
                 self._contents[key] = held
@@ -297,8 +305,8 @@ class Caches:
         _, data, binary = held
         if lacking := sorted(wanted - set(data) - set(binary)):
             has = ", ".join(sorted({*data, *binary})) or "none"
-            return Source(missing=f"ConfigMap {key} has no key {', '.join(lacking)}; its keys are {has}")
-        return Source(
+            return SourceState(missing=f"ConfigMap {key} has no key {', '.join(lacking)}; its keys are {has}")
+        return SourceState(
             content=revision.Content(
                 data={k: v for k, v in sorted(data.items()) if k in wanted},
                 binary={k: v for k, v in sorted(binary.items()) if k in wanted},

@@ -22,7 +22,7 @@ LOOK_EVERY_S = 5.0
 
 
 @dataclass
-class RouteCaches:
+class GatewayRoutes:
     """Informers that begin once all of their kinds are known."""
 
     client: Kube

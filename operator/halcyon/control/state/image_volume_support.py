@@ -26,7 +26,7 @@ _UNPROCESSABLE = 422
 
 
 @dataclass
-class ImageVolumes:
+class ImageVolumeSupport:
     """Asks the API server, and keeps the answer."""
 
     client: Kube

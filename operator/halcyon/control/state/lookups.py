@@ -3,34 +3,34 @@
 from __future__ import annotations
 
 from halcyon.control.objects import pods
-from halcyon.control.state.cluster_state import Caches
+from halcyon.control.state.cluster_state import ClusterState
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
 from halcyon.kube.kinds import Key
 from halcyon.render import names, server
 
 
-def balancers(caches: Caches, key: Key) -> list[Object]:
+def balancers(caches: ClusterState, key: Key) -> list[Object]:
     """A model's balancer pods, also those on their way out."""
     return caches.pods.find(key.namespace, f"balancer/{key.name}")
 
 
-def ready_balancers(caches: Caches, key: Key) -> frozenset[str]:
+def ready_balancers(caches: ClusterState, key: Key) -> frozenset[str]:
     """Names of a model's balancer pods that are ready."""
     return frozenset(pod["metadata"]["name"] for pod in balancers(caches, key) if pods.is_ready(pod))
 
 
-def servers(caches: Caches, key: Key) -> Object | None:
+def servers(caches: ClusterState, key: Key) -> Object | None:
     """The Deployment of a model's servers; while a canary is under way, of the slot with more pods. None before the first."""
     return max(_deployed(caches, key), key=lambda found: int(found["spec"].get("replicas") or 0), default=None)
 
 
-def held_gpus(caches: Caches, key: Key) -> int:
+def held_gpus(caches: ClusterState, key: Key) -> int:
     """GPUs that the Deployments of a model's servers ask for now, whatever its spec says."""
     return sum(_gpus(found) * int(found["spec"].get("replicas") or 0) for found in _deployed(caches, key))
 
 
-def gpus_each(caches: Caches, key: Key) -> int | None:
+def gpus_each(caches: ClusterState, key: Key) -> int | None:
     """GPUs that a server of a model asks for, by its Deployment; None before the first."""
     found = servers(caches, key)
     return None if found is None else _gpus(found)
@@ -43,7 +43,7 @@ def _gpus(deployment: Object) -> int:
         return 0
 
 
-def _deployed(caches: Caches, key: Key) -> list[Object]:
+def _deployed(caches: ClusterState, key: Key) -> list[Object]:
     """The Deployments of a model's servers, of each slot that has one."""
     slots = (
         caches.children[kinds.DEPLOYMENT].get(Key(key.namespace, names.server(key.name, slot))) for slot in names.SLOTS

@@ -14,11 +14,11 @@ from halcyon.metricsapi.api_service import ExternalMetricsApi
 from halcyon.render.revision import Content, Revision
 from halcyon.render.site import Site, Subject
 from halcyon.scaling.gpu_cost import Cost
-from halcyon.scaling.policy.decision import Change, Verdict
+from halcyon.scaling.policy.decision import Change, Decision
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceState:
     """The model's source, as it is now."""
 
     content: Content | None = None
@@ -53,10 +53,10 @@ class CanaryVerdict:
 
 
 @dataclass(frozen=True)
-class Scaling:
+class PublishedScaling:
     """What is decided of a model, as it is to be shown."""
 
-    verdict: Verdict | None = None
+    verdict: Decision | None = None
     """None where nothing was heard yet."""
     changes: tuple[Change, ...] = ()
     """The last changes of the desired count, the newest first."""
@@ -77,7 +77,7 @@ class Gpus:
 
 
 @dataclass(frozen=True)
-class Costs:
+class PublishedCosts:
     """What a model's GPUs cost, as it is to be shown."""
 
     cost: Cost | None = None
@@ -88,7 +88,7 @@ class Costs:
 
 
 @dataclass(frozen=True)
-class View:
+class Scope:
     """Everything that a plan is made from."""
 
     resource: Object
@@ -107,7 +107,7 @@ class View:
     """Balancer pods, those that are on their way out as well."""
     balancer_trouble: str = ""
     """What keeps a balancer pod from being ready, in a sentence; empty where nothing does."""
-    source: Source = Source()
+    source: SourceState = SourceState()
     """The source of the spec as it is now."""
     signals: Signals | None = None
     """None where nothing was heard."""
@@ -120,10 +120,10 @@ class View:
     """An HPA of somebody else on this ModelDeployment, by kind and name."""
     foreign_below: Mapping[str, str] = field(default_factory=dict)
     """The same on Deployments of its servers: by the Deployment's name."""
-    scaling: Scaling = Scaling()
+    scaling: PublishedScaling = PublishedScaling()
     canary: CanaryVerdict | None = None
     """What the analysis says of the canary; None where nothing was measured."""
-    costs: Costs = Costs()
+    costs: PublishedCosts = PublishedCosts()
     accepted: Spec | None = None
     """The spec in force, as far as this process has seen it with its seal."""
     now: float = 0.0

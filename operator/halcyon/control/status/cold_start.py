@@ -18,12 +18,12 @@ from typing import Any
 
 from halcyon.api.timestamps import epoch_seconds, rfc3339
 from halcyon.control.objects import pods
-from halcyon.control.state.scope import View
+from halcyon.control.state.scope import Scope
 from halcyon.kube.client import Object
 
 
 @dataclass(frozen=True)
-class Start:
+class ColdStart:
     """One start; parts that can't be told are left out."""
 
     pod: str
@@ -34,7 +34,7 @@ class Start:
     """Name and whole seconds, in the order of time."""
 
 
-def make(view: View, *, longest_s: float) -> dict[str, Any] | None:
+def make(view: Scope, *, longest_s: float) -> dict[str, Any] | None:
     """The part `coldStart`; what was told stays until a later start is known. None where none was ever seen.
 
     What took longer than `longest_s`, in which a pod must be ready, is no start: the pod was ready before.
@@ -49,7 +49,7 @@ def make(view: View, *, longest_s: float) -> dict[str, Any] | None:
     return found | {f"{name}Seconds": value for name, value in last.parts}
 
 
-def start(pod: Object) -> Start | None:
+def start(pod: Object) -> ColdStart | None:
     """The start of a pod that is ready; None where it isn't, or a restart has overwritten it."""
     statuses = (*pod["status"]["initContainerStatuses"], *pod["status"]["containerStatuses"])
     created, ready = pods.created_at(pod), pods.ready_since(pod)
@@ -67,4 +67,4 @@ def start(pod: Object) -> Start | None:
     )
     parts = [(name, a, b) for name, a, b in marks if a is not None and b is not None]
     told = tuple((name, max(round(b - a), 0)) for name, a, b in parts)
-    return Start(pod["metadata"]["name"], ready, max(round(ready - created), 0), told)
+    return ColdStart(pod["metadata"]["name"], ready, max(round(ready - created), 0), told)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from halcyon.control.state.scope import View
+from halcyon.control.state.scope import Scope
 
 
-def make(view: View) -> dict[str, Any] | None:
+def make(view: Scope) -> dict[str, Any] | None:
     """The part `cost`; None for a model without GPUs. What isn't known is left out."""
     costs = view.costs
     if costs.settling:

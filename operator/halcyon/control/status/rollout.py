@@ -6,10 +6,10 @@ from typing import Any
 
 from halcyon.api.conditions import MESSAGE_LIMIT, Condition, Reason, Type
 from halcyon.api.spec import defaults
-from halcyon.control.desired.plan import Plan
-from halcyon.control.rollout.rollout import Phase, Rollout
-from halcyon.control.rollout.rollout_record import Result, Trail
-from halcyon.control.state.scope import View
+from halcyon.control.desired.plan import ReconcilePlan
+from halcyon.control.rollout.rollout import RolloutPhase, RolloutPlan
+from halcyon.control.rollout.rollout_record import RolloutRecord, RolloutResult
+from halcyon.control.state.scope import Scope
 from halcyon.render import names
 
 MOST_HISTORY = 5
@@ -19,7 +19,7 @@ _NAMED = 4
 _AGAIN = "Change the spec; to try the same again, give spec.model.revision another text"
 
 
-def make(view: View, plan: Plan) -> dict[str, Any] | None:
+def make(view: Scope, plan: ReconcilePlan) -> dict[str, Any] | None:
     """The part `rollout`; None where nothing was ever accepted."""
     rolled = plan.rollout
     if rolled is None:
@@ -29,13 +29,13 @@ def make(view: View, plan: Plan) -> dict[str, Any] | None:
     told: dict[str, Any] = {"phase": rolled.phase.value, "strategy": strategy}
     if rolled.canary is not None:
         told["canary"] = {"step": rolled.trail.step + 1, "weight": rolled.canary.weight, "pods": rolled.canary.pods}
-    if rolled.phase is not Phase.COMPLETE:
+    if rolled.phase is not RolloutPhase.COMPLETE:
         told["message"] = say(plan, rolled)[:MESSAGE_LIMIT]
     if trail.began:
         told["startedAt"] = trail.began
     if trail.why_replacing and rolled.pace.strategy == "Replace":
         told["strategyReason"] = trail.why_replacing
-    if trail.result == Result.FAILED:
+    if trail.result == RolloutResult.FAILED:
         told["failed"] = {
             "revision": names.revision(name, rolled.asked.key),
             "reason": trail.reason,
@@ -47,10 +47,10 @@ def make(view: View, plan: Plan) -> dict[str, Any] | None:
     return told
 
 
-def _history(view: View, rolled: Rollout) -> list[dict[str, str]]:
+def _history(view: Scope, rolled: RolloutPlan) -> list[dict[str, str]]:
     """How the last rollouts ended, the newest first."""
     known = {r.key: r for r in (*view.revisions, rolled.asked, *rolled.changed)}
-    ended = [(trail, key) for key, r in known.items() if (trail := Trail.of(r)).ended]
+    ended = [(trail, key) for key, r in known.items() if (trail := RolloutRecord.of(r)).ended]
     ended.sort(key=lambda e: (e[0].ended, known[e[1]].number), reverse=True)
     return [
         {
@@ -67,23 +67,23 @@ def _history(view: View, rolled: Rollout) -> list[dict[str, str]]:
     ]
 
 
-def say(plan: Plan, rolled: Rollout) -> str:
+def say(plan: ReconcilePlan, rolled: RolloutPlan) -> str:
     """A sentence or two: what is, why, and what to do."""
     asked, trouble = rolled.asked.key, rolled.trouble
     why = f"{trouble.reason}: {trouble.message}" if trouble else "it isn't known why"
     match rolled.phase:
-        case Phase.ROLLED_BACK:
+        case RolloutPhase.ROLLED_BACK:
             return f"revision {asked} failed and revision {rolled.target.key} serves again. {why}. {_AGAIN}"
-        case Phase.ROLLING_BACK:
+        case RolloutPhase.ROLLING_BACK:
             return f"revision {asked} failed and revision {rolled.target.key} comes back. {why}. {_AGAIN}"
-        case Phase.FAILED:
+        case RolloutPhase.FAILED:
             stays = "spec.rollout.onFailure is Stay" if rolled.good else "no other revision was ever served"
             return f"revision {asked} failed and stays: {stays}. {why}"
-        case Phase.BLOCKED:
+        case RolloutPhase.BLOCKED:
             return f"revision {asked} waits for room: {trouble.message if trouble else ''}. {_way_out(plan, rolled)}"
-        case Phase.COMPLETE:
+        case RolloutPhase.COMPLETE:
             return f"revision {asked} is served"
-        case Phase.PROGRESSING:
+        case RolloutPhase.PROGRESSING:
             if rolled.canary is not None:
                 room = f"; {trouble.message}" if trouble else ""
                 return f"revision {asked} is a canary: {rolled.canary.say}{room}"
@@ -94,7 +94,7 @@ def say(plan: Plan, rolled: Rollout) -> str:
             return so_far + (f"; {trouble.message}" if trouble else "")
 
 
-def _way_out(plan: Plan, rolled: Rollout) -> str:
+def _way_out(plan: ReconcilePlan, rolled: RolloutPlan) -> str:
     spec = plan.spec
     if spec is None or rolled.pace.strategy == "Replace":
         return "It goes on by itself where room is made; fewer replicas or another quota make some"
@@ -111,30 +111,30 @@ def _way_out(plan: Plan, rolled: Rollout) -> str:
 # Blocked                    no                  (Reconciling, RolloutBlocked)
 # Failed, by Stay            -                   its own reason
 # else                                           (not from here: the first revision of all has nothing to go back to)
-def stalled(plan: Plan, *, late: bool) -> Condition | None:
+def stalled(plan: ReconcilePlan, *, late: bool) -> Condition | None:
     """Stalled, where the rollout is the cause; `late` where the progress deadline has passed."""
     rolled = plan.rollout
     if rolled is None:
         return None
-    if rolled.phase in {Phase.ROLLING_BACK, Phase.ROLLED_BACK}:
+    if rolled.phase in {RolloutPhase.ROLLING_BACK, RolloutPhase.ROLLED_BACK}:
         reason = Reason.ROLLED_BACK
-    elif rolled.phase is Phase.BLOCKED and late:
+    elif rolled.phase is RolloutPhase.BLOCKED and late:
         reason = Reason.ROLLOUT_BLOCKED
-    elif rolled.phase is Phase.FAILED and rolled.good is not None and rolled.trouble is not None:
+    elif rolled.phase is RolloutPhase.FAILED and rolled.good is not None and rolled.trouble is not None:
         reason = rolled.trouble.reason
     else:
         return None
     return Condition(Type.STALLED, status=True, reason=reason, message=say(plan, rolled))
 
 
-def reconciling(plan: Plan) -> Condition | None:
+def reconciling(plan: ReconcilePlan) -> Condition | None:
     """Reconciling, where the rollout has more to say than that it goes on."""
     rolled = plan.rollout
     if rolled is None:
         return None
-    if rolled.phase is Phase.BLOCKED:
+    if rolled.phase is RolloutPhase.BLOCKED:
         reason = Reason.ROLLOUT_BLOCKED
-    elif rolled.phase is Phase.PROGRESSING and (
+    elif rolled.phase is RolloutPhase.PROGRESSING and (
         rolled.canary or (rolled.good and (rolled.trouble or rolled.pace.strategy == "Replace"))
     ):
         reason = Reason.PROGRESSING
@@ -144,7 +144,7 @@ def reconciling(plan: Plan) -> Condition | None:
 
 
 # There while the revision asked for is from its record, and this operator would render it otherwise.
-def outdated(view: View, plan: Plan) -> Condition | None:
+def outdated(view: Scope, plan: ReconcilePlan) -> Condition | None:
     """RuntimeOutdated; None where it isn't there."""
     rolled, differs = plan.rollout, plan.outdated
     if rolled is None or not differs:

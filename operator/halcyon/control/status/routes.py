@@ -16,10 +16,10 @@ from typing import Any
 
 from halcyon.api.conditions import Condition, Reason, Type
 from halcyon.api.spec.gateway import Gateway
-from halcyon.control.desired.plan import Plan
+from halcyon.control.desired.plan import ReconcilePlan
 from halcyon.control.state import route_conflicts
 from halcyon.control.state.ownership import own
-from halcyon.control.state.scope import View
+from halcyon.control.state.scope import Scope
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
 from halcyon.kube.kinds import Kind
@@ -27,7 +27,7 @@ from halcyon.kube.kinds import Kind
 _ASKED = ("Accepted", "ResolvedRefs")
 
 
-def accepted(view: View, plan: Plan) -> Condition | None:
+def accepted(view: Scope, plan: ReconcilePlan) -> Condition | None:
     """The condition; None where no Gateway is named."""
     gateway = plan.spec.traffic.gateway if plan.spec else None
     if gateway is None:
@@ -55,7 +55,7 @@ def accepted(view: View, plan: Plan) -> Condition | None:
     return Condition(Type.ROUTES_ACCEPTED, status=True, reason=Reason.ROUTES_ACCEPTED, message=message)
 
 
-def _conflict(view: View, gateway: Gateway) -> str:
+def _conflict(view: Scope, gateway: Gateway) -> str:
     for kind in _kinds(gateway):
         route = own(view, kind, view.key.name)
         found = route_conflicts.winner(route, view.routes_beside) if route else None
@@ -82,7 +82,7 @@ def _kinds(gateway: Gateway) -> list[Kind]:
     return [kinds.HTTP_ROUTE] if gateway.grpc is None else [kinds.HTTP_ROUTE, kinds.GRPC_ROUTE]
 
 
-def _told(view: View, kind: Kind, gateway: Gateway) -> tuple[bool | None, str]:
+def _told(view: Scope, kind: Kind, gateway: Gateway) -> tuple[bool | None, str]:
     """Whether the Gateway takes this route, and what there is to say."""
     route = own(view, kind, view.key.name)
     if route is None:
@@ -108,6 +108,6 @@ def _newest(parent: Object, route: Object) -> dict[str, dict[str, Any]]:
     return {str(c.get("type")): c for c in conditions if int(c.get("observedGeneration") or generation) >= generation}
 
 
-def _is(reference: Object, view: View, gateway: Gateway) -> bool:
+def _is(reference: Object, view: Scope, gateway: Gateway) -> bool:
     namespace = reference.get("namespace") or view.key.namespace
     return (namespace, reference.get("name")) == (gateway.namespace or view.key.namespace, gateway.name)

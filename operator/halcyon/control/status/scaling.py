@@ -12,13 +12,13 @@ from halcyon.api import user_annotations
 from halcyon.api.conditions import Condition, Reason, Type
 from halcyon.api.spec import defaults
 from halcyon.api.timestamps import rfc3339
-from halcyon.control.desired.plan import Plan, counts
+from halcyon.control.desired.plan import ReconcilePlan, counts
 from halcyon.control.objects import pods
 from halcyon.control.objects.actuator import Actuator
 from halcyon.control.state.ownership import own
-from halcyon.control.state.scope import View
+from halcyon.control.state.scope import Scope
 from halcyon.kube import kinds
-from halcyon.scaling.policy.decision import Change, Signal, Verdict, counted
+from halcyon.scaling.policy.decision import Change, Decision, Signal, counted
 
 _LONG = 1024
 """The schema's limit on sentences."""
@@ -36,7 +36,7 @@ _LONG = 1024
 # there           nobody                  made                Recommend   -              False    Recommending
 # there           nobody                  made                Active      inactive       False    HPAInactive
 # there           nobody                  made                Active      active, none   True
-def active(view: View, plan: Plan) -> Condition:
+def active(view: Scope, plan: ReconcilePlan) -> Condition:
     """ScalingActive."""
     kind = Type.SCALING_ACTIVE
     if plan.spec is None:
@@ -68,13 +68,13 @@ def active(view: View, plan: Plan) -> Condition:
     return Condition(kind, status=True, reason=Reason.SCALING_ACTIVE, message=text)
 
 
-def _verdict(view: View) -> Verdict | None:
+def _verdict(view: Scope) -> Decision | None:
     """What was decided; None where nothing was, or no agent was ever heard: what there is to decide then is no news."""
     verdict = view.scaling.verdict
     return verdict if verdict is not None and verdict.heard else None
 
 
-def _told(view: View, kind: Type) -> Condition | None:
+def _told(view: Scope, kind: Type) -> Condition | None:
     """The condition as the status has it; None where it hasn't, or has it of another spec."""
     for told in view.status.get("conditions") or ():
         known = told.get("reason") in set(Reason)  # else another version has written it
@@ -84,20 +84,20 @@ def _told(view: View, kind: Type) -> Condition | None:
     return None
 
 
-def _given(view: View) -> str:
+def _given(view: Scope) -> str:
     """A person's reason, in brackets; empty where nobody has given one."""
     found = user_annotations.reason(view.meta)
     return f" ({found})" if found else ""
 
 
-def _said(verdict: Verdict) -> str:
+def _said(verdict: Decision) -> str:
     """The decision, and how long it stands at most until the next one where it is ours."""
     if verdict.desired is None:
         return verdict.why or "as the HPA decides"
     return f"{verdict.why}; next look within {math.ceil(verdict.next_look_s)} s"
 
 
-def _on_the_way(view: View, plan: Plan) -> str:
+def _on_the_way(view: Scope, plan: ReconcilePlan) -> str:
     """What becomes of the pods that are wanted and not ready; empty where all are."""
     wanted, there, ready = counts(view, plan)
     if ready >= wanted:
@@ -114,7 +114,7 @@ def _on_the_way(view: View, plan: Plan) -> str:
 # yes                              -                                      True     ForeignAutoscaler
 # no                               yes                                    True     ForeignWriter
 # no                               no                                     (absent)
-def conflict(view: View, plan: Plan) -> Condition | None:
+def conflict(view: Scope, plan: ReconcilePlan) -> Condition | None:
     """AutoscalerConflict; None where it isn't there."""
     kind = Type.AUTOSCALER_CONFLICT
     if (foreign := plan.foreign) is not None:
@@ -126,7 +126,7 @@ def conflict(view: View, plan: Plan) -> Condition | None:
 
 
 # There while the spec sets a field that has no effect as the rest stands.
-def ignored(plan: Plan) -> Condition | None:
+def ignored(plan: ReconcilePlan) -> Condition | None:
     """FieldIgnored; None where it isn't there."""
     found = defaults.ignored(plan.spec) if plan.spec is not None else ()
     if not found:
@@ -134,13 +134,13 @@ def ignored(plan: Plan) -> Condition | None:
     return Condition(Type.FIELD_IGNORED, status=True, reason=Reason.NO_EFFECT, message="; ".join(found))
 
 
-def _hpa_condition(view: View, wanted: str) -> dict[str, Any]:
+def _hpa_condition(view: Scope, wanted: str) -> dict[str, Any]:
     hpa = own(view, kinds.HPA, view.key.name) or {}
     found = (hpa.get("status") or {}).get("conditions") or ()
     return next((c for c in found if c.get("type") == wanted), {})
 
 
-def make(view: View, plan: Plan) -> dict[str, Any]:
+def make(view: Scope, plan: ReconcilePlan) -> dict[str, Any]:
     """status.scaling, of a model that somebody of ours scales."""
     spec, verdict = plan.spec, _verdict(view)
     scaling: dict[str, Any] = {
@@ -169,7 +169,7 @@ def make(view: View, plan: Plan) -> dict[str, Any]:
     return scaling
 
 
-def columns(view: View, *, ready: int) -> dict[str, str]:
+def columns(view: Scope, *, ready: int) -> dict[str, str]:
     """Texts for the columns of `kubectl get`; `ready` is the number of ready pods."""
     verdict = _verdict(view)
     values = {s.name: s for s in verdict.signals} if verdict else {}
@@ -195,7 +195,7 @@ _HPA_LIMITS = {
 _HPA_NO_NEWS = {"ReadyForNewScale", "SucceededRescale", "SucceededGetScale"}
 
 
-def _hpa_says(view: View, verdict: Verdict | None) -> dict[str, Any]:
+def _hpa_says(view: Scope, verdict: Decision | None) -> dict[str, Any]:
     """What an HPA that decides by itself has decided, and what is known of why: the signals, and its own words."""
     hpa = (own(view, kinds.HPA, view.key.name) or {}).get("status") or {}
     desired = hpa.get("desiredReplicas")

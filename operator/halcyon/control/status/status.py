@@ -13,11 +13,11 @@ from halcyon.api import conditions
 from halcyon.api.conditions import Condition, Reason, Type
 from halcyon.api.spec import defaults, routing_mode
 from halcyon.control.acceptance import site_policy
-from halcyon.control.desired.plan import Plan, counts
+from halcyon.control.desired.plan import ReconcilePlan, counts
 from halcyon.control.objects import pod_stage, pods
 from halcyon.control.objects.actuator import Actuator
 from halcyon.control.state.ownership import own
-from halcyon.control.state.scope import View
+from halcyon.control.state.scope import Scope
 from halcyon.control.status import cold_start, cost, rollout, routes, scaling
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
@@ -28,7 +28,7 @@ MOST_VERSIONS = 64
 """The schema's limit; the highest are shown."""
 
 
-def make(view: View, plan: Plan, *, now: str) -> Object:
+def make(view: Scope, plan: ReconcilePlan, *, now: str) -> Object:
     """The status for this view and plan; `now` is RFC 3339 in whole seconds."""
     generation = int(view.meta["generation"])
     status: dict[str, Any] = {
@@ -64,7 +64,7 @@ def make(view: View, plan: Plan, *, now: str) -> Object:
     return status
 
 
-def _conditions(view: View, plan: Plan) -> list[Condition]:
+def _conditions(view: Scope, plan: ReconcilePlan) -> list[Condition]:
     accepted = _accepted(view, plan)
     loaded = _model_loaded(view, plan)
     servers = _servers_ready(view, plan)
@@ -98,7 +98,7 @@ def _conditions(view: View, plan: Plan) -> list[Condition]:
 # ok                     yes           refused         False  Forbidden
 # ok                     no            -               False  Conflict
 # broken                 -             -               False  Invalid, PolicyDenied, SourceNotFound
-def _accepted(view: View, plan: Plan) -> Condition:
+def _accepted(view: Scope, plan: ReconcilePlan) -> Condition:
     acceptance = plan.acceptance
     if acceptance.accepted and view.refused:
         return Condition(Type.ACCEPTED, status=False, reason=Reason.FORBIDDEN, message=view.refused)
@@ -108,21 +108,21 @@ def _accepted(view: View, plan: Plan) -> Condition:
     return Condition(Type.ACCEPTED, status=acceptance.accepted, reason=acceptance.reason, message=message)
 
 
-def _mismatch(plan: Plan) -> Condition | None:
+def _mismatch(plan: ReconcilePlan) -> Condition | None:
     said = defaults.mismatched(plan.spec) if plan.spec is not None else ()
     if not said:
         return None
     return Condition(Type.TIMEOUT_MISMATCH, status=True, reason=Reason.WAITS_TOO_LONG, message="; ".join(said))
 
 
-def _advice(view: View, plan: Plan) -> Condition | None:
+def _advice(view: Scope, plan: ReconcilePlan) -> Condition | None:
     said = [] if plan.spec is None else site_policy.advice(view, plan.spec)
     if not said:
         return None
     return Condition(Type.POLICY_WARNING, status=True, reason=Reason.POLICY_ADVICE, message="; ".join(said))
 
 
-def _target_pods(view: View, plan: Plan) -> list[Object]:
+def _target_pods(view: Scope, plan: ReconcilePlan) -> list[Object]:
     return [p for p in view.pods if plan.target is not None and pods.revision(p) == plan.target.key]
 
 
@@ -135,7 +135,7 @@ _OF_THE_FETCHER = {Reason.MODEL_CONFIG_INVALID, Reason.MODEL_SOURCE_NOT_FOUND, R
 # is not                   Triton could not load it     False    LoadFailed
 # is not                   nothing yet                  Unknown  Loading
 # there is none            -                            Unknown
-def _model_loaded(view: View, plan: Plan) -> Condition:
+def _model_loaded(view: Scope, plan: ReconcilePlan) -> Condition:
     ours = _target_pods(view, plan)
     if any(pods.is_ready(p) for p in ours):
         model = plan.target.model if plan.target else ""
@@ -151,7 +151,7 @@ def _model_loaded(view: View, plan: Plan) -> Condition:
     return Condition(Type.MODEL_LOADED, status=None, reason=Reason.UNKNOWN, message="no pod has tried to load it yet")
 
 
-def _load_error(view: View, plan: Plan) -> str | None:
+def _load_error(view: Scope, plan: ReconcilePlan) -> str | None:
     """Triton's reason, of the first live pod of the revision that gives one."""
     said = view.signals.load_errors if view.signals else {}
     found = sorted(p["metadata"]["name"] for p in _target_pods(view, plan) if pods.is_live(p))
@@ -165,7 +165,7 @@ def _load_error(view: View, plan: Plan) -> str | None:
 # n        0              known     False    Unschedulable, ImagePullFailed, ...
 # n        0              none      False    NoneReady
 # not planned             -         Unknown
-def _servers_ready(view: View, plan: Plan) -> Condition:
+def _servers_ready(view: Scope, plan: ReconcilePlan) -> Condition:
     if plan.spec is None:
         return Condition(Type.SERVERS_READY, status=None, reason=Reason.UNKNOWN, message="nothing was accepted yet")
     wanted, _, ready = counts(view, plan)
@@ -189,17 +189,17 @@ def _servers_ready(view: View, plan: Plan) -> Condition:
     return Condition(Type.SERVERS_READY, status=False, reason=reason, message=text)
 
 
-def _deployment_condition(view: View, name: str, wanted: str) -> dict[str, Any]:
+def _deployment_condition(view: Scope, name: str, wanted: str) -> dict[str, Any]:
     deployment = own(view, kinds.DEPLOYMENT, name) or {}
     found = (deployment.get("status") or {}).get("conditions") or ()
     return next((c for c in found if c.get("type") == wanted), {})
 
 
-def _home(plan: Plan) -> Slot:
+def _home(plan: ReconcilePlan) -> Slot:
     return SLOT_A if plan.rollout is None else plan.rollout.home
 
 
-def _replica_failure(view: View, plan: Plan) -> str:
+def _replica_failure(view: Scope, plan: ReconcilePlan) -> str:
     condition = _deployment_condition(view, names.server(view.key.name, _home(plan)), "ReplicaFailure")
     return str(condition.get("message")) if condition.get("status") == "True" else ""
 
@@ -209,7 +209,7 @@ def _replica_failure(view: View, plan: Plan) -> str:
 # is there               none         False    the same
 # isn't                  -            Unknown
 # isn't wanted           -            True     NoBalancer
-def _balancer_ready(view: View, plan: Plan) -> Condition:
+def _balancer_ready(view: Scope, plan: ReconcilePlan) -> Condition:
     if plan.spec is not None and routing_mode.is_direct(plan.spec):
         text = f"spec.traffic.balancer is {plan.spec.traffic.balancer}: clients reach the servers without one"
         return Condition(Type.BALANCER_READY, status=True, reason=Reason.NO_BALANCER, message=text)
@@ -233,7 +233,7 @@ def _balancer_ready(view: View, plan: Plan) -> Condition:
     return Condition(Type.BALANCER_READY, status=False, reason=Reason.BALANCER_NOT_READY, message=text)
 
 
-def _way_in(plan: Plan, balancer: Condition, routed: Condition | None) -> Condition:
+def _way_in(plan: ReconcilePlan, balancer: Condition, routed: Condition | None) -> Condition:
     """What lets requests in: the balancers, or the Gateway where it takes their place."""
     return routed if routed is not None and plan.spec is not None and routing_mode.is_direct(plan.spec) else balancer
 
@@ -268,7 +268,7 @@ def _ready(accepted: Condition, servers: Condition, balancer: Condition, loaded:
 # is not           all of the revision, one ready          (absent)
 # Stalled                                                  (absent): who reads kstatus would take both for progress
 # A changed count is not a new revision: more or fewer pods of the revision are no reconciling.
-def _reconciling(view: View, plan: Plan, servers: Condition, balancer: Condition) -> Condition | None:
+def _reconciling(view: Scope, plan: ReconcilePlan, servers: Condition, balancer: Condition) -> Condition | None:
     if plan.spec is None or plan.target is None:
         return None
     current = _current(view, plan)
@@ -280,7 +280,7 @@ def _reconciling(view: View, plan: Plan, servers: Condition, balancer: Condition
     return Condition(Type.RECONCILING, status=True, reason=Reason.PROGRESSING, message=f"waiting for {waiting}")
 
 
-def _current(view: View, plan: Plan) -> str | None:
+def _current(view: Scope, plan: ReconcilePlan) -> str | None:
     """Key of the revision that is fully rolled out."""
     deployment = own(view, kinds.DEPLOYMENT, names.server(view.key.name, _home(plan)))
     if deployment is None or plan.target is None:
@@ -294,14 +294,14 @@ def _current(view: View, plan: Plan) -> str | None:
     return str(asked) if seen and rolled and up else _before(view)
 
 
-def _before(view: View) -> str | None:
+def _before(view: Scope) -> str | None:
     """The revision that has served last, as the ready pods know it; the target can't be among several."""
     target = names.revision(view.key.name, "")
     known = str((view.status.get("revision") or {}).get("current") or "").removeprefix(target)
     return known if known in _serving(view) else None
 
 
-def _serving(view: View) -> set[str]:
+def _serving(view: Scope) -> set[str]:
     """Keys of the revisions that have a ready pod."""
     return {pods.revision(p) for p in view.pods if pods.is_ready(p)}
 
@@ -312,7 +312,9 @@ def _serving(view: View) -> set[str]:
 # True       else                           False       -                     True     its reason
 # True       else                           not False   deadline exceeded     True (not of a pod that found room late, and has time)
 # else                                                                        (absent)
-def _stalled(view: View, plan: Plan, accepted: Condition, loaded: Condition, servers: Condition) -> Condition | None:
+def _stalled(
+    view: Scope, plan: ReconcilePlan, accepted: Condition, loaded: Condition, servers: Condition
+) -> Condition | None:
     if accepted.status is False:
         if plan.strangers and all(s.leaving for s in plan.strangers):
             return None
@@ -331,7 +333,7 @@ def _stalled(view: View, plan: Plan, accepted: Condition, loaded: Condition, ser
     return None
 
 
-def _replicas(view: View, plan: Plan) -> dict[str, int]:
+def _replicas(view: Scope, plan: ReconcilePlan) -> dict[str, int]:
     _, total, ready = counts(view, plan)
     return {
         "total": total,
@@ -346,13 +348,13 @@ _SHOWN_AS = {"warming": "loading", "ready": "", "ended": ""}
 """States of a pod that are counted under another name, or not at all."""
 
 
-def _by_cause(view: View) -> dict[str, int]:
+def _by_cause(view: Scope) -> dict[str, int]:
     """Pods by what they are doing; none that nobody does."""
     counted = Counter(_SHOWN_AS.get(state, state) for state in (pod_stage.stage(p).state for p in view.pods))
     return {name: count for name, count in sorted(counted.items()) if name}
 
 
-def _summary(view: View, plan: Plan, status: dict[str, Any]) -> dict[str, str]:
+def _summary(view: Scope, plan: ReconcilePlan, status: dict[str, Any]) -> dict[str, str]:
     found = {c["type"]: c for c in status["conditions"]}
     state = next(
         (found[t]["reason"] for t in ("Stalled", "Reconciling") if t in found),
@@ -368,7 +370,7 @@ def _summary(view: View, plan: Plan, status: dict[str, Any]) -> dict[str, str]:
     return summary
 
 
-def _model(view: View, plan: Plan) -> dict[str, Any]:
+def _model(view: Scope, plan: ReconcilePlan) -> dict[str, Any]:
     model: dict[str, Any] = {"name": plan.target.model if plan.target else ""}
     if view.signals and view.signals.versions:
         model["versions"] = sorted(view.signals.versions, key=lambda v: (len(v), v))[-MOST_VERSIONS:]

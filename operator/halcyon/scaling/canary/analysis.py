@@ -21,11 +21,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from halcyon.scaling.canary.data import Action, Evidence, Finding, Memory, Name, Rules, Sample, Track, Verdict
+from halcyon.scaling.canary.data import Action, CanaryMemory, Evidence, Finding, Name, Rules, Sample, Track, Verdict
 from halcyon.scaling.canary.sequential_tests import Blocks, Tally, from_log, log_e
 from halcyon.scaling.histogram import Histogram
 
-__all__ = ["Evidence", "Histogram", "Memory", "Rules", "Sample", "Verdict", "judge"]
+__all__ = ["CanaryMemory", "Evidence", "Histogram", "Rules", "Sample", "Verdict", "judge"]
 
 QUANTILE = 0.95
 LATE_MARGIN = 0.025
@@ -45,7 +45,7 @@ _EXACT = "E-variables of two Bernoulli streams, any time"
 _MEANS = "asymptotic confidence sequence of means by blocks of time"
 
 
-def judge(stable: Sample, canary: Sample, rules: Rules, memory: Memory | None = None) -> Verdict:
+def judge(stable: Sample, canary: Sample, rules: Rules, memory: CanaryMemory | None = None) -> Verdict:
     """What to do with the canary, by all looks so far.
 
     Args:
@@ -54,7 +54,7 @@ def judge(stable: Sample, canary: Sample, rules: Rules, memory: Memory | None = 
         rules: the same at every look of a rollout; others would be another test.
         memory: what the last verdict gave; None at the first look. To keep what a restart would forget, see `Memory.to_plain`.
     """
-    memory = _remembered(memory or Memory(), stable, canary, rules)
+    memory = _remembered(memory or CanaryMemory(), stable, canary, rules)
     checks = tuple(
         check
         for check in (
@@ -68,7 +68,7 @@ def judge(stable: Sample, canary: Sample, rules: Rules, memory: Memory | None = 
     return Verdict(action=action, why=why, checks=checks, memory=memory)
 
 
-def _remembered(memory: Memory, stable: Sample, canary: Sample, rules: Rules) -> Memory:
+def _remembered(memory: CanaryMemory, stable: Sample, canary: Sample, rules: Rules) -> CanaryMemory:
     requests, batches = memory.batches
     if canary.batches is not None:
         # More batches than requests are another reader's mistake, and no evidence of anything.
@@ -171,7 +171,7 @@ def _waited(sample: Sample, queue_us: int, rules: Rules) -> tuple[float, float]:
     return queue_us / 1e6 + rules.queue_floor_s * answered, answered
 
 
-def _errors(memory: Memory, rules: Rules) -> Evidence | None:
+def _errors(memory: CanaryMemory, rules: Rules) -> Evidence | None:
     if rules.error_margin is None:
         return None
     track = memory.errors
@@ -187,7 +187,7 @@ def _errors(memory: Memory, rules: Rules) -> Evidence | None:
     return replace(found, why=why)
 
 
-def _latency(memory: Memory, rules: Rules, stable: Sample, canary: Sample) -> Evidence | None:
+def _latency(memory: CanaryMemory, rules: Rules, stable: Sample, canary: Sample) -> Evidence | None:
     if rules.latency_ratio is None:
         return None
     missing = [name for name, sample in (("stable", stable), ("canary", canary)) if sample.latency is None]
@@ -258,7 +258,7 @@ def _both(found: Evidence, blocks: Blocks, rules: Rules) -> Evidence:
     )
 
 
-def _queue(memory: Memory, rules: Rules, stable: Sample, canary: Sample) -> Evidence | None:
+def _queue(memory: CanaryMemory, rules: Rules, stable: Sample, canary: Sample) -> Evidence | None:
     if rules.queue_ratio is None:
         return None
     blocks = memory.queue
@@ -292,7 +292,7 @@ def _queue(memory: Memory, rules: Rules, stable: Sample, canary: Sample) -> Evid
     )
 
 
-def _decided(checks: tuple[Evidence, ...], memory: Memory, rules: Rules) -> tuple[Action, str]:
+def _decided(checks: tuple[Evidence, ...], memory: CanaryMemory, rules: Rules) -> tuple[Action, str]:
     worse = [check.why for check in checks if check.finding == "worse"]
     if worse:
         return "rollback", f"rolled back, the new revision is worse: {'; '.join(worse)}"

@@ -98,7 +98,7 @@ class Track:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class CanaryMemory:
     """What is known from the looks before; small, whatever their number."""
 
     errors: Track = field(default_factory=Track)
@@ -116,7 +116,7 @@ class Memory:
         return asdict(self)
 
     @classmethod
-    def from_plain(cls, raw: Mapping[str, Any]) -> Memory:
+    def from_plain(cls, raw: Mapping[str, Any]) -> CanaryMemory:
         """What `to_plain` gave.
 
         Raises:
@@ -190,5 +190,5 @@ class Verdict:
     why: str
     """One sentence with numbers."""
     checks: tuple[Evidence, ...]
-    memory: Memory
+    memory: CanaryMemory
     """To be given to the next look."""

@@ -10,9 +10,9 @@ import math
 
 from halcyon.api.spec.defaults import ResolvedTargets
 from halcyon.api.spec.scaling import Behavior
-from halcyon.scaling.hpa.behavior import Memory, first_seen, paced, written
+from halcyon.scaling.hpa.behavior import HpaMemory, first_seen, paced, written
 from halcyon.scaling.hpa.metrics import GPU_UTILIZATION, QUEUE_DEPTH, RulesReading
-from halcyon.scaling.hpa.recommendation import Decision, Limit, Reasons, SignalName, Term
+from halcyon.scaling.hpa.recommendation import Reasons, Recommendation, RecommendationLimit, SignalName, Term
 from halcyon.scaling.observations import Missing, Value
 
 SYNC_S = 15.0
@@ -44,8 +44,8 @@ def desired(
     *,
     low: int,
     high: int,
-    memory: Memory,
-) -> Decision[Memory]:
+    memory: HpaMemory,
+) -> Recommendation[HpaMemory]:
     """The count that an HPA would set now.
 
     `current` is spec.replicas, `low` and `high` are minReplicas and maxReplicas; times are seconds of one clock.
@@ -60,9 +60,9 @@ def desired(
     """
     memory = first_seen(memory, now=now, current=current)
     if current == 0 and low != 0:
-        return _decide(now, 0, Reasons(current, None, limits=(Limit("off", 0),)), memory, behavior)
+        return _decide(now, 0, Reasons(current, None, limits=(RecommendationLimit("off", 0),)), memory, behavior)
     if not low <= current <= high:
-        bound = Limit("max", high) if current > high else Limit("min", low)
+        bound = RecommendationLimit("max", high) if current > high else RecommendationLimit("min", low)
         return _decide(now, bound.count, Reasons(current, None, limits=(bound,)), memory, behavior)
 
     terms = asked(reading, targets)
@@ -72,7 +72,7 @@ def desired(
             wanted, winner = term.proposal, term.name
     missing = sum(term.proposal is None for term in terms)
     if missing == len(terms) or (missing and wanted < current):
-        reasons = Reasons(current, None, terms, None, (Limit("unknown", current),))
+        reasons = Reasons(current, None, terms, None, (RecommendationLimit("unknown", current),))
         return _decide(now, current, reasons, memory, behavior)
     count, limits, memory = paced(
         wanted, now=now, current=current, behavior=behavior, low=low, high=high, memory=memory
@@ -103,6 +103,8 @@ def _term(name: SignalName, value: Value | Missing, target: int, replicas: int) 
     return Term(name, target, value.value, ratio, proposal, tolerated)
 
 
-def _decide(now: float, count: int, reasons: Reasons, memory: Memory, behavior: Behavior | None) -> Decision[Memory]:
+def _decide(
+    now: float, count: int, reasons: Reasons, memory: HpaMemory, behavior: Behavior | None
+) -> Recommendation[HpaMemory]:
     after = written(memory, now=now, before=reasons.current, after=count, behavior=behavior)
-    return Decision(count=count, reasons=reasons, memory=after, unwritten=memory)
+    return Recommendation(count=count, reasons=reasons, memory=after, unwritten=memory)

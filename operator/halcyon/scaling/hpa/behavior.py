@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass, replace
 
 from halcyon.api.spec.scaling import Behavior, ScalingPolicy, ScalingRules
-from halcyon.scaling.hpa.recommendation import Limit
+from halcyon.scaling.hpa.recommendation import RecommendationLimit
 
 DOWN_WINDOW_S = 300
 """`--horizontal-pod-autoscaler-downscale-stabilization`, its default."""
@@ -34,7 +34,7 @@ Entries = tuple[tuple[float, int], ...]
 
 
 @dataclass(frozen=True)
-class Memory:
+class HpaMemory:
     """What the HPA keeps from one sync to the next."""
 
     recommendations: Entries = ()
@@ -45,35 +45,35 @@ class Memory:
     """Pods removed by each scale-down."""
 
 
-def first_seen(memory: Memory, *, now: float, current: int) -> Memory:
+def first_seen(memory: HpaMemory, *, now: float, current: int) -> HpaMemory:
     """The memory with the present count as its first recommendation, so that a restart doesn't cause a fast fall."""
     return memory if memory.recommendations else replace(memory, recommendations=((now, current),))
 
 
 def paced(
-    wanted: int, *, now: float, current: int, behavior: Behavior | None, low: int, high: int, memory: Memory
-) -> tuple[int, tuple[Limit, ...], Memory]:
+    wanted: int, *, now: float, current: int, behavior: Behavior | None, low: int, high: int, memory: HpaMemory
+) -> tuple[int, tuple[RecommendationLimit, ...], HpaMemory]:
     """The count that may be set, what limited it, and the memory with this recommendation in it."""
     if behavior is None:
         return _without_behavior(wanted, now=now, current=current, low=low, high=high, memory=memory)
     up, down = _with_defaults(behavior.scale_up, _UP), _with_defaults(behavior.scale_down, _DOWN)
     steady, memory = _stabilised(wanted, now=now, current=current, up=up, down=down, memory=memory)
-    limits = [] if steady == wanted else [Limit("stabilisation", steady)]
+    limits = [] if steady == wanted else [RecommendationLimit("stabilisation", steady)]
     count = steady
     if steady > current:
         allowed = max(_allowed(now, current, memory, up, sign=1), current)
         count = min(steady, allowed, high)
         if count < steady:
-            limits.append(Limit("pace" if allowed < high else "max", count))
+            limits.append(RecommendationLimit("pace" if allowed < high else "max", count))
     elif steady < current:
         allowed = min(_allowed(now, current, memory, down, sign=-1), current)
         count = max(steady, allowed, low)
         if count > steady:
-            limits.append(Limit("pace" if allowed > low else "min", count))
+            limits.append(RecommendationLimit("pace" if allowed > low else "min", count))
     return count, tuple(limits), memory
 
 
-def written(memory: Memory, *, now: float, before: int, after: int, behavior: Behavior | None) -> Memory:
+def written(memory: HpaMemory, *, now: float, before: int, after: int, behavior: Behavior | None) -> HpaMemory:
     """The memory after a change of the count; without `behavior` the HPA remembers none."""
     if behavior is None or before == after:
         return memory
@@ -85,24 +85,24 @@ def written(memory: Memory, *, now: float, before: int, after: int, behavior: Be
 
 
 def _without_behavior(
-    wanted: int, *, now: float, current: int, low: int, high: int, memory: Memory
-) -> tuple[int, tuple[Limit, ...], Memory]:
+    wanted: int, *, now: float, current: int, low: int, high: int, memory: HpaMemory
+) -> tuple[int, tuple[RecommendationLimit, ...], HpaMemory]:
     cutoff = now - DOWN_WINDOW_S
     steady = max([wanted, *(count for at, count in memory.recommendations if at >= cutoff)])
     stored = _stored(memory.recommendations, (now, wanted), older_than=cutoff)
-    limits = [] if steady == wanted else [Limit("stabilisation", steady)]
+    limits = [] if steady == wanted else [RecommendationLimit("stabilisation", steady)]
     allowed = max(2 * current, 4)
     count = low if steady < low else min(steady, allowed, high)
     if count < steady:
-        limits.append(Limit("pace" if allowed < high else "max", count))
+        limits.append(RecommendationLimit("pace" if allowed < high else "max", count))
     elif count > steady:
-        limits.append(Limit("min", count))
+        limits.append(RecommendationLimit("min", count))
     return count, tuple(limits), replace(memory, recommendations=stored)
 
 
 def _stabilised(
-    wanted: int, *, now: float, current: int, up: ScalingRules, down: ScalingRules, memory: Memory
-) -> tuple[int, Memory]:
+    wanted: int, *, now: float, current: int, up: ScalingRules, down: ScalingRules, memory: HpaMemory
+) -> tuple[int, HpaMemory]:
     up_cutoff = now - (up.stabilization_window_seconds or 0)
     down_cutoff = now - (down.stabilization_window_seconds or 0)
     lowest = min([wanted, *(count for at, count in memory.recommendations if at > up_cutoff)])
@@ -111,7 +111,7 @@ def _stabilised(
     return min(max(current, lowest), highest), replace(memory, recommendations=stored)
 
 
-def _allowed(now: float, current: int, memory: Memory, rules: ScalingRules, *, sign: int) -> int:
+def _allowed(now: float, current: int, memory: HpaMemory, rules: ScalingRules, *, sign: int) -> int:
     """The count that the policies let it reach: with sign 1 on the way up, with -1 on the way down."""
     if rules.select_policy == "Disabled":
         return current

@@ -44,7 +44,7 @@ class Term:
 
 
 @dataclass(frozen=True)
-class Limit:
+class RecommendationLimit:
     """Something that changed the count after the signals had spoken."""
 
     kind: LimitKind
@@ -74,12 +74,12 @@ class Reasons:
     terms: tuple[Term, ...] = ()
     winner: str | None = None
     """The term that made `wanted`."""
-    limits: tuple[Limit, ...] = ()
+    limits: tuple[RecommendationLimit, ...] = ()
     """In the order in which they took effect."""
 
 
 @dataclass(frozen=True)
-class Decision(Generic[M]):
+class Recommendation(Generic[M]):
     """How many replicas, why, and what to remember."""
 
     count: int

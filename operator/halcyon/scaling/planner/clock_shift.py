@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from halcyon.scaling.planner.outputs import PlannerMemory
-from halcyon.scaling.planner.scale_down_hold import Hold
+from halcyon.scaling.planner.scale_down_hold import ScaleDownHold
 
 
 def shifted(memory: PlannerMemory, by_s: float) -> PlannerMemory:
@@ -14,7 +14,7 @@ def shifted(memory: PlannerMemory, by_s: float) -> PlannerMemory:
     def at(time: float | None) -> float | None:
         return None if time is None else time + by_s
 
-    def moved(hold: Hold) -> Hold:
+    def moved(hold: ScaleDownHold) -> ScaleDownHold:
         needs, bare = (tuple((time + by_s, count) for time, count in kept) for kept in (hold.needs, hold.bare))
         return replace(hold, needs=needs, bare=bare, lowered_at=at(hold.lowered_at), eased_at=at(hold.eased_at))
 

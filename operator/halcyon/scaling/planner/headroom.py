@@ -23,7 +23,7 @@ _LONGEST_S = 900.0
 
 
 @immutable(frozen=True, slots=True)
-class Margin:
+class Headroom:
     """The `_SHARE` quantile of load over forecast, less 1, one start time ahead.
 
     Followed by its stochastic gradient: up by `_STEP` x share where the load outran it, down by `_STEP` x (1 - share) where
@@ -43,7 +43,7 @@ class Margin:
         lead = min(lead_s, _LONGEST_S)
         return not self.due or now + lead - self.due[-1][0] >= max(lead * _EVERY, _EVERY_S)
 
-    def with_forecast(self, now: float, rate: float, foreseen: float, lead_s: float) -> Margin:
+    def with_forecast(self, now: float, rate: float, foreseen: float, lead_s: float) -> Headroom:
         """With the forecast for now + lead_s remembered, and those that are due judged by `rate`, that of now."""
         value, due = self.value, self.due
         first = 0
@@ -61,4 +61,4 @@ class Margin:
             due = due[first:]
         else:
             return self
-        return Margin(min(max(value, 0.0), _MOST), due)
+        return Headroom(min(max(value, 0.0), _MOST), due)

@@ -18,7 +18,7 @@ _CHEAP = 4.0
 
 
 @immutable(frozen=True, slots=True)
-class Zero:
+class IdleTimeout:
     """When the last replica went and who came back; times in seconds of the planner's clock."""
 
     patience_s: float = 0.0
@@ -31,17 +31,17 @@ class Zero:
         """Seconds without a request until no replica is left."""
         return max(idle_after_s, self.patience_s)
 
-    def with_count(self, now: float, before: int, count: int, *, idle_after_s: float, start_s: float) -> Zero:
+    def with_count(self, now: float, before: int, count: int, *, idle_after_s: float, start_s: float) -> IdleTimeout:
         """With a decision for `count` in place of `before` replicas. A return is judged when its first pods have started."""
         if count == 0:
-            return self if before == 0 else Zero(self.patience_s, (now, before))
+            return self if before == 0 else IdleTimeout(self.patience_s, (now, before))
         if self.left is None:
             return self
         back = (now, count) if self.back is None else (self.back[0], max(self.back[1], count))
         if now - back[0] < start_s:
-            return self if back == self.back else Zero(self.patience_s, self.left, back)
+            return self if back == self.back else IdleTimeout(self.patience_s, self.left, back)
         away_s = back[0] - self.left[0]
         saved, spent = away_s * self.left[1], start_s * back[1]
         if spent > saved:
-            return Zero(min(_ENOUGH * (self.wait_s(idle_after_s) + away_s), MOST_S))
-        return Zero(self.patience_s / 2 if _CHEAP * spent < saved else self.patience_s)
+            return IdleTimeout(min(_ENOUGH * (self.wait_s(idle_after_s) + away_s), MOST_S))
+        return IdleTimeout(self.patience_s / 2 if _CHEAP * spent < saved else self.patience_s)

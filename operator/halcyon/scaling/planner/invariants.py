@@ -9,15 +9,15 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
-from halcyon.scaling.planner.capacity.bounded_queue import Refusals
+from halcyon.scaling.planner.capacity.bounded_queue import RejectionBound
 from halcyon.scaling.planner.capacity.replica_capacity import Capacity
-from halcyon.scaling.planner.forecast.arrival_rate import Arrivals
+from halcyon.scaling.planner.forecast.arrival_rate import ArrivalRate
 from halcyon.scaling.planner.forecast.recurring_spikes import SpikeMemory
 from halcyon.scaling.planner.forecast.seasonality import History
-from halcyon.scaling.planner.forecast.trend_damping import Damping
-from halcyon.scaling.planner.headroom import Margin
-from halcyon.scaling.planner.idle_timeout import MOST_S, Zero
-from halcyon.scaling.planner.scale_down_hold import Hold
+from halcyon.scaling.planner.forecast.trend_damping import TrendDamping
+from halcyon.scaling.planner.headroom import Headroom
+from halcyon.scaling.planner.idle_timeout import MOST_S, IdleTimeout
+from halcyon.scaling.planner.scale_down_hold import ScaleDownHold
 
 MOST_COUNT = 10**6
 """Most replicas that a memory may tell of; more is no memory of this planner's."""
@@ -26,13 +26,13 @@ MOST_COUNT = 10**6
 def unsound(part: Any) -> str | None:
     """Why the planner could not go on from this part of a memory; None where it can."""
     checks: dict[type, Callable[[Any], str | None]] = {
-        Arrivals: _unsound_arrivals,
+        ArrivalRate: _unsound_arrivals,
         Capacity: _unsound_capacity,
-        Hold: _unsound_hold,
-        Margin: _unsound_margin,
-        Damping: _unsound_damping,
-        Zero: _unsound_zero,
-        Refusals: _unsound_refusals,
+        ScaleDownHold: _unsound_hold,
+        Headroom: _unsound_margin,
+        TrendDamping: _unsound_damping,
+        IdleTimeout: _unsound_zero,
+        RejectionBound: _unsound_refusals,
         SpikeMemory: _unsound_spikes,
         History: _unsound_history,
     }
@@ -40,7 +40,7 @@ def unsound(part: Any) -> str | None:
     return None if check is None else check(part)
 
 
-def _unsound_arrivals(part: Arrivals) -> str | None:
+def _unsound_arrivals(part: ArrivalRate) -> str | None:
     for times, counts in ((part.times, part.counts), (part.coarse_times, part.coarse_counts)):
         if len(times) != len(counts):
             return f"{len(times)} times and {len(counts)} counts"
@@ -67,7 +67,7 @@ def _unsound_capacity(part: Capacity) -> str | None:
     return None
 
 
-def _unsound_hold(part: Hold) -> str | None:
+def _unsound_hold(part: ScaleDownHold) -> str | None:
     needs = (*part.needs, *part.bare)
     counts = [*(count for _, count in needs), *(count for count in (part.held, part.would) if count is not None)]
     if any(not 0 <= count <= MOST_COUNT for count in counts):
@@ -80,13 +80,13 @@ def _unsound_hold(part: Hold) -> str | None:
     return None
 
 
-def _unsound_margin(part: Margin) -> str | None:
+def _unsound_margin(part: Headroom) -> str | None:
     if not 0 <= part.value <= 10 or any(b < a for (a, _), (b, _) in pairwise(part.due)):
         return f"value is {part.value:g}, or forecasts are not in the order of their times"
     return None
 
 
-def _unsound_damping(part: Damping) -> str | None:
+def _unsound_damping(part: TrendDamping) -> str | None:
     if not 0 <= part.share <= 1 or any(b[0] < a[0] for a, b in pairwise(part.due)):
         return f"share is {part.share:g}, or forecasts are not in the order of their times"
     if any(foreseen <= base for _, base, foreseen in part.due):
@@ -94,14 +94,14 @@ def _unsound_damping(part: Damping) -> str | None:
     return None
 
 
-def _unsound_zero(part: Zero) -> str | None:
+def _unsound_zero(part: IdleTimeout) -> str | None:
     counts = [event[1] for event in (part.left, part.back) if event is not None]
     if not 0 <= part.patience_s <= 10 * MOST_S or any(not 0 < count <= MOST_COUNT for count in counts):
         return f"patience is {part.patience_s:g} s, or a count is not between 1 and {MOST_COUNT}"
     return None
 
 
-def _unsound_refusals(part: Refusals) -> str | None:
+def _unsound_refusals(part: RejectionBound) -> str | None:
     if min(part.counted or 0.0, part.waiting) < 0:
         return f"{part.counted} were refused while {part.waiting:g} waited; none can be below 0"
     return None

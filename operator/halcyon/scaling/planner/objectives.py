@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 from halcyon.api.spec import Spec, defaults
 from halcyon.api.types import duration_s
-from halcyon.scaling.planner.reading import Objectives, Window
-from halcyon.scaling.schedules import InForce, Schedule
+from halcyon.scaling.planner.reading import Objectives, OpenWindow
+from halcyon.scaling.schedules import CronSchedule, InForce
 
 UTILIZATION = 0.8
 """Share of a replica's peak rate that is planned with where no latency is asked for."""
@@ -34,7 +34,7 @@ def objectives(
     drain_s: float = DRAIN_S,
     start_s: float = START_S,
     largest_seen: int | None = None,
-    windows: tuple[Window, ...] = (),
+    windows: tuple[OpenWindow, ...] = (),
     batch_prior: Mapping[int, float] | None = None,
 ) -> Objectives:
     """The limits and objectives in force.
@@ -86,17 +86,17 @@ def objectives(
     )
 
 
-def schedules(spec: Spec) -> tuple[Schedule, ...]:
+def schedules(spec: Spec) -> tuple[CronSchedule, ...]:
     """The spec's schedules, as `scaling.schedule` takes them."""
     return tuple(
-        Schedule(s.name, s.start, duration_s(s.duration), s.time_zone, low=s.min_replicas, high=s.max_replicas)
+        CronSchedule(s.name, s.start, duration_s(s.duration), s.time_zone, low=s.min_replicas, high=s.max_replicas)
         for s in (spec.scaling.schedules if spec.scaling else None) or ()
     )
 
 
-def windows(in_force: InForce) -> tuple[Window, ...]:
+def windows(in_force: InForce) -> tuple[OpenWindow, ...]:
     """The schedules that are open, as the planner takes them; good until `in_force.valid_until`."""
-    return tuple(Window(opening.name, opening.low, opening.high) for opening in in_force.open)
+    return tuple(OpenWindow(opening.name, opening.low, opening.high) for opening in in_force.open)
 
 
 def largest(batches: Mapping[int, tuple[int, float]] | None) -> int | None:

@@ -8,16 +8,16 @@ from typing import Literal
 from typing_extensions import override
 
 from halcyon.scaling.frozen import immutable
-from halcyon.scaling.planner.capacity.bounded_queue import Refusals
+from halcyon.scaling.planner.capacity.bounded_queue import RejectionBound
 from halcyon.scaling.planner.capacity.replica_capacity import Capacity
-from halcyon.scaling.planner.forecast.arrival_rate import Arrivals
+from halcyon.scaling.planner.forecast.arrival_rate import ArrivalRate
 from halcyon.scaling.planner.forecast.recurring_spikes import SpikeMemory
 from halcyon.scaling.planner.forecast.seasonality import History
-from halcyon.scaling.planner.forecast.trend_damping import Damping
-from halcyon.scaling.planner.headroom import Margin
-from halcyon.scaling.planner.idle_timeout import Zero
-from halcyon.scaling.planner.plausibility import Still
-from halcyon.scaling.planner.scale_down_hold import Hold
+from halcyon.scaling.planner.forecast.trend_damping import TrendDamping
+from halcyon.scaling.planner.headroom import Headroom
+from halcyon.scaling.planner.idle_timeout import IdleTimeout
+from halcyon.scaling.planner.plausibility import StuckCounter
+from halcyon.scaling.planner.scale_down_hold import ScaleDownHold
 
 TermName = Literal["rate", "trend", "season", "spike", "queueDepth", "gpuUtilization", "backlog"]
 LimitName = Literal["min", "max", "hold", "veto", "unknown", "learning", "idle"]
@@ -26,7 +26,7 @@ learning: too little is known yet. idle: nobody asks, so there may be none."""
 
 
 @immutable(frozen=True, slots=True)
-class PlanTerm:
+class PlanPart:
     """What one part of the plan asks for."""
 
     name: TermName
@@ -60,7 +60,7 @@ class Sentence:
     """What a plan says, in what it is made of."""
 
     count: int
-    terms: tuple[PlanTerm, ...]
+    terms: tuple[PlanPart, ...]
     winner: TermName | None
     limits: tuple[PlanLimit, ...]
 
@@ -77,34 +77,34 @@ class Sentence:
 class PlannerMemory:
     """Everything that is remembered from one decision to the next."""
 
-    arrivals: Arrivals = field(default_factory=Arrivals)
+    arrivals: ArrivalRate = field(default_factory=ArrivalRate)
     capacity: Capacity = field(default_factory=Capacity)
-    hold: Hold = field(default_factory=Hold)
+    hold: ScaleDownHold = field(default_factory=ScaleDownHold)
     """Of what the load needs."""
-    drain: Hold = field(default_factory=lambda: Hold(patience_s=0.0, shortest_s=0.0))
+    drain: ScaleDownHold = field(default_factory=lambda: ScaleDownHold(patience_s=0.0, shortest_s=0.0))
     """Of what the backlog needs."""
-    margin: Margin = field(default_factory=Margin)
-    damping: Damping = field(default_factory=Damping)
-    zero: Zero = field(default_factory=Zero)
+    margin: Headroom = field(default_factory=Headroom)
+    damping: TrendDamping = field(default_factory=TrendDamping)
+    zero: IdleTimeout = field(default_factory=IdleTimeout)
     history: History = field(default_factory=History)
     spikes: SpikeMemory = field(default_factory=SpikeMemory)
-    still: Still = field(default_factory=Still)
-    refusals: Refusals = field(default_factory=Refusals)
+    still: StuckCounter = field(default_factory=StuckCounter)
+    refusals: RejectionBound = field(default_factory=RejectionBound)
 
     def having(
         self,
         *,
-        arrivals: Arrivals | None = None,
+        arrivals: ArrivalRate | None = None,
         capacity: Capacity | None = None,
-        hold: Hold | None = None,
-        drain: Hold | None = None,
-        margin: Margin | None = None,
-        damping: Damping | None = None,
-        zero: Zero | None = None,
+        hold: ScaleDownHold | None = None,
+        drain: ScaleDownHold | None = None,
+        margin: Headroom | None = None,
+        damping: TrendDamping | None = None,
+        zero: IdleTimeout | None = None,
         history: History | None = None,
         spikes: SpikeMemory | None = None,
-        still: Still | None = None,
-        refusals: Refusals | None = None,
+        still: StuckCounter | None = None,
+        refusals: RejectionBound | None = None,
     ) -> PlannerMemory:
         """The same with other parts: `dataclasses.replace`, which looks at every field by its name, takes five times as long."""
         return PlannerMemory(
@@ -128,7 +128,7 @@ class Plan:
 
     count: int
     current: int
-    terms: tuple[PlanTerm, ...]
+    terms: tuple[PlanPart, ...]
     winner: TermName | None
     limits: tuple[PlanLimit, ...]
     look_again_at: float

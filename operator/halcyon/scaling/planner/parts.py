@@ -16,8 +16,8 @@ from halcyon.scaling.planner.capacity.backlog import drain
 from halcyon.scaling.planner.capacity.queueing import Replica, rate_within, replicas_within
 from halcyon.scaling.planner.forecast.recurring_spikes import expected, since_end
 from halcyon.scaling.planner.forecast.seasonality import forecast
-from halcyon.scaling.planner.headroom import Margin
-from halcyon.scaling.planner.outputs import PlanLimit, PlannerMemory, PlanTerm
+from halcyon.scaling.planner.headroom import Headroom
+from halcyon.scaling.planner.outputs import PlanLimit, PlannerMemory, PlanPart
 from halcyon.scaling.planner.reading import Objectives, PodReading, Reading
 
 _OVERDUE = 0.25
@@ -47,7 +47,7 @@ class Situation:
     """Requests per second now."""
     rising: float | None
     """Requests per second one start time from now, where a rise goes on."""
-    margin: Margin
+    margin: Headroom
     """By what the load has been seen to outrun what is known of it."""
     start_s: float
     most: int
@@ -113,24 +113,24 @@ class _RateNeeds:
         return f"{self.rate:.4g} req/s and {100 * self.margin:.0f} % on top at {each:.4g} per replica needs {need}"
 
 
-def needs(at: Situation) -> tuple[PlanTerm, ...]:
+def needs(at: Situation) -> tuple[PlanPart, ...]:
     """What the load of now and soon asks for; the rate's own term is the first."""
     objectives, spread = at.objectives, at.memory.arrivals.spread.value
     need = at.size(at.with_margin(at.rate))
     said = _RateNeeds(need, at.rate, at.margin.value, objectives, at.replica, spread)
-    terms = [PlanTerm("rate", need, said)]
+    terms = [PlanPart("rate", need, said)]
     if at.rising is not None and at.rising > at.rate:
         more = at.size(at.with_margin(at.rising))
-        terms.append(PlanTerm("trend", more, f"rising to {at.rising:.4g} req/s in {at.start_s:.0f} s needs {more}"))
+        terms.append(PlanPart("trend", more, f"rising to {at.rising:.4g} req/s in {at.start_s:.0f} s needs {more}"))
     gpu, target = at.reading.gpu, objectives.gpu_utilization
     if target and gpu is not None and 0 <= gpu < math.inf:
         more = min(math.ceil(gpu / target - 1e-9), at.most)
-        terms.append(PlanTerm("gpuUtilization", more, f"GPU {gpu:.0f} % at {target:g} % per replica needs {more}"))
+        terms.append(PlanPart("gpuUtilization", more, f"GPU {gpu:.0f} % at {target:g} % per replica needs {more}"))
     if objectives.queue_depth and at.rate > 0:
         more = for_depth(
             at.rate, objectives.queue_depth, at.replica, dispersion=spread, least=max(need, 1), most=at.most
         )
-        terms.append(PlanTerm("queueDepth", more, f"{objectives.queue_depth:g} waiting per replica needs {more}"))
+        terms.append(PlanPart("queueDepth", more, f"{objectives.queue_depth:g} waiting per replica needs {more}"))
     return tuple(terms)
 
 
@@ -149,21 +149,21 @@ def for_depth(rate: float, depth: float, replica: Replica, *, dispersion: float,
     return count
 
 
-def foreseen(at: Situation) -> tuple[PlanTerm, ...]:
+def foreseen(at: Situation) -> tuple[PlanPart, ...]:
     """What comes back: a spike that is due, the usual load of this time of day or week. These only ever raise the count."""
     terms = []
     lead_s = at.start_s + _AHEAD_S
     if (spike := expected(at.memory.spikes, at.now, lead_s)) is not None:
         need = at.size(spike.rate)
-        terms.append(PlanTerm("spike", need, f"{spike.source}, needs {need}"))
+        terms.append(PlanPart("spike", need, f"{spike.source}, needs {need}"))
     usual = forecast(at.memory.history, at.now, at.now + lead_s)
     if usual is not None and usual.rate * lead_s >= 1:
         need = at.size(usual.rate)
-        terms.append(PlanTerm("season", need, f"{usual.say()} needs {need}"))
+        terms.append(PlanPart("season", need, f"{usual.say()} needs {need}"))
     return tuple(terms)
 
 
-def if_sure(at: Situation, terms: Sequence[PlanTerm]) -> int:
+def if_sure(at: Situation, terms: Sequence[PlanPart]) -> int:
     """What these terms need, `needs`; where requests were seen for seconds only, no more than held but for what is sure."""
     need, held = max([term.replicas for term in terms]), at.memory.hold.held
     if at.sure >= 1 or held is None or need <= held:
@@ -188,7 +188,7 @@ def unless_noise(at: Situation, need: int) -> int:
     return max(need, min(most, held))
 
 
-def backlog(at: Situation, held: int) -> PlanTerm | None:
+def backlog(at: Situation, held: int) -> PlanPart | None:
     """What the backlog asks for; None where nothing waits for long and the pods that serve keep up.
 
     `held`: replicas that stay for the load. Those beyond them are there for the backlog: it is worked off when the others can do
@@ -224,7 +224,7 @@ def backlog(at: Situation, held: int) -> PlanTerm | None:
     wish = f"to drain in {objectives.drain_s:g} s needs"
     if asked.new < asked.quickest:
         wish = f"would drain in {objectives.drain_s:g} s with {asked.quickest - asked.new} more, whose start costs more than it saves:"
-    return PlanTerm("backlog", total, f"{waiting:.0f} waiting {wish} {total} ({asked.new} new)")
+    return PlanPart("backlog", total, f"{waiting:.0f} waiting {wish} {total} ({asked.new} new)")
 
 
 def _joins(now: float, pod: PodReading, start_s: float) -> float:

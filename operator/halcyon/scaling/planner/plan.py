@@ -11,18 +11,18 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from halcyon.scaling.lazy_text import Words
+from halcyon.scaling.lazy_text import LazyText
 from halcyon.scaling.planner.capacity.queueing import Replica, ServiceLine
 from halcyon.scaling.planner.capacity.replica_capacity import Capacity
-from halcyon.scaling.planner.forecast.arrival_rate import Arrivals
+from halcyon.scaling.planner.forecast.arrival_rate import ArrivalRate
 from halcyon.scaling.planner.forecast.recurring_spikes import ended, under_way
-from halcyon.scaling.planner.forecast.trend_damping import WINDOW_S, Damping
-from halcyon.scaling.planner.headroom import Margin
-from halcyon.scaling.planner.outputs import LimitName, Plan, PlanLimit, PlannerMemory, PlanTerm
+from halcyon.scaling.planner.forecast.trend_damping import WINDOW_S, TrendDamping
+from halcyon.scaling.planner.headroom import Headroom
+from halcyon.scaling.planner.outputs import LimitName, Plan, PlanLimit, PlannerMemory, PlanPart
 from halcyon.scaling.planner.parts import Situation, backlog, foreseen, gpu_veto, if_sure, needs, rate_now, unless_noise
 from halcyon.scaling.planner.plausibility import doubt
 from halcyon.scaling.planner.reading import Objectives, Reading
-from halcyon.scaling.planner.scale_down_hold import Hold
+from halcyon.scaling.planner.scale_down_hold import ScaleDownHold
 
 _START_SHARE = 0.75
 """Quantile of the start times that is planned with: the usual slow one, not the one in twenty that hangs."""
@@ -86,7 +86,9 @@ def plan(now: float, objectives: Objectives, reading: Reading, memory: PlannerMe
     return _decided(at, damping, low, high)
 
 
-def _rising(now: float, memory: PlannerMemory, rate: float, start_s: float) -> tuple[float | None, Margin, Damping]:
+def _rising(
+    now: float, memory: PlannerMemory, rate: float, start_s: float
+) -> tuple[float | None, Headroom, TrendDamping]:
     """(the rate one start time from now where a rise goes on, what former forecasts came to)."""
     arrivals, lead_s = memory.arrivals, start_s + _CALM_S
     rising = None if under_way(memory.spikes) else arrivals.rising(lead_s)
@@ -110,7 +112,7 @@ def _unlearnt(now: float, objectives: Objectives, reading: Reading, memory: Plan
     return _kept(now, _within(1 if asked else current, low, high), current, memory, why=why, limit="learning")
 
 
-def _decided(at: Situation, damping: Damping, low: int, high: int) -> Plan:
+def _decided(at: Situation, damping: TrendDamping, low: int, high: int) -> Plan:
     current, before = at.reading.replicas, at.memory
     terms, back = needs(at), foreseen(at)
     held, winner, hold, limits = _held(at, terms, back, low)
@@ -144,8 +146,8 @@ def _decided(at: Situation, damping: Damping, low: int, high: int) -> Plan:
 
 
 def _held(
-    at: Situation, terms: tuple[PlanTerm, ...], back: tuple[PlanTerm, ...], low: int
-) -> tuple[int, PlanTerm, Hold, tuple[PlanLimit, ...]]:
+    at: Situation, terms: tuple[PlanPart, ...], back: tuple[PlanPart, ...], low: int
+) -> tuple[int, PlanPart, ScaleDownHold, tuple[PlanLimit, ...]]:
     """(count to hold for the load, the term that made it, what is remembered of it, limits)."""
     winner = terms[0]
     for term in (*terms[1:], *back):
@@ -168,14 +170,14 @@ def _held(
     if held <= max(winner.replicas, low):
         return held, winner, hold, ()
     if held == need:
-        why = Words("{} stay, since {:.4g} req/s may be underrated by chance", (held, at.rate))
+        why = LazyText("{} stay, since {:.4g} req/s may be underrated by chance", (held, at.rate))
     else:
         span = hold.seconds(at.start_s, foreseen=known, dispersion=spread.value)
-        why = Words("{} were needed within the last {:.0f} s", (held, span))
+        why = LazyText("{} were needed within the last {:.0f} s", (held, span))
     return held, winner, hold, (PlanLimit("hold", held, why),)
 
 
-def _drained(at: Situation, term: PlanTerm | None) -> tuple[int, Hold]:
+def _drained(at: Situation, term: PlanPart | None) -> tuple[int, ScaleDownHold]:
     """The count to hold for the backlog, and what is remembered of it.
 
     What is done is released at once. Forecasts of it are noisy and are held a while, and so is what still starts for them: a
@@ -213,7 +215,7 @@ def _patient(at: Situation) -> str | None:
     )
 
 
-def _quiet_s(now: float, arrivals: Arrivals) -> float:
+def _quiet_s(now: float, arrivals: ArrivalRate) -> float:
     """Seconds since the last request, or since anybody has looked."""
     since = arrivals.last_at if arrivals.last_at is not None else arrivals.since
     return 0.0 if since is None else now - since
@@ -290,7 +292,7 @@ def _watched(  # noqa: PLR0917  # one call, and each by its type
     )
 
 
-def _still_asked(now: float, reading: Reading, arrivals: Arrivals) -> Arrivals:
+def _still_asked(now: float, reading: Reading, arrivals: ArrivalRate) -> ArrivalRate:
     """Who is still being served, or waits, has not left: idleness begins after them.
 
     So even where a reading can't be believed otherwise: during one long request no signal moves.
@@ -300,7 +302,7 @@ def _still_asked(now: float, reading: Reading, arrivals: Arrivals) -> Arrivals:
     return arrivals.with_last(at) if is_asked else arrivals
 
 
-def _since(before: Arrivals, after: Arrivals) -> tuple[float, float, float] | None:
+def _since(before: ArrivalRate, after: ArrivalRate) -> tuple[float, float, float] | None:
     """(time, seconds, requests) of the newest sample; None where there is no new one."""
     if not before.times or not after.times or after.times[-1] <= before.times[-1]:
         return None

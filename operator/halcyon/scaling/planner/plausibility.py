@@ -16,7 +16,7 @@ _UNLIKELY = 10.0
 
 
 @immutable(frozen=True, slots=True)
-class Still:
+class StuckCounter:
     """Since when the reading has not moved."""
 
     since: float = 0.0
@@ -28,15 +28,15 @@ class Still:
         """Whether nothing has moved."""
         return reading.arrived == self.arrived and reading.waiting == self.waiting and reading.inflight == self.inflight
 
-    def with_reading(self, reading: Reading) -> Still:
+    def with_reading(self, reading: Reading) -> StuckCounter:
         """The same where nothing moved, else anew."""
         if reading.at is None or self.is_of(reading):
             return self
-        return Still(reading.at, reading.arrived, reading.waiting, reading.inflight)
+        return StuckCounter(reading.at, reading.arrived, reading.waiting, reading.inflight)
 
 
 def doubt(
-    now: float, reading: Reading, still: Still, *, rate: float | None, dispersion: float, most_rps: float
+    now: float, reading: Reading, still: StuckCounter, *, rate: float | None, dispersion: float, most_rps: float
 ) -> str | None:
     """Why the reading is not believed, with numbers; None where it is.
 

@@ -57,7 +57,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Window:
+class OpenWindow:
     """A schedule that is open now."""
 
     name: str
@@ -91,7 +91,7 @@ class Objectives:
     """Where `low` is 0: seconds without a request until no replica is left."""
     start_s: float = 60.0
     """Start time of a pod until one was seen."""
-    windows: tuple[Window, ...] = field(default=())
+    windows: tuple[OpenWindow, ...] = field(default=())
     """Schedules that are open now."""
     batch_prior: Mapping[int, float] | None = None
     """Seconds by batch size known before any traffic, from the warm-up."""

@@ -28,7 +28,7 @@ REGRET = 4.0
 
 
 @immutable(frozen=True, slots=True)
-class Hold:
+class ScaleDownHold:
     """What was needed lately."""
 
     needs: tuple[tuple[float, int], ...] = ()
@@ -65,7 +65,7 @@ class Hold:
         bare: int | None = None,
         foreseen: bool = False,
         dispersion: float = 1.0,
-    ) -> tuple[int, Hold]:
+    ) -> tuple[int, ScaleDownHold]:
         """The count to hold now that `need` is needed, and the memory with it.
 
         `bare`: the need without what is kept because noise isn't learnt yet, where it is another. `foreseen`: it is known when the next rise is
@@ -87,18 +87,18 @@ class Hold:
                 patience, lowered, eased = min(2 * span, max(MOST_S, start_s)), None, now
         elif now - eased > 4 * span and (patience is None or patience > self.shortest_s):
             patience, eased = max((span if patience is None else patience) / 2, self.shortest_s), now
-        return held, Hold(needs, patience, self.shortest_s, lowered, eased, held, bares, would)
+        return held, ScaleDownHold(needs, patience, self.shortest_s, lowered, eased, held, bares, would)
 
-    def at_least(self, now: float, count: int) -> Hold:
+    def at_least(self, now: float, count: int) -> ScaleDownHold:
         """The memory in which just `count` was needed."""
         needs = ((now, count),)
         return replace(self, needs=needs, held=count, bare=needs, would=count)
 
-    def released(self) -> Hold:
+    def released(self) -> ScaleDownHold:
         """The memory in which nothing is needed any more: the next count is the next need."""
         return replace(self, needs=(), bare=())
 
-    def blind(self, now: float) -> Hold:
+    def blind(self, now: float) -> ScaleDownHold:
         """The memory where nothing can be known now: what was held last is needed."""
         return self if self.held is None else self.at_least(now, self.held)
 

@@ -19,12 +19,12 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from halcyon.scaling.planner.forecast.arrival_rate import Arrivals
+from halcyon.scaling.planner.forecast.arrival_rate import ArrivalRate
 from halcyon.scaling.planner.forecast.recurring_spikes import SpikeMemory
 from halcyon.scaling.planner.forecast.seasonality import KEEP, History
 from halcyon.scaling.planner.invariants import unsound
 from halcyon.scaling.planner.outputs import PlannerMemory
-from halcyon.scaling.planner.scale_down_hold import Hold
+from halcyon.scaling.planner.scale_down_hold import ScaleDownHold
 
 VERSION = 1
 """Of the format; another one is not read."""
@@ -284,7 +284,7 @@ _UNPACK: dict[type, Callable[[dict[str, Any]], Any]] = {History: _unpack_history
 # Bounds.
 
 
-def _thinned(arrivals: Arrivals) -> Arrivals:
+def _thinned(arrivals: ArrivalRate) -> ArrivalRate:
     """With at most `MOST_SAMPLES` fine samples, the newest among them."""
     count = len(arrivals.times)
     if count <= MOST_SAMPLES:
@@ -295,7 +295,7 @@ def _thinned(arrivals: Arrivals) -> Arrivals:
     )
 
 
-def _fewer(hold: Hold) -> Hold:
+def _fewer(hold: ScaleDownHold) -> ScaleDownHold:
     """With at most `MOST_NEEDS` needs: neighbours become one, as high and as long as the two were."""
     needs, bare = _fewer_of(hold.needs), _fewer_of(hold.bare)
     return hold if needs is hold.needs and bare is hold.bare else replace(hold, needs=needs, bare=bare)

@@ -30,7 +30,7 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class WhatIfOutcome:
     """What would have been, step by step and in all."""
 
     counts: tuple[int | None, ...]
@@ -42,7 +42,7 @@ class Outcome:
     """For so long more was needed than the upper limit allows."""
 
 
-def outcome(known: Known, rates: Sequence[float | None], step_s: float) -> Outcome:
+def outcome(known: Known, rates: Sequence[float | None], step_s: float) -> WhatIfOutcome:
     """The counts at these rates (requests/s), each the mean of `step_s` seconds."""
     low, high = known.objectives.low, known.objectives.high
     # A rate to three digits is as good as the mean that it is, and many are the same then.
@@ -52,7 +52,7 @@ def outcome(known: Known, rates: Sequence[float | None], step_s: float) -> Outco
     counts = tuple(None if need is None else min(max(need, low), high) for need in needs)
     there = [count for count in counts if count is not None]
     short = sum(need is not None and need > high for need in needs)
-    return Outcome(counts, sum(there) * step_s / _HOUR_S, max(there, default=None), short * step_s / _HOUR_S)
+    return WhatIfOutcome(counts, sum(there) * step_s / _HOUR_S, max(there, default=None), short * step_s / _HOUR_S)
 
 
 def _need(known: Known, rate: float) -> int:

@@ -14,7 +14,7 @@ from typing import Literal
 
 from halcyon.scaling.frozen import immutable
 from halcyon.scaling.hpa.recommendation import Reasons, Term
-from halcyon.scaling.planner.outputs import Plan, PlanTerm
+from halcyon.scaling.planner.outputs import Plan, PlanPart
 
 PolicyName = Literal["Planner", "Rules"]
 CeilingName = Literal["quota", "budget"]
@@ -54,7 +54,7 @@ class Signal:
 
 
 @immutable(frozen=True, slots=True)
-class Verdict:
+class Decision:
     """One decision."""
 
     at: float
@@ -66,7 +66,7 @@ class Verdict:
     """The text of `why`, or what becomes it (`words`)."""
     limited_by: tuple[str, ...] = ()
     """What changed or kept the count after the signals had spoken; see `planner.result.LimitName` and `decision.LimitKind`."""
-    parts: tuple[PlanTerm, ...] = ()
+    parts: tuple[PlanPart, ...] = ()
     signals: tuple[Signal, ...] = ()
     unknown: str = ""
     """Why the count holds, where signals are missing or can't be believed; empty where they can."""
@@ -88,7 +88,7 @@ class Verdict:
 
 
 @immutable(frozen=True, slots=True)
-class Ceiling:
+class ReplicaLimit:
     """What the model's surroundings allow, whatever its signals ask for."""
 
     name: CeilingName
@@ -106,7 +106,7 @@ class Change:
     why: str
 
 
-def of_plan(plan: Plan, *, at: float, signals: tuple[Signal, ...]) -> Verdict:
+def of_plan(plan: Plan, *, at: float, signals: tuple[Signal, ...]) -> Decision:
     """The planner's decision."""
     by: dict[str, int] = {term.name: term.replicas for term in plan.terms}
     asked = {
@@ -115,7 +115,7 @@ def of_plan(plan: Plan, *, at: float, signals: tuple[Signal, ...]) -> Verdict:
         "gpuUtilization": by.get("gpuUtilization"),
     }
     limits = tuple([limit.name for limit in plan.limits])
-    return Verdict(
+    return Decision(
         at,
         "Planner",
         plan.current,
@@ -138,13 +138,13 @@ def _asking(signal: Signal, proposal: int | None) -> Signal:
 
 def of_rules(
     count: int, reasons: Reasons, say: str, *, at: float, policy: PolicyName, signals: tuple[Signal, ...]
-) -> Verdict:
+) -> Decision:
     """A decision by the HPA's own rules: of the policy Rules, or of Planner until it has learnt what a replica can do."""
     asked: dict[str, int | None] = {term.name: term.proposal for term in reasons.terms}
     # A signal that is missing holds the count only where the others would lower it, or there are none.
     holds = any(limit.kind == "unknown" for limit in reasons.limits)
     missing = "; ".join(term.say() for term in reasons.terms if term.proposal is None) if holds else ""
-    return Verdict(
+    return Decision(
         at=at,
         policy=policy,
         current=reasons.current,
@@ -157,10 +157,10 @@ def of_rules(
     )
 
 
-def of_hpa(current: int, terms: tuple[Term, ...], *, at: float, signals: tuple[Signal, ...], heard: bool) -> Verdict:
+def of_hpa(current: int, terms: tuple[Term, ...], *, at: float, signals: tuple[Signal, ...], heard: bool) -> Decision:
     """What the signals ask of an HPA, which decides."""
     asked: dict[str, int | None] = {term.name: term.proposal for term in terms}
-    return Verdict(
+    return Decision(
         at=at,
         policy="Rules",
         current=current,
@@ -173,11 +173,11 @@ def of_hpa(current: int, terms: tuple[Term, ...], *, at: float, signals: tuple[S
     )
 
 
-def _parts(terms: tuple[Term, ...]) -> tuple[PlanTerm, ...]:
-    return tuple(PlanTerm(term.name, term.proposal, term.say()) for term in terms if term.proposal is not None)
+def _parts(terms: tuple[Term, ...]) -> tuple[PlanPart, ...]:
+    return tuple(PlanPart(term.name, term.proposal, term.say()) for term in terms if term.proposal is not None)
 
 
-def limited(verdict: Verdict, ceilings: Iterable[Ceiling]) -> Verdict:
+def limited(verdict: Decision, ceilings: Iterable[ReplicaLimit]) -> Decision:
     """The decision within the lowest of the ceilings; the same where none is below it, or somebody else decides."""
     lowest = min(ceilings, key=lambda ceiling: ceiling.replicas, default=None)
     if lowest is None or verdict.desired is None or verdict.desired <= lowest.replicas:
@@ -196,7 +196,7 @@ def counted(count: int) -> str:
     return f"{count} replica{'' if count == 1 else 's'}"
 
 
-def is_news(shown: Verdict | None, now: Verdict) -> bool:
+def is_news(shown: Decision | None, now: Decision) -> bool:
     """Whether a reader who has seen `shown` learns something: counts, limits, what is missing, or a value that has moved."""
     # Not the parts: what each asks for moves by one with every breath of the load.
     if (

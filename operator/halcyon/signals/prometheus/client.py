@@ -94,7 +94,7 @@ class PrometheusSite:
 
 
 @dataclass(frozen=True)
-class Range:
+class QueryRange:
     """A range query's times, in seconds since the epoch, and the seconds from one sample to the next."""
 
     begin: float
@@ -105,7 +105,7 @@ class Range:
 class Ask(Protocol):
     """Puts one question and waits for the answer. Called in a thread."""
 
-    def __call__(self, site: PrometheusSite, question: str, over: Range | None, limit_s: float, /) -> Rows:
+    def __call__(self, site: PrometheusSite, question: str, over: QueryRange | None, limit_s: float, /) -> Rows:
         """The rows: of now, or over a range of time.
 
         Raises:
@@ -113,7 +113,7 @@ class Ask(Protocol):
         """
 
 
-def ask_prometheus(site: PrometheusSite, question: str, over: Range | None, limit_s: float, /) -> Rows:
+def ask_prometheus(site: PrometheusSite, question: str, over: QueryRange | None, limit_s: float, /) -> Rows:
     """An `Ask` of the real one.
 
     `limit_s` bounds the wait for each part of the answer, and how long Prometheus may work on it.

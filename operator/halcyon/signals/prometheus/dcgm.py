@@ -53,7 +53,7 @@ class Utilisation:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class GpuSamples:
     """What one answer says of all pods."""
 
     pods: Mapping[PodKey, Utilisation]
@@ -76,7 +76,7 @@ def question(matchers: str) -> str:
     return " or ".join(parts)
 
 
-def answered(rows: Iterable[Mapping[str, Any]]) -> Answer:
+def answered(rows: Iterable[Mapping[str, Any]]) -> GpuSamples:
     """What the rows of an instant vector say, the answer to `question`.
 
     Raises:
@@ -114,7 +114,7 @@ def answered(rows: Iterable[Mapping[str, Any]]) -> Answer:
         if samples := by_metric[metric]:
             percent = sum(percent for percent, _ in samples) / len(samples)
             pods[pod] = Utilisation(percent, max(age_s for _, age_s in samples), Metric(metric))
-    return Answer(pods, left_out)
+    return GpuSamples(pods, left_out)
 
 
 def _pod(series: tuple[str, ...]) -> PodKey | None:

@@ -35,7 +35,7 @@ from halcyon.signals.prometheus.client import (
     Ask,
     PrometheusError,
     PrometheusSite,
-    Range,
+    QueryRange,
     Unanswered,
     ask_prometheus,
     not_understood,
@@ -50,7 +50,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Pace:
+class PollInterval:
     """How often it is asked, in seconds."""
 
     poll_s: float = 10.0
@@ -83,7 +83,7 @@ class PrometheusSource:
         *,
         monotonic: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
-        pace: Pace = Pace(),
+        pace: PollInterval = PollInterval(),
         ask: Ask = ask_prometheus,
         registry: CollectorRegistry | None = None,
     ) -> None:
@@ -173,7 +173,7 @@ class PrometheusSource:
         left_out = f", {self._left_out} samples left out (NaN, out of range or stale)" if self._left_out else ""
         return f"{said}: GPU utilisation of {len(self._pods)} pods, asked {ago_s:.0f} s ago{left_out}"
 
-    def _read_gpu(self) -> dcgm.Answer:
+    def _read_gpu(self) -> dcgm.GpuSamples:
         question = dcgm.question(self._site.gpu_matchers)
         rows = self._ask(self._site, question, None, self._pace.limit_s)
         with not_understood(self._site, question):
@@ -182,7 +182,7 @@ class PrometheusSource:
     def _read_history(self, namespace: str, name: str) -> History | None:
         question = arrival_history.question(self._site.arrivals, namespace=namespace, name=name)
         begin, end = arrival_history.span(self._wall())
-        rows = self._ask(self._site, question, Range(begin, end, BIN_S), self._pace.limit_s)
+        rows = self._ask(self._site, question, QueryRange(begin, end, BIN_S), self._pace.limit_s)
         with not_understood(self._site, question):
             # Here, in the thread: the models of a season are a good tenth of a second of work.
             return arrival_history.history(arrival_history.samples(rows))

@@ -14,7 +14,7 @@ from pathlib import Path
 import halcyon
 from halcyon.simulate.benchmark import plot, statistics
 from halcyon.simulate.benchmark.scenarios import LAWS, scenario
-from halcyon.simulate.benchmark.statistics import Cell, Point
+from halcyon.simulate.benchmark.statistics import Cell, PolicyPoint
 from halcyon.simulate.engine.run import simulate
 from halcyon.simulate.policies import peers
 from halcyon.simulate.policies.registry import BALANCED, HALCYON, OWN, parsed
@@ -66,7 +66,7 @@ pods that started before the load came; `halcyon:start_s=60` in `halcyon simulat
 """
 
 
-def write(points: Mapping[Cell, Sequence[Point]], wrong: Mapping[str, int], path: Path) -> None:
+def write(points: Mapping[Cell, Sequence[PolicyPoint]], wrong: Mapping[str, int], path: Path) -> None:
     """Write the page and its pictures beside it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     compared = {
@@ -85,19 +85,19 @@ def write(points: Mapping[Cell, Sequence[Point]], wrong: Mapping[str, int], path
     path.write_text("\n".join(parts).rstrip() + "\n")
 
 
-def _own(points: Sequence[Point], name: str = HALCYON) -> Point | None:
+def _own(points: Sequence[PolicyPoint], name: str = HALCYON) -> PolicyPoint | None:
     return next((point for point in points if point.policy == name and point.outcomes), None)
 
 
-def _kind(point: Point) -> str:
+def _kind(point: PolicyPoint) -> str:
     return point.policy.partition(":")[0]
 
 
-def _peers(points: Sequence[Point]) -> list[Point]:
+def _peers(points: Sequence[PolicyPoint]) -> list[PolicyPoint]:
     return [point for point in points if _kind(point) not in OWN | BASELINES and point.outcomes]
 
 
-def _figures(point: Point) -> str:
+def _figures(point: PolicyPoint) -> str:
     return f"{point.violations_pct:.2f} % at {point.gpu_ratio:.2f}"
 
 
@@ -110,7 +110,7 @@ def _of(cell: Cell) -> list[str]:
     return [cell.scenario, cell.law, f"{cell.start_s:g}"]
 
 
-def _summary(points: Mapping[Cell, Sequence[Point]]) -> list[str]:
+def _summary(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
     rows, told = [], []
     for cell, listed in points.items():
         own, others = _own(listed), _peers(listed)
@@ -152,7 +152,7 @@ def _totals(told: Sequence[Sequence[str]]) -> list[str]:
     return [*lines, ""]
 
 
-def _everywhere(points: Mapping[Cell, Sequence[Point]]) -> list[str]:
+def _everywhere(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
     """One setting for all loads: what a peer is like whose knobs are set before the load is known."""
     parts = []
     for law in dict.fromkeys(cell.law for cell in points):
@@ -182,7 +182,7 @@ def _everywhere(points: Mapping[Cell, Sequence[Point]]) -> list[str]:
     return ["## One setting for every load", "", told, "", *parts]
 
 
-def _behind(points: Mapping[Cell, Sequence[Point]]) -> list[str]:
+def _behind(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
     rows = []
     for cell, listed in points.items():
         own = _own(listed)
@@ -202,7 +202,7 @@ def _behind(points: Mapping[Cell, Sequence[Point]]) -> list[str]:
     return [*title, told, "", *_rows(" scenario | law | start, s | Halcyon | better ", rows)]
 
 
-def _targets(points: Mapping[Cell, Sequence[Point]]) -> list[str]:
+def _targets(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
     rows = []
     for cell, listed in points.items():
         target, own = TARGETS.get((cell.scenario, cell.start_s)), _own(listed)
@@ -228,13 +228,13 @@ def _targets(points: Mapping[Cell, Sequence[Point]]) -> list[str]:
     return ["## The first targets", "", told, "", *_rows(head, rows)]
 
 
-def _met(point: Point, target: tuple[float, float]) -> str:
+def _met(point: PolicyPoint, target: tuple[float, float]) -> str:
     held = ("violations", point.violations_pct <= target[0]), ("GPU time", point.gpu_ratio <= target[1])
     missed = " and ".join(name for name, good in held if not good)
     return f"missed: {missed}" if missed else "met"
 
 
-def _lies(points: Mapping[Cell, Sequence[Point]], wrong: Mapping[str, int]) -> list[str]:
+def _lies(points: Mapping[Cell, Sequence[PolicyPoint]], wrong: Mapping[str, int]) -> list[str]:
     cases = [cell for cell in points if cell.family == "S9"]
     if not cases:
         return []
@@ -253,7 +253,7 @@ def _lies(points: Mapping[Cell, Sequence[Point]], wrong: Mapping[str, int]) -> l
     return ["## Signals that are wrong (S9)", "", told, "", *_rows(head, rows)]
 
 
-def _defaults(points: Mapping[Cell, Sequence[Point]]) -> list[str]:
+def _defaults(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
     """Every policy at its defaults, a table for each law and start delay."""
     parts = ["## Everybody at their defaults", "", "Violations at GPU time over the clairvoyant schedule.", ""]
     for law, start_s in dict.fromkeys((cell.law, cell.start_s) for cell in points):
@@ -268,7 +268,7 @@ def _defaults(points: Mapping[Cell, Sequence[Point]]) -> list[str]:
     return parts
 
 
-def _pictures(points: Mapping[Cell, Sequence[Point]], path: Path) -> Iterator[str]:
+def _pictures(points: Mapping[Cell, Sequence[PolicyPoint]], path: Path) -> Iterator[str]:
     yield "## Pictures"
     yield ""
     for law, start_s in dict.fromkeys((cell.law, cell.start_s) for cell in points):

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from halcyon.simulate.benchmark import statistics
-from halcyon.simulate.benchmark.statistics import Point
+from halcyon.simulate.benchmark.statistics import PolicyPoint
 from halcyon.simulate.engine.case import Case
 from halcyon.simulate.engine.run import Trajectory
 from halcyon.simulate.policies.registry import OWN
@@ -58,7 +58,7 @@ def timeline(case: Case, runs: Mapping[str, Trajectory], path: Path) -> None:
         _save(figure, path)
 
 
-def fronts(cells: Mapping[str, Sequence[Point]], path: Path) -> None:
+def fronts(cells: Mapping[str, Sequence[PolicyPoint]], path: Path) -> None:
     """Violations against GPU time, one field per cell: every point, the peers' front as a line, Halcyon as a star."""
     with mpl.rc_context(_SETTINGS):
         rows = math.ceil(len(cells) / _PER_ROW)
@@ -72,7 +72,7 @@ def fronts(cells: Mapping[str, Sequence[Point]], path: Path) -> None:
         _save(figure, path)
 
 
-def _front(field: Axes, title: str, points: Sequence[Point]) -> None:
+def _front(field: Axes, title: str, points: Sequence[PolicyPoint]) -> None:
     kinds = sorted({_kind(point) for point in points})
     colours = mpl.colormaps["tab20"]
     for number, kind in enumerate(kinds):
@@ -99,7 +99,7 @@ def _front(field: Axes, title: str, points: Sequence[Point]) -> None:
     field.legend(fontsize=6, ncols=2)
 
 
-def _kind(point: Point) -> str:
+def _kind(point: PolicyPoint) -> str:
     """The policy without its knobs."""
     return point.policy.partition(":")[0]
 

@@ -17,7 +17,7 @@ import orjson
 
 import halcyon
 from halcyon.simulate.benchmark.statistics import Cell
-from halcyon.simulate.engine.case import Outcome
+from halcyon.simulate.engine.case import RunOutcome
 from halcyon.simulate.policies.registry import OWN, Named
 
 _PACKAGE = Path(halcyon.__file__).parent
@@ -34,10 +34,10 @@ _OWN = (_SIMULATE / "benchmark" / "budgeted.py", _SIMULATE / "policies" / "halcy
 
 
 @dataclass(frozen=True)
-class Result:
+class StoredResult:
     """What is kept of a run."""
 
-    outcome: Outcome
+    outcome: RunOutcome
     wrong_scalings: int
 
 
@@ -47,13 +47,13 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        self._known: dict[str, dict[str, Result]] = {}
+        self._known: dict[str, dict[str, StoredResult]] = {}
 
-    def find(self, cell: Cell, policy: Named, seed: int) -> Result | None:
+    def find(self, cell: Cell, policy: Named, seed: int) -> StoredResult | None:
         """The result of a run, where it was done with the present code."""
         return self._of(policy.name).get(_key(cell, policy, seed))
 
-    def add(self, cell: Cell, policy: Named, seed: int, result: Result) -> None:
+    def add(self, cell: Cell, policy: Named, seed: int, result: StoredResult) -> None:
         """Keep a result."""
         key = _key(cell, policy, seed)
         self._of(policy.name)[key] = result
@@ -64,7 +64,7 @@ class Store:
     def _path(self, name: str) -> Path:
         return self._folder / f"{name}-{digest(name)}.jsonl"
 
-    def _of(self, name: str) -> dict[str, Result]:
+    def _of(self, name: str) -> dict[str, StoredResult]:
         if name not in self._known:
             path = self._path(name)
             raw = path.read_bytes() if path.exists() else b""
@@ -75,13 +75,13 @@ class Store:
         return self._known[name]
 
 
-def _read(line: bytes) -> tuple[str, Result]:
+def _read(line: bytes) -> tuple[str, StoredResult]:
     entry = orjson.loads(line)
     # JSON has no number for a percentile of nothing.
     given: dict[str, Any] = {
         key: float("nan") if value is None and key != "settling_s" else value for key, value in entry["outcome"].items()
     }
-    return entry["key"], Result(Outcome(**given), entry["wrong"])
+    return entry["key"], StoredResult(RunOutcome(**given), entry["wrong"])
 
 
 def _key(cell: Cell, policy: Named, seed: int) -> str:

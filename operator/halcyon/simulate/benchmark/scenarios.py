@@ -15,7 +15,7 @@ import numpy as np
 
 from halcyon.simulate.bounds.replica_capacity import capacity_rps
 from halcyon.simulate.engine import traces
-from halcyon.simulate.engine.case import Case, Drift, Service, SignalFaults, StartFaults, Times
+from halcyon.simulate.engine.case import Case, Drift, ServiceLaw, SignalFaults, StartFaults, Times
 from halcyon.simulate.engine.load import Profile, arrivals, superposed
 from halcyon.simulate.engine.run import Write
 
@@ -25,13 +25,13 @@ class Law:
     """How a replica computes, and how soon an answer is wanted."""
 
     name: str
-    service: Service
+    service: ServiceLaw
     slo_s: float
 
 
 LAWS: Mapping[str, Law] = {
-    "L1": Law("L1", Service(t0_s=0.4, a_s=0.0, max_batch=4), slo_s=2.4),
-    "L2": Law("L2", Service(t0_s=0.08, a_s=0.008, max_batch=16), slo_s=0.5),
+    "L1": Law("L1", ServiceLaw(t0_s=0.4, a_s=0.0, max_batch=4), slo_s=2.4),
+    "L2": Law("L2", ServiceLaw(t0_s=0.08, a_s=0.008, max_batch=16), slo_s=0.5),
 }
 """L1: 10 requests/s of a replica at most; L2: 76.9."""
 

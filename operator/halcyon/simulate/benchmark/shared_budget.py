@@ -12,7 +12,7 @@ from threading import Barrier
 
 from halcyon.simulate.engine import run
 from halcyon.simulate.engine.case import Case
-from halcyon.simulate.engine.policy_view import Policy, View
+from halcyon.simulate.engine.policy_view import Policy, PolicyView
 from halcyon.simulate.engine.run import Trajectory
 from halcyon.simulate.policies.registry import Named
 
@@ -84,7 +84,7 @@ class _Member:
         self._table = table
         self._number = number
 
-    def desired(self, view: View) -> int:
+    def desired(self, view: PolicyView) -> int:
         self._table.wanted[self._number] = self._policy.desired(view)
         self._table.present[self._number] = view.replicas
         self._table.barrier.wait()

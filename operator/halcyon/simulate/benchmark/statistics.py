@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
-from halcyon.simulate.engine.case import Outcome
+from halcyon.simulate.engine.case import RunOutcome
 
 _T = (
     12.706,
@@ -74,12 +74,12 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Point:
+class PolicyPoint:
     """One policy with its knobs, over some seeds."""
 
     policy: str
     """With its knobs, as the command line writes it."""
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[RunOutcome, ...]
     """In order of their seeds."""
 
     def mean(self, field: str) -> float | None:
@@ -113,7 +113,7 @@ class Overall:
     """Geometric mean over the cells: a cell where nearly nothing is needed would decide any other."""
 
 
-Figures = TypeVar("Figures", Point, Overall)
+Figures = TypeVar("Figures", PolicyPoint, Overall)
 
 
 def interval(differences: Sequence[float]) -> tuple[float, float]:
@@ -127,7 +127,7 @@ def interval(differences: Sequence[float]) -> tuple[float, float]:
     return mean - half, mean + half
 
 
-def beats(one: Point, other: Point) -> bool:
+def beats(one: PolicyPoint, other: PolicyPoint) -> bool:
     """Whether `one` has no more violations and less GPU time than `other`, or the other way round.
 
     Paired over the seeds that both have; what is less is less with 95 % confidence, what is no more is so by its mean.
@@ -151,9 +151,9 @@ def front(points: Iterable[Figures]) -> tuple[Figures, ...]:
     return tuple(kept)
 
 
-def overall(points: Mapping[Cell, Sequence[Point]]) -> list[Overall]:
+def overall(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[Overall]:
     """Each policy and setting that ran in all of these cells, on the first seed (all that most of a grid's points have)."""
-    found: dict[str, list[Outcome]] = {}
+    found: dict[str, list[RunOutcome]] = {}
     for listed in points.values():
         for point in listed:
             if point.outcomes:
@@ -169,28 +169,28 @@ def overall(points: Mapping[Cell, Sequence[Point]]) -> list[Overall]:
     ]
 
 
-def contenders(points: Sequence[Point], slack: float) -> list[Point]:
+def contenders(points: Sequence[PolicyPoint], slack: float) -> list[PolicyPoint]:
     """Points that no other beats in both figures by more than `slack` (a share), by their means: more seeds may bring them ahead."""
 
-    def hopeless(point: Point) -> bool:
+    def hopeless(point: PolicyPoint) -> bool:
         most, gpu = point.violations_pct / (1 + slack), point.gpu_ratio / (1 + slack)
         return any(other.violations_pct < most and other.gpu_ratio < gpu for other in points)
 
     return [point for point in points if not hopeless(point)]
 
 
-def excess(other: Point, point: Point) -> float:
+def excess(other: PolicyPoint, point: PolicyPoint) -> float:
     """How far `other` is from being as good as `point` in both figures: the larger of its two ratios; up to 1, it is."""
     violations = max(other.violations_pct, _LEAST_PCT) / max(point.violations_pct, _LEAST_PCT)
     return max(violations, other.gpu_ratio / point.gpu_ratio)
 
 
-def nearest(point: Point, others: Iterable[Point]) -> Point:
+def nearest(point: PolicyPoint, others: Iterable[PolicyPoint]) -> PolicyPoint:
     """Of `others`, the one that comes nearest to being better than `point`."""
     return min(others, key=lambda other: excess(other, point))
 
 
-def rivals(point: Point, others: Iterable[Point], slack: float) -> list[Point]:
+def rivals(point: PolicyPoint, others: Iterable[PolicyPoint], slack: float) -> list[PolicyPoint]:
     """Those of `others` that more seeds may make the nearest, or better than `point`: no others have a say in its verdict.
 
     `slack` is the share by which seeds may move an excess.
@@ -200,13 +200,13 @@ def rivals(point: Point, others: Iterable[Point], slack: float) -> list[Point]:
     return [other for far, other in excesses if far <= most]
 
 
-def deciding(point: Point, peers: Sequence[Point]) -> list[Point]:
+def deciding(point: PolicyPoint, peers: Sequence[PolicyPoint]) -> list[PolicyPoint]:
     """Those of `peers` that the verdict depends on: the nearest, and all that are ahead or as good, by their means or paired."""
     near = rivals(point, peers, 0.0)
     return [peer for peer in peers if peer in near or beats(peer, point)]
 
 
-def verdict(point: Point, peers: Sequence[Point]) -> str:
+def verdict(point: PolicyPoint, peers: Sequence[PolicyPoint]) -> str:
     """`behind` where a peer beats the point, `win` where it beats the nearest peer, else `front` or `level`.
 
     `front`: no peer's point has both figures as good or better. `level`: one has, by its mean, not with 95 % confidence.
@@ -219,7 +219,7 @@ def verdict(point: Point, peers: Sequence[Point]) -> str:
     return "front" if ahead else "level"
 
 
-def plain(outcome: Outcome) -> dict[str, Any]:
+def plain(outcome: RunOutcome) -> dict[str, Any]:
     """An outcome for JSON: what is no finite number (a percentile of no answers) is null."""
     return finite(asdict(outcome))
 
@@ -231,12 +231,12 @@ def finite(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _paired(one: Point, other: Point) -> list[tuple[Outcome, Outcome]]:
+def _paired(one: PolicyPoint, other: PolicyPoint) -> list[tuple[RunOutcome, RunOutcome]]:
     second = {outcome.seed: outcome for outcome in other.outcomes}
     return [(outcome, second[outcome.seed]) for outcome in one.outcomes if outcome.seed in second]
 
 
-def together(outcomes: Sequence[Outcome], *, scenario: str) -> Outcome:
+def together(outcomes: Sequence[RunOutcome], *, scenario: str) -> RunOutcome:
     """Several models' runs of one seed as one outcome.
 
     Requests and GPU time are summed, so are what they're compared with; latencies, overshoot and settling are those of the

@@ -22,9 +22,9 @@ from typing import Any
 import orjson
 
 from halcyon.simulate.benchmark import budgeted, page, scenarios, statistics
-from halcyon.simulate.benchmark.result_store import Result, Store
+from halcyon.simulate.benchmark.result_store import Store, StoredResult
 from halcyon.simulate.benchmark.scenarios import LAWS
-from halcyon.simulate.benchmark.statistics import Cell, Point
+from halcyon.simulate.benchmark.statistics import Cell, PolicyPoint
 from halcyon.simulate.bounds.clairvoyant import Bounds, bounds
 from halcyon.simulate.bounds.score import score
 from halcyon.simulate.engine.case import Case
@@ -154,7 +154,7 @@ class Table:
         self.wrong: dict[str, int] = {}
         """Wrong scalings in S9 by policy, over all its cases."""
 
-    def run(self, wanted: Sequence[Cell]) -> dict[Cell, list[Point]]:
+    def run(self, wanted: Sequence[Cell]) -> dict[Cell, list[PolicyPoint]]:
         """The points of each cell, with the compared ones on all seeds."""
         grids = {cell: tuple(self._grid(cell)) for cell in wanted}
         self._try("grids, first seed", grids)
@@ -261,17 +261,17 @@ class Table:
         best = statistics.front(self._of_peers(cell, listed, self._effort(cell).grid))
         return [known[point.policy] for point in best if ":" in point.policy]
 
-    def _of_peers(self, cell: Cell, listed: Sequence[Named], seeds: int) -> list[Point]:
+    def _of_peers(self, cell: Cell, listed: Sequence[Named], seeds: int) -> list[PolicyPoint]:
         found = {str(one): self._found(cell, one, _seeds(seeds)) for one in listed}
-        return [Point(name, tuple(result.outcome for result in results)) for name, results in found.items()]
+        return [PolicyPoint(name, tuple(result.outcome for result in results)) for name, results in found.items()]
 
-    def _found(self, cell: Cell, point: Named, seeds: range) -> list[Result]:
+    def _found(self, cell: Cell, point: Named, seeds: range) -> list[StoredResult]:
         results = (self._store.find(cell, point, seed) for seed in seeds)
         return [result for result in results if result is not None]
 
-    def _points(self, cell: Cell, of: Iterable[Named]) -> list[Point]:
+    def _points(self, cell: Cell, of: Iterable[Named]) -> list[PolicyPoint]:
         return [
-            Point(str(one), tuple(result.outcome for result in self._found(cell, one, self._seeds(cell, one))))
+            PolicyPoint(str(one), tuple(result.outcome for result in self._found(cell, one, self._seeds(cell, one))))
             for one in dict.fromkeys(of)
         ]
 
@@ -294,7 +294,7 @@ def effort(cell: Cell) -> Effort:
     return _EFFORT.get(cell.family, _USUAL if cell.law == "L1" else _USUAL_SECOND)
 
 
-def rows(points: Mapping[Cell, Sequence[Point]], wrong: Mapping[str, int]) -> list[dict[str, Any]]:
+def rows(points: Mapping[Cell, Sequence[PolicyPoint]], wrong: Mapping[str, int]) -> list[dict[str, Any]]:
     """The table for machines: one row per cell and point, means over its seeds."""
     return [
         {
@@ -313,13 +313,13 @@ def rows(points: Mapping[Cell, Sequence[Point]], wrong: Mapping[str, int]) -> li
     ]
 
 
-def _done(jobs: Sequence[Job], processes: int) -> Iterator[tuple[Job, list[Result]]]:
+def _done(jobs: Sequence[Job], processes: int) -> Iterator[tuple[Job, list[StoredResult]]]:
     if processes <= 1:
         yield from ((job, work(job)) for job in jobs)
         return
     # Spawned, not forked: the parent has threads by then.
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        futures: dict[Future[list[Result]], Job] = {pool.submit(work, job): job for job in jobs}
+        futures: dict[Future[list[StoredResult]], Job] = {pool.submit(work, job): job for job in jobs}
         try:
             for future in as_completed(futures):
                 yield futures[future], future.result()
@@ -327,13 +327,13 @@ def _done(jobs: Sequence[Job], processes: int) -> Iterator[tuple[Job, list[Resul
             pool.shutdown(cancel_futures=True)
 
 
-def work(job: Job) -> list[Result]:
+def work(job: Job) -> list[StoredResult]:
     """Run a job's policies on its case; one result per policy."""
     cases = _drawn(job.cell, job.seed)
     return [_result(cases, policy, job.cell, job.seed) for policy in job.policies]
 
 
-def _result(cases: Sequence[Case], policy: Named, cell: Cell, seed: int) -> Result:
+def _result(cases: Sequence[Case], policy: Named, cell: Cell, seed: int) -> StoredResult:
     runs = budgeted.runs(cases, policy)
     outcomes = [
         score(case, run, policy=policy.name, params=dict(policy.params), limits=_bounds(cell, seed)[number])
@@ -341,8 +341,8 @@ def _result(cases: Sequence[Case], policy: Named, cell: Cell, seed: int) -> Resu
     ]
     outcome = outcomes[0] if len(outcomes) == 1 else statistics.together(outcomes, scenario=cell.scenario)
     if cell.family != "S9":
-        return Result(outcome, 0)
-    return Result(outcome, scenarios.wrong_scalings(cases[0], runs[0].writes))
+        return StoredResult(outcome, 0)
+    return StoredResult(outcome, scenarios.wrong_scalings(cases[0], runs[0].writes))
 
 
 @lru_cache(maxsize=1)

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from halcyon.simulate.engine.case import Case, Service
+from halcyon.simulate.engine.case import Case, ServiceLaw
 from halcyon.simulate.engine.event_loop import SIGNALS, Floats, engine
 
 _REQUESTS = 100_000
@@ -24,7 +24,7 @@ _FOREVER_S = 1e300
 
 
 @lru_cache(maxsize=256)
-def capacity_rps(service: Service, slo_s: float) -> float:
+def capacity_rps(service: ServiceLaw, slo_s: float) -> float:
     """The largest Poisson rate at which the p99 of the time in system of one replica meets `slo_s`.
 
     To 1 %; at most `service.peak_rps`. The same arrivals, stretched, serve all rates, so that the result is one number.
@@ -57,7 +57,7 @@ def capacity_rps(service: Service, slo_s: float) -> float:
     return below
 
 
-def latencies(service: Service, arrivals: Floats) -> Floats:
+def latencies(service: ServiceLaw, arrivals: Floats) -> Floats:
     """Times in system in s of all these requests at one replica that is ready from the start, nothing refused."""
     case = Case("one replica", arrivals, float("inf"), service, float("inf"), 0.0, low=1, high=1)
     one = engine(case, samples=np.zeros((SIGNALS, 1)), prefix=0, past=1)
@@ -66,6 +66,6 @@ def latencies(service: Service, arrivals: Floats) -> Floats:
     return one.state.latency.astype(np.float64)
 
 
-def _meets(service: Service, slo_s: float, arrivals: Floats) -> bool:
+def _meets(service: ServiceLaw, slo_s: float, arrivals: Floats) -> bool:
     late = latencies(service, arrivals)[_WARM_UP:] > slo_s
     return float(np.mean(late)) <= _MOST_LATE

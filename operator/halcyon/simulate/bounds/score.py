@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from halcyon.simulate.bounds.clairvoyant import Bounds, bounds
-from halcyon.simulate.engine.case import Case, Outcome
+from halcyon.simulate.engine.case import Case, RunOutcome
 from halcyon.simulate.engine.run import Trajectory, Write
 
 _BAND = 0.1
@@ -27,7 +27,7 @@ def score(
     policy: str,
     params: Mapping[str, float | str],
     limits: Bounds | None = None,
-) -> Outcome:
+) -> RunOutcome:
     """The outcome of a run, of the requests that arrive and the time that passes from `case.score_from_s` on.
 
     `limits` are the case's bounds where the caller has them already (they are the same for all policies). Percentiles are
@@ -44,7 +44,7 @@ def score(
     gpu_seconds = trajectory.pods.gpu_seconds(begin_s, case.duration_s)
     writes = [write for write in trajectory.writes if write.at_s >= begin_s]
     largest = max([_count_at(trajectory, begin_s), *(write.after for write in writes)])
-    return Outcome(
+    return RunOutcome(
         scenario=case.name,
         policy=policy,
         params=params,

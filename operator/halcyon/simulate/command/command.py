@@ -21,11 +21,11 @@ from halcyon.simulate.benchmark.scenarios import LAWS, Law
 from halcyon.simulate.bounds.clairvoyant import bounds
 from halcyon.simulate.bounds.score import score
 from halcyon.simulate.engine import traces
-from halcyon.simulate.engine.case import Case, Outcome, Service
+from halcyon.simulate.engine.case import Case, RunOutcome, ServiceLaw
 from halcyon.simulate.engine.load import superposed
 from halcyon.simulate.engine.run import Trajectory
 from halcyon.simulate.policies import peers
-from halcyon.simulate.policies.registry import HALCYON, Named, PolicyError, pairs, parsed
+from halcyon.simulate.policies.registry import HALCYON, Named, PolicyTextError, pairs, parsed
 
 _KEYS = ("t0_ms", "a_ms", "max_batch", "instances", "delay_ms")
 _EXAMPLE = "t0_ms=80,a_ms=6,max_batch=8,instances=1"
@@ -49,7 +49,7 @@ _COLUMNS = (
 class _Run:
     case: Case
     policy: Named
-    outcome: Outcome
+    outcome: RunOutcome
     trajectory: Trajectory | None
     """Kept where it is drawn."""
 
@@ -90,17 +90,17 @@ def law_of(text: str, slo_ms: float | None) -> Law:
     given = pairs(text, of="--service", example=_EXAMPLE)
     for key in given:
         if key not in _KEYS:
-            raise PolicyError(
+            raise PolicyTextError(
                 f"--service has no {key!r}; it has {', '.join(_KEYS)}; for example {_EXAMPLE}, or L1, or L2"
             )
     missing = [key for key in ("t0_ms", "max_batch") if key not in given]
     if missing:
-        raise PolicyError(f"--service lacks {' and '.join(missing)}; for example {_EXAMPLE}")
+        raise PolicyTextError(f"--service lacks {' and '.join(missing)}; for example {_EXAMPLE}")
     if slo_ms is None:
-        raise PolicyError(
+        raise PolicyTextError(
             "--service with a law of your own needs --slo-ms, the latest answer; for example --slo-ms 500"
         )
-    service = Service(
+    service = ServiceLaw(
         t0_s=_quantity(given, "t0_ms", "80") / 1000,
         a_s=_quantity(given, "a_ms", "6") / 1000,
         max_batch=_integer(given, "max_batch", "8"),
@@ -108,7 +108,7 @@ def law_of(text: str, slo_ms: float | None) -> Law:
         delay_s=_quantity(given, "delay_ms", "2") / 1000,
     )
     if service.seconds(1) <= 0:
-        raise PolicyError(
+        raise PolicyTextError(
             f"--service {text}: a batch takes no time; t0_ms or a_ms has to be above 0, for example {_EXAMPLE}"
         )
     return Law("custom", service, slo_ms / 1000)
@@ -120,7 +120,7 @@ def _quantity(given: dict[str, str], key: str, example: str) -> float:
     except ValueError:
         value = math.nan
     if not 0 <= value < math.inf:
-        raise PolicyError(
+        raise PolicyTextError(
             f"--service: {key} is {given[key]!r}; it has to be a number of at least 0, for example {key}={example}"
         )
     return value
@@ -129,7 +129,7 @@ def _quantity(given: dict[str, str], key: str, example: str) -> float:
 def _integer(given: dict[str, str], key: str, example: str) -> int:
     text = given.get(key, "1")
     if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise PolicyError(
+        raise PolicyTextError(
             f"--service: {key} is {text!r}; it has to be a whole number of at least 1, for example {key}={example}"
         )
     return int(text)
@@ -187,7 +187,7 @@ def _limited(case: Case, options: argparse.Namespace) -> Case:
         observation_lag_s=options.observation_lag,
     )
     if case.low > case.high:
-        raise PolicyError(f"--min {case.low} is above --max {case.high}; for example --min 1 --max 100")
+        raise PolicyTextError(f"--min {case.low} is above --max {case.high}; for example --min 1 --max 100")
     return case
 
 
@@ -202,18 +202,18 @@ def _grid(policies: Sequence[Named], case: Case) -> Iterator[Named]:
                     yield point
 
 
-def _points(runs: Sequence[_Run]) -> dict[str, list[statistics.Point]]:
+def _points(runs: Sequence[_Run]) -> dict[str, list[statistics.PolicyPoint]]:
     """Points by scenario, in the order in which they ran first."""
-    found: dict[str, dict[str, list[Outcome]]] = {}
+    found: dict[str, dict[str, list[RunOutcome]]] = {}
     for one in runs:
         found.setdefault(one.case.name, {}).setdefault(str(one.policy), []).append(one.outcome)
     return {
-        name: [statistics.Point(policy, tuple(outcomes)) for policy, outcomes in of.items()]
+        name: [statistics.PolicyPoint(policy, tuple(outcomes)) for policy, outcomes in of.items()]
         for name, of in found.items()
     }
 
 
-def _draw(options: argparse.Namespace, runs: Sequence[_Run], points: dict[str, list[statistics.Point]]) -> None:
+def _draw(options: argparse.Namespace, runs: Sequence[_Run], points: dict[str, list[statistics.PolicyPoint]]) -> None:
     from halcyon.simulate.benchmark import plot  # noqa: PLC0415  # matplotlib takes a second, and most runs draw nothing
 
     if options.sweep:
@@ -247,7 +247,7 @@ def _document(options: argparse.Namespace, law: Law, runs: Sequence[_Run], front
     return orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
 
-def _table(points: dict[str, list[statistics.Point]], marked: set[int]) -> str:
+def _table(points: dict[str, list[statistics.PolicyPoint]], marked: set[int]) -> str:
     rows = [("scenario", "policy", *(title for title, _, _ in _COLUMNS), *(["front"] if marked else []))]
     for name, listed in points.items():
         for point in listed:

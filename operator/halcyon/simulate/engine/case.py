@@ -13,7 +13,7 @@ Times = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Service:
+class ServiceLaw:
     """How long a replica computes: a batch of b requests takes t0_s + a_s x b on one instance."""
 
     t0_s: float
@@ -76,7 +76,7 @@ class Case:
     name: str
     arrivals: Times
     duration_s: float
-    service: Service
+    service: ServiceLaw
     slo_s: float
     """A request that takes longer from arrival to answer, or is refused, is a violation."""
     start_s: float
@@ -103,7 +103,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """What one run gave; names and units are those of the JSON."""
 
     scenario: str

@@ -20,29 +20,35 @@ from numpy.typing import NDArray
 
 from halcyon.simulate.engine.case import Case
 from halcyon.simulate.engine.event_loop import Floats
-from halcyon.simulate.engine.policy_view import PodView, Signal
+from halcyon.simulate.engine.policy_view import PolicyPod, SampleColumn
 
 HISTORY = 3600
 """Seconds of history in front of the samples."""
 _STEADY_S = 30.0
 _ROUNDING = 1e-9
 """Multiples of a period such as 0.1 may fall short of a whole second by this."""
-_GAUGES = [Signal.WAITING, Signal.INFLIGHT]
-_COUNTERS = [Signal.ARRIVED, Signal.REFUSED, Signal.ANSWERED, Signal.BUSY_S, Signal.QUEUE_S]
+_GAUGES = [SampleColumn.WAITING, SampleColumn.INFLIGHT]
+_COUNTERS = [
+    SampleColumn.ARRIVED,
+    SampleColumn.REFUSED,
+    SampleColumn.ANSWERED,
+    SampleColumn.BUSY_S,
+    SampleColumn.QUEUE_S,
+]
 
 
 def history(case: Case, *, ready: int) -> Floats:
     """Empty samples of a run, (signal, HISTORY + second), with the history before and at time 0."""
-    samples = np.zeros((len(Signal), HISTORY + math.floor(case.duration_s) + 1))
+    samples = np.zeros((len(SampleColumn), HISTORY + math.floor(case.duration_s) + 1))
     span = min(_STEADY_S, case.duration_s)
     rate = float(np.searchsorted(case.arrivals, span)) / span
     seconds = np.arange(-HISTORY, 1, dtype=np.float64)
     past = samples[:, : HISTORY + 1]
-    past[Signal.ARRIVED] = past[Signal.ANSWERED] = rate * seconds
+    past[SampleColumn.ARRIVED] = past[SampleColumn.ANSWERED] = rate * seconds
     alone_s = case.service.seconds(1)
-    past[Signal.BUSY_S] = min(rate * alone_s, ready * case.service.instances) * seconds
-    past[Signal.INFLIGHT] = rate * alone_s
-    past[Signal.READY] = ready
+    past[SampleColumn.BUSY_S] = min(rate * alone_s, ready * case.service.instances) * seconds
+    past[SampleColumn.INFLIGHT] = rate * alone_s
+    past[SampleColumn.READY] = ready
     return samples
 
 
@@ -53,7 +59,7 @@ def kept_s(case: Case) -> int:
     return min(math.ceil(case.observation_lag_s + blind_s) + 64, 8192)
 
 
-class Observed:
+class ObservedRun:
     """The view of one run; `run` sets the time and the count before each tick."""
 
     def __init__(self, case: Case, *, samples: Floats, past: Floats) -> None:
@@ -71,9 +77,9 @@ class Observed:
         self._newest = HISTORY
         self._now = 0.0
         self._replicas = 0
-        self._pods: tuple[PodView, ...] = ()
+        self._pods: tuple[PolicyPod, ...] = ()
 
-    def at(self, now: float, *, replicas: int, pods: tuple[PodView, ...]) -> None:
+    def at(self, now: float, *, replicas: int, pods: tuple[PolicyPod, ...]) -> None:
         """The view is of `now` from here on; the samples up to then have been taken."""
         self._now, self._replicas, self._pods = now, replicas, pods
         self._newest = max(HISTORY + math.floor(now - self._lag_s + _ROUNDING), 1)
@@ -92,16 +98,16 @@ class Observed:
         return self._replicas
 
     @property
-    def pods(self) -> tuple[PodView, ...]:
+    def pods(self) -> tuple[PolicyPod, ...]:
         """Every pod that exists, oldest first."""
         return self._pods
 
-    def value(self, signal: Signal) -> float | None:
+    def value(self, signal: SampleColumn) -> float | None:
         """The newest sample; None where it is missing."""
         value = float(self._seen[signal, self._newest])
         return None if math.isnan(value) else value
 
-    def mean(self, signal: Signal, window_s: float) -> float | None:
+    def mean(self, signal: SampleColumn, window_s: float) -> float | None:
         """Mean of a gauge's samples in the last `window_s`; None where all are missing."""
         window = self._seen[signal, self._begin(window_s) + 1 : self._newest + 1]
         if self._known is not None:
@@ -110,7 +116,7 @@ class Observed:
                 return None
         return float(window.sum()) / len(window)
 
-    def rate(self, signal: Signal, window_s: float) -> float | None:
+    def rate(self, signal: SampleColumn, window_s: float) -> float | None:
         """Increase of a counter per second over the last `window_s`; None where fewer than two samples are known."""
         begin, end = self._begin(window_s), self._newest
         if self._known is not None:
@@ -147,7 +153,7 @@ class Observed:
     def _disturb(self, begin: int, end: int) -> None:
         """Applies the faults to the samples of some columns; called for each column once, in order."""
         if self._noise > 0:
-            drawn = self._rng.standard_normal((end - begin, len(Signal))).T
+            drawn = self._rng.standard_normal((end - begin, len(SampleColumn))).T
             factors = np.maximum(1 + self._noise * drawn, 0.0)
             block = self._raw[:, begin:end].copy()
             block[_GAUGES] *= factors[_GAUGES]

@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import Protocol
 
 
-class Signal(IntEnum):
+class SampleColumn(IntEnum):
     """One column of the samples; totals over all replicas and balancers of the model."""
 
     ARRIVED = 0
@@ -33,7 +33,7 @@ class Signal(IntEnum):
 
 
 @dataclass(frozen=True)
-class PodView:
+class PolicyPod:
     """One pod, as its API object tells; never late."""
 
     name: int
@@ -44,7 +44,7 @@ class PodView:
     """When it became ready; None before."""
 
 
-class View(Protocol):
+class PolicyView(Protocol):
     """The present state for a policy; times in s since the start of the case.
 
     `now` is the time of the tick; `replicas` the count that was last written (spec.replicas). Samples lie at whole seconds
@@ -60,16 +60,16 @@ class View(Protocol):
         """The count that was last written."""
 
     @property
-    def pods(self) -> tuple[PodView, ...]:
+    def pods(self) -> tuple[PolicyPod, ...]:
         """Every pod that exists, oldest first."""
 
-    def value(self, signal: Signal) -> float | None:
+    def value(self, signal: SampleColumn) -> float | None:
         """The newest sample; None where it is missing."""
 
-    def mean(self, signal: Signal, window_s: float) -> float | None:
+    def mean(self, signal: SampleColumn, window_s: float) -> float | None:
         """Mean of a gauge's samples in the last `window_s`; None where all are missing."""
 
-    def rate(self, signal: Signal, window_s: float) -> float | None:
+    def rate(self, signal: SampleColumn, window_s: float) -> float | None:
         """Increase of a counter per second over the last `window_s`; None where fewer than two samples are known."""
 
     def sampled_at(self) -> float | None:
@@ -80,10 +80,10 @@ class View(Protocol):
 
 
 class Policy(Protocol):
-    """A scaler. One object per run; it may keep state between its ticks, but knows nothing that `View` doesn't tell."""
+    """A scaler. One object per run; it may keep state between its ticks, but knows nothing that `PolicyView` doesn't tell."""
 
     period_s: float
     """It is asked at multiples of this from time 0."""
 
-    def desired(self, view: View) -> int:
+    def desired(self, view: PolicyView) -> int:
         """The count to write now; the run clamps it to the case's limits and writes it where it differs."""

@@ -34,8 +34,8 @@ from halcyon.simulate.engine.event_loop import (
     Floats,
     engine,
 )
-from halcyon.simulate.engine.observed import HISTORY, Observed, history, kept_s
-from halcyon.simulate.engine.policy_view import PodView, Policy, Signal
+from halcyon.simulate.engine.observed import HISTORY, ObservedRun, history, kept_s
+from halcyon.simulate.engine.policy_view import Policy, PolicyPod, SampleColumn
 
 _FIRST_LOAD = 0.7
 """Share of their peak at which the pods that a case doesn't number begin."""
@@ -52,7 +52,7 @@ class Write:
 
 
 @dataclass(frozen=True)
-class Pods:
+class PodArrays:
     """All pods that ever were, in the order of their creation; times in s, `released_s` inf where it outlived the run."""
 
     created_s: Floats
@@ -96,7 +96,7 @@ class Trajectory:
     writes: tuple[Write, ...]
     first: int
     """The count at the start."""
-    pods: Pods
+    pods: PodArrays
     gpu_seconds: float
     busy_s: float
     """Seconds of computing, of all instances together."""
@@ -167,7 +167,7 @@ class _Run:
         self._first = self._count = first_count(case)
         samples = history(case, ready=self._first)
         self._engine = engine(case, samples=samples, prefix=HISTORY, past=kept_s(case))
-        self.view = Observed(case, samples=samples, past=self._engine.state.past)
+        self.view = ObservedRun(case, samples=samples, past=self._engine.state.past)
         self._rng = np.random.Generator(np.random.PCG64([case.seed, 1]))
         self._free = list(range(self._engine.capacity - 1, -1, -1))
         self._ever: list[_Pod] = []
@@ -175,7 +175,7 @@ class _Run:
         self._writes: list[Write] = []
         self._effects: deque[tuple[float, int]] = deque()
         self._changes = 0
-        self._shown: tuple[PodView, ...] | None = None
+        self._shown: tuple[PolicyPod, ...] | None = None
         self._scheduled_s = 0.0
         for _ in range(self._first):
             self._add(0.0, held_s=0.0, ready_s=0.0)
@@ -219,7 +219,7 @@ class _Run:
         clock, tally = state.clock, state.tally
         busy_s = float(clock[BUSY_S] + tally[COMPUTING] * (case.duration_s - clock[BUSY_AT]))
         self._engine.advance(case.duration_s + case.slo_s)
-        pods = Pods(
+        pods = PodArrays(
             *(
                 np.array([getattr(pod, name) for pod in self._ever], dtype=np.float64)
                 for name in ("created_s", "held_s", "ready_s", "released_s")
@@ -227,19 +227,19 @@ class _Run:
         )
         samples = state.samples[:, HISTORY:]
         # What stood there was the history's; the run itself began empty.
-        samples[Signal.INFLIGHT, 0] = 0
+        samples[SampleColumn.INFLIGHT, 0] = 0
         seconds = np.arange(samples.shape[1], dtype=np.float64)
         counts = np.array([self._first, *(write.after for write in self._writes)])
         written = counts[np.searchsorted([write.at_s for write in self._writes], seconds, side="right")]
         return Trajectory(
             arrivals=state.arrivals,
             latency_s=state.latency,
-            arrived=samples[Signal.ARRIVED],
-            refused=samples[Signal.REFUSED],
-            answered=samples[Signal.ANSWERED],
-            waiting=samples[Signal.WAITING],
-            inflight=samples[Signal.INFLIGHT],
-            ready=samples[Signal.READY],
+            arrived=samples[SampleColumn.ARRIVED],
+            refused=samples[SampleColumn.REFUSED],
+            answered=samples[SampleColumn.ANSWERED],
+            waiting=samples[SampleColumn.WAITING],
+            inflight=samples[SampleColumn.INFLIGHT],
+            ready=samples[SampleColumn.READY],
             written=written,
             existing=pods.existing(seconds),
             writes=tuple(self._writes),
@@ -311,10 +311,10 @@ class _Run:
                 self._free.append(pod.slot)
             self._pods = [pod for pod in self._pods if not pod.draining or phases[pod.slot] != GONE]
 
-    def _show(self, pod: _Pod, now: float) -> PodView:
+    def _show(self, pod: _Pod, now: float) -> PolicyPod:
         phase = self._engine.state.pods[PHASE, pod.slot]
         if phase == READY:
-            return PodView(pod.name, "ready", pod.created_s, pod.ready_s)
+            return PolicyPod(pod.name, "ready", pod.created_s, pod.ready_s)
         if phase == DRAINING:
-            return PodView(pod.name, "draining", pod.created_s, pod.ready_s)
-        return PodView(pod.name, "starting" if pod.held_s <= now else "unschedulable", pod.created_s)
+            return PolicyPod(pod.name, "draining", pod.created_s, pod.ready_s)
+        return PolicyPod(pod.name, "starting" if pod.held_s <= now else "unschedulable", pod.created_s)

@@ -9,7 +9,7 @@ from halcyon.scaling.planner.outputs import Plan, PlannerMemory
 from halcyon.scaling.planner.plan import plan
 from halcyon.scaling.planner.reading import Objectives, PodReading, Reading
 from halcyon.simulate.engine.case import Case
-from halcyon.simulate.engine.policy_view import PodView, Signal, View
+from halcyon.simulate.engine.policy_view import PolicyPod, PolicyView, SampleColumn
 
 _WARMED = (1, 0)
 """Batch sizes that a pod's warm-up runs before traffic; 0 stands for the largest."""
@@ -45,16 +45,16 @@ class HalcyonPolicy:
         self.last: Plan | None = None
         self.next_look_s: float | None = None
 
-    def desired(self, view: View) -> int:
+    def desired(self, view: PolicyView) -> int:
         """The planner's count."""
-        busy = view.rate(Signal.BUSY_S, 5.0)
+        busy = view.rate(SampleColumn.BUSY_S, 5.0)
         reading = Reading(
             at=view.sampled_at(),
             replicas=view.replicas,
-            arrived=view.value(Signal.ARRIVED),
-            refused=view.value(Signal.REFUSED),
-            waiting=view.value(Signal.WAITING),
-            inflight=view.value(Signal.INFLIGHT),
+            arrived=view.value(SampleColumn.ARRIVED),
+            refused=view.value(SampleColumn.REFUSED),
+            waiting=view.value(SampleColumn.WAITING),
+            inflight=view.value(SampleColumn.INFLIGHT),
             gpu=None if busy is None else 100.0 * busy / self.objectives.instances,
             batches=view.batches(),
             pods=tuple(_pod(pod) for pod in view.pods),
@@ -65,7 +65,7 @@ class HalcyonPolicy:
         return self.last.count
 
 
-def _pod(pod: PodView) -> PodReading:
+def _pod(pod: PolicyPod) -> PodReading:
     # Pods that a case begins with never started, so they tell no start time.
     ready = pod.ready_s if pod.ready_s is not None and pod.ready_s > pod.created_s else None
     return PodReading(pod.name, pod.phase, pod.created_s, ready)  # type: ignore[arg-type]  # the same words

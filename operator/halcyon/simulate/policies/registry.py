@@ -20,7 +20,7 @@ that tell their deadline (a gRPC deadline, or requestTimeout); here that is the 
 OWN = frozenset({HALCYON, BALANCED})
 
 
-class PolicyError(ValueError):
+class PolicyTextError(ValueError):
     """A policy's text that can't be understood; the message says what could be."""
 
 
@@ -58,7 +58,7 @@ class Named:
                 return HalcyonPolicy(case, **{key: _number(key, value) for key, value in self.params})
             return peers.build(self.name, dict(self.params), case)
         except (TypeError, ValueError) as error:
-            raise PolicyError(str(error)) from error
+            raise PolicyTextError(str(error)) from error
 
 
 def names() -> tuple[str, ...]:
@@ -74,7 +74,7 @@ def parsed(text: str) -> Named:
     """
     name, _, rest = text.partition(":")
     if name not in names():
-        raise PolicyError(f"there is no policy {name!r}; there are {', '.join(names())}; for example kpa:target=8")
+        raise PolicyTextError(f"there is no policy {name!r}; there are {', '.join(names())}; for example kpa:target=8")
     return Named(name, tuple(pairs(rest, of=f"policy {name}", example=f"{name}:key=value,key=value").items()))
 
 
@@ -84,9 +84,9 @@ def pairs(text: str, *, of: str, example: str) -> dict[str, str]:
     for part in filter(None, text.split(",")):
         key, equals, value = part.partition("=")
         if not (key and equals and value):
-            raise PolicyError(f"{of}: {part!r} is no key=value; for example {example}")
+            raise PolicyTextError(f"{of}: {part!r} is no key=value; for example {example}")
         if key in found:
-            raise PolicyError(f"{of}: {key} is given twice, as {found[key]} and {value}; once is enough")
+            raise PolicyTextError(f"{of}: {key} is given twice, as {found[key]} and {value}; once is enough")
         found[key] = value
     return found
 
@@ -95,6 +95,6 @@ def _number(key: str, text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise PolicyError(
+        raise PolicyTextError(
             f"policy {HALCYON}: {key} is {text!r}; it has to be a number, for example {HALCYON}:drain_s=20"
         ) from None

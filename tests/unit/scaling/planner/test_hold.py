@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from halcyon.scaling.planner.scale_down_hold import REGRET, SHORTEST_S, Hold
+from halcyon.scaling.planner.scale_down_hold import REGRET, SHORTEST_S, ScaleDownHold
 
 HOUR_S = 3600.0
 REGRETTED = HOUR_S / (REGRET * 2 * SHORTEST_S) + 2
@@ -18,7 +18,7 @@ WORST = [85.0] * 37 + [125.0, 245.0, 485.0]
 
 def played(gaps: list[float], start_s: float = 1.0, dispersion: float = 1.0) -> tuple[list[float], list[float]]:
     """Five are needed for a moment, then two until the gap is over: when a rise followed a release, and when it was regretted."""
-    hold, now, held, released = Hold(), 0.0, 0, False
+    hold, now, held, released = ScaleDownHold(), 0.0, 0, False
     rises, regrets = [], []
     for gap in gaps:
         until, need = now + gap, 5

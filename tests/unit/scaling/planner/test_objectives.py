@@ -10,8 +10,8 @@ from hypothesis import given
 from halcyon.api.spec import Spec
 from halcyon.api.spec.parse import parse
 from halcyon.scaling.planner.objectives import NoScalingError, largest, objectives, windows
-from halcyon.scaling.planner.reading import Objectives, Window
-from halcyon.scaling.schedules import Schedule, in_force
+from halcyon.scaling.planner.reading import Objectives, OpenWindow
+from halcyon.scaling.schedules import CronSchedule, in_force
 from tests.drawn import draws
 from tests.strategies import specs
 
@@ -40,7 +40,7 @@ def test_what_the_user_set_is_honoured() -> None:
         low=0,
         latency_s=0.3,
         idle_after_s=600.0,
-        windows=(Window("day", 4),),
+        windows=(OpenWindow("day", 4),),
         batch_prior={1: 0.01},
         largest_seen=4,
     )
@@ -54,7 +54,7 @@ def test_what_the_user_set_is_honoured() -> None:
         gpu_utilization=70,
         queue_limit=300,
         idle_after_s=600.0,
-        windows=(Window("day", 4),),
+        windows=(OpenWindow("day", 4),),
         batch_prior={1: 0.01},
     )
 
@@ -71,8 +71,8 @@ def test_a_spec_without_scaling_is_refused_with_an_example() -> None:
 
 
 def test_open_schedules_are_the_planners_windows() -> None:
-    day = Schedule("day", "0 8 * * *", 3600.0, low=3)
-    assert windows(in_force([day], 8.5 * 3600)) == (Window("day", 3, None),)
+    day = CronSchedule("day", "0 8 * * *", 3600.0, low=3)
+    assert windows(in_force([day], 8.5 * 3600)) == (OpenWindow("day", 3, None),)
     assert windows(in_force([day], 12 * 3600)) == ()
 
 

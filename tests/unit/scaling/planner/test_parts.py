@@ -9,13 +9,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from halcyon.scaling.planner.capacity.backlog import Drain, drain
-from halcyon.scaling.planner.forecast.arrival_rate import Arrivals
-from halcyon.scaling.planner.headroom import Margin
-from halcyon.scaling.planner.scale_down_hold import FIRST_S, MOST_S, SHORTEST_S, Hold
+from halcyon.scaling.planner.forecast.arrival_rate import ArrivalRate
+from halcyon.scaling.planner.headroom import Headroom
+from halcyon.scaling.planner.scale_down_hold import FIRST_S, MOST_S, SHORTEST_S, ScaleDownHold
 
 
-def seen(rates: list[float], arrivals: Arrivals | None = None, at: float = 0.0) -> Arrivals:
-    arrivals, total = arrivals or Arrivals().with_sample(at, 0.0, block_s=2.0), 0.0
+def seen(rates: list[float], arrivals: ArrivalRate | None = None, at: float = 0.0) -> ArrivalRate:
+    arrivals, total = arrivals or ArrivalRate().with_sample(at, 0.0, block_s=2.0), 0.0
     total = arrivals.counts[-1]
     for rate in rates:
         at, total = arrivals.times[-1] + 1, total + rate
@@ -25,7 +25,7 @@ def seen(rates: list[float], arrivals: Arrivals | None = None, at: float = 0.0) 
 
 @pytest.mark.parametrize("began_s", [1.0, 2.0, 3.0, 4.0])
 def test_the_same_rise_is_seen_at_the_same_moments_whenever_the_first_look_was(began_s: float) -> None:
-    early, late = Arrivals(), Arrivals()
+    early, late = ArrivalRate(), ArrivalRate()
     told, when = [], []
     for second in range(300):
         counter = 50.0 * second + 0.25 * max(second - 100, 0) ** 2
@@ -94,7 +94,7 @@ def test_what_was_hours_ago_does_not_hide_that_the_load_has_grown() -> None:
 def test_the_dispersion_is_that_of_the_load_however_long_its_blocks_are(
     every_s: tuple[float, ...], noise: float
 ) -> None:
-    drawn, arrivals, at, total, told = np.random.Generator(np.random.PCG64(5)), Arrivals(), 0.0, 0.0, []
+    drawn, arrivals, at, total, told = np.random.Generator(np.random.PCG64(5)), ArrivalRate(), 0.0, 0.0, []
     for turn in range(6000):
         arrivals = arrivals.with_sample(at, total, block_s=2.4)
         told.append(arrivals.spread.value)
@@ -104,7 +104,7 @@ def test_the_dispersion_is_that_of_the_load_however_long_its_blocks_are(
     assert float(np.mean(told[1000:])) == pytest.approx(noise, rel=0.12)
 
 
-def poisson(seed: int, seconds: int, group: float = 1.0) -> Arrivals:
+def poisson(seed: int, seconds: int, group: float = 1.0) -> ArrivalRate:
     """30 requests a second, in groups of `group`: a dispersion of as much."""
     return seen(list(group * np.random.Generator(np.random.PCG64(seed)).poisson(30 / group, seconds).astype(float)))
 
@@ -118,7 +118,7 @@ def test_the_dispersion_varies_between_runs_by_the_error_that_it_tells(group: fl
 
 
 def test_nothing_seen_tells_no_error() -> None:
-    assert Arrivals().spread.error() == 0.0
+    assert ArrivalRate().spread.error() == 0.0
 
 
 @pytest.mark.parametrize("group", [1.0, 5.0, 15.0])
@@ -181,7 +181,7 @@ def test_a_load_that_comes_and_goes_is_known_as_soon_each_time(
     pulses: list[tuple[float, float, float]], phase: float, is_random: bool, seed: int
 ) -> None:
     draw = np.random.default_rng(seed)
-    arrivals, at, total = Arrivals(), 0.0, 0.0
+    arrivals, at, total = ArrivalRate(), 0.0, 0.0
     for lasts_s, rest_s, rate in pulses:
         for _ in range(int(rest_s / 5)):  # as an agent that has nothing new to tell
             at += 5.0
@@ -203,14 +203,14 @@ def test_a_burst_among_the_first_blocks_is_no_noise() -> None:
 
 def test_what_seconds_have_shown_is_a_reason_for_more_by_and_by() -> None:
     drawn = np.random.Generator(np.random.PCG64(1)).poisson(200, 90).astype(float).tolist()
-    arrivals, sure = Arrivals().with_sample(0.0, 0.0, block_s=2.0), []
+    arrivals, sure = ArrivalRate().with_sample(0.0, 0.0, block_s=2.0), []
     for count in drawn:
         arrivals = seen([count], arrivals)
         sure.append(arrivals.sure())
     assert 0.6 < sure[0] < 0.75
     assert sure[29] > 0.98
     assert sure[59:] == [1.0] * 31
-    assert Arrivals().sure() == 1.0
+    assert ArrivalRate().sure() == 1.0
 
 
 def test_a_silence_is_one_look_and_not_as_many_as_it_has_seconds() -> None:
@@ -298,7 +298,7 @@ def test_more_in_the_last_second_never_is_a_reason_against_a_trend(seed: int, la
 
 def test_a_process_that_starts_anew_goes_on_counting() -> None:
     arrivals = (
-        Arrivals().with_sample(0, 1000, block_s=2.0).with_sample(1, 1010, block_s=2.0).with_sample(2, 5, block_s=2.0)
+        ArrivalRate().with_sample(0, 1000, block_s=2.0).with_sample(1, 1010, block_s=2.0).with_sample(2, 5, block_s=2.0)
     )
     assert arrivals.counts == (0.0, 10.0, 15.0)
     assert arrivals.with_sample(2, 99, block_s=2.0) is arrivals
@@ -399,7 +399,7 @@ def test_more_backlog_never_means_fewer_pods(backlog: float, rate: float, more: 
 
 
 def test_a_need_is_held_as_long_as_a_start_takes() -> None:
-    hold = Hold(patience_s=60.0)
+    hold = ScaleDownHold(patience_s=60.0)
     held = [0]
     for second in range(400):
         count, hold = hold.with_need(float(second), 5 if second == 0 else 2, 120.0)
@@ -408,12 +408,12 @@ def test_a_need_is_held_as_long_as_a_start_takes() -> None:
 
 
 def test_nothing_is_kept_of_what_was_released() -> None:
-    _, hold = Hold().with_need(0.0, 9, 60.0)
+    _, hold = ScaleDownHold().with_need(0.0, 9, 60.0)
     assert hold.released().with_need(1.0, 2, 60.0)[0] == 2
 
 
 def test_regret_doubles_the_patience_and_calm_halves_it() -> None:
-    hold, spans = Hold(), []
+    hold, spans = ScaleDownHold(), []
     for second in range(0, 6 * 210, 5):
         _, hold = hold.with_need(float(second), 5 if second % 210 < 10 else 2, 60.0)
         spans.append(hold.seconds(60.0))
@@ -429,7 +429,7 @@ def test_regret_doubles_the_patience_and_calm_halves_it() -> None:
     ("dispersion", "held_s"), [(0.5, 60.0), (1.0, 60.0), (2.0, 120.0), (3.0, FIRST_S), (50.0, FIRST_S)]
 )
 def test_a_load_that_nobody_knows_is_met_with_patience_by_its_bursts(dispersion: float, held_s: float) -> None:
-    hold = Hold()
+    hold = ScaleDownHold()
     held = []
     for second in range(200):
         count, hold = hold.with_need(float(second), 5 if second == 0 else 2, 20.0, dispersion=dispersion)
@@ -439,11 +439,11 @@ def test_a_load_that_nobody_knows_is_met_with_patience_by_its_bursts(dispersion:
 
 
 def test_patience_that_was_learnt_counts_whatever_the_bursts_are() -> None:
-    assert Hold(patience_s=90.0).seconds(20.0, dispersion=50.0) == 90.0
+    assert ScaleDownHold(patience_s=90.0).seconds(20.0, dispersion=50.0) == 90.0
 
 
 def test_regret_is_learnt_from_the_load_itself_where_chance_keeps_the_count() -> None:
-    hold = Hold()
+    hold = ScaleDownHold()
     for second in range(0, 900, 5):
         bare = 5 if second % 210 < 10 else 2
         held, hold = hold.with_need(float(second), 5, 60.0, bare=bare)
@@ -452,7 +452,7 @@ def test_regret_is_learnt_from_the_load_itself_where_chance_keeps_the_count() ->
 
 
 def test_a_release_that_chance_has_put_off_is_regretted_too() -> None:
-    hold = Hold(patience_s=60.0)
+    hold = ScaleDownHold(patience_s=60.0)
     for second in range(1000):
         _, hold = hold.with_need(
             float(second), 5 if second < 900 or second > 980 else 2, 60.0, bare=2 if second > 5 else 5
@@ -461,21 +461,21 @@ def test_a_release_that_chance_has_put_off_is_regretted_too() -> None:
 
 
 def test_a_foreseen_rise_is_no_regret() -> None:
-    hold = Hold(patience_s=60.0)
+    hold = ScaleDownHold(patience_s=60.0)
     for second in range(0, 5000, 5):
         _, hold = hold.with_need(float(second), 9 if second % 600 < 60 else 2, 60.0, foreseen=True)
     assert hold.patience_s == 60.0
 
 
 def test_holds_do_not_run_out_in_the_dark() -> None:
-    _, hold = Hold(patience_s=60.0).with_need(0.0, 9, 60.0)
+    _, hold = ScaleDownHold(patience_s=60.0).with_need(0.0, 9, 60.0)
     for second in range(300):
         hold = hold.blind(float(second))
     assert hold.with_need(301.0, 2, 60.0)[0] == 9
 
 
 def test_a_step_is_one_surprise() -> None:
-    margin = Margin()
+    margin = Headroom()
     before = margin.value
     for second in range(0, 200, 5):
         rate = 100.0 if second < 100 else 300.0
@@ -484,7 +484,7 @@ def test_a_step_is_one_surprise() -> None:
 
 
 def test_the_margin_learns_how_far_the_load_outruns_its_forecasts() -> None:
-    calm, wild = Margin(), Margin()
+    calm, wild = Headroom(), Headroom()
     for step in range(20000):
         now = 5.0 * step
         calm = calm.with_forecast(now, 100.0, 100.0, 60.0)

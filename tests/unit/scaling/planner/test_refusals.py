@@ -8,21 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.scaling.planner.capacity.bounded_queue import Refusals
+from halcyon.scaling.planner.capacity.bounded_queue import RejectionBound
 
 LASTING_S = 60.0
 
 
-def looked(*looks: tuple[float, float | None, float]) -> Refusals:
+def looked(*looks: tuple[float, float | None, float]) -> RejectionBound:
     """After these looks: (time, counter, requests that wait)."""
-    seen = Refusals()
+    seen = RejectionBound()
     for at, refused, waiting in looks:
         seen = seen.with_reading(at, refused, waiting, LASTING_S)
     return seen
 
 
 def test_where_nobody_is_refused_nothing_bounds_what_can_wait() -> None:
-    assert Refusals().most() == math.inf
+    assert RejectionBound().most() == math.inf
     assert looked((0, 0, 10), (1, 0, 900)).most() == math.inf
 
 
@@ -61,7 +61,7 @@ LOOKS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 3), st.floats(0, 1
 
 @given(LOOKS)
 def test_the_bound_is_never_below_what_waits(steps: list[tuple[int, int, float]]) -> None:
-    seen, at, refused = Refusals(), 0.0, 0.0
+    seen, at, refused = RejectionBound(), 0.0, 0.0
     for seconds, more, waiting in steps:
         at, refused = at + seconds, refused + more
         seen = seen.with_reading(at, refused, waiting, LASTING_S)

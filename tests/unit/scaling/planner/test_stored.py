@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halcyon.scaling.planner.capacity.replica_capacity import Capacity
-from halcyon.scaling.planner.forecast.arrival_rate import Arrivals
+from halcyon.scaling.planner.forecast.arrival_rate import ArrivalRate
 from halcyon.scaling.planner.forecast.dispersion import Dispersion
 from halcyon.scaling.planner.forecast.seasonality import KEEP, History
-from halcyon.scaling.planner.headroom import Margin
+from halcyon.scaling.planner.headroom import Headroom
 from halcyon.scaling.planner.outputs import PlannerMemory
 from halcyon.scaling.planner.plan import plan
 from halcyon.scaling.planner.reading import Objectives, PodReading, Reading
-from halcyon.scaling.planner.scale_down_hold import Hold
+from halcyon.scaling.planner.scale_down_hold import ScaleDownHold
 from halcyon.scaling.planner.serialization import MOST_BYTES, packed, resumed, unpacked
 from tests.drawn import draws
 
@@ -111,9 +111,9 @@ def huge() -> PlannerMemory:
     needs = tuple((EPOCH + n / 3, 5000 - n) for n in range(5000))
     return replace(
         WEEKS(1),
-        arrivals=Arrivals(times, counts, coarse, counts[:400], 1e9, Dispersion(3.3333333333, first=counts[:31])),
-        hold=Hold(needs=needs, held=5000, bare=needs, would=5000),
-        margin=Margin(0.1234567891, tuple((EPOCH + n / 7, n / 7) for n in range(3000))),
+        arrivals=ArrivalRate(times, counts, coarse, counts[:400], 1e9, Dispersion(3.3333333333, first=counts[:31])),
+        hold=ScaleDownHold(needs=needs, held=5000, bare=needs, would=5000),
+        margin=Headroom(0.1234567891, tuple((EPOCH + n / 7, n / 7) for n in range(3000))),
         capacity=replace(
             WEEKS(1).capacity,
             seen=tuple((n, 10**9 + n, 1e6 / 7 + n) for n in range(1, 3000)),
@@ -134,7 +134,7 @@ def test_no_memory_is_larger_than_the_bound_and_what_is_needed_is_kept() -> None
 
 def test_fewer_needs_never_hold_less_nor_shorter() -> None:
     needs = tuple((EPOCH + n, 300 - n) for n in range(300))
-    back = again(replace(PlannerMemory(), hold=Hold(needs=needs, held=300)))
+    back = again(replace(PlannerMemory(), hold=ScaleDownHold(needs=needs, held=300)))
     kept = back.hold.needs
     assert len(kept) <= 64
     for at, count in needs:

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from halcyon.scaling.planner.idle_timeout import Zero
+from halcyon.scaling.planner.idle_timeout import IdleTimeout
 from halcyon.scaling.planner.outputs import Plan, PlannerMemory
 from halcyon.scaling.planner.plan import plan
-from halcyon.scaling.planner.reading import Objectives, PodReading, Reading, Window
+from halcyon.scaling.planner.reading import Objectives, OpenWindow, PodReading, Reading
 from tests.drawn import draws
 
 IDLE = Objectives(low=0, high=10, max_batch=8, idle_after_s=300.0, start_s=30.0)
@@ -134,7 +134,7 @@ def test_a_silence_of_the_meters_is_no_silence_of_the_users(learnt: bool) -> Non
 
 
 def test_a_schedule_keeps_replicas_although_nobody_asks_and_lets_go_when_it_ends() -> None:
-    model = Model(replace(IDLE, idle_after_s=20.0, windows=(Window("day", low=3),)), replicas=3)
+    model = Model(replace(IDLE, idle_after_s=20.0, windows=(OpenWindow("day", low=3),)), replicas=3)
     model.look(arrived=1)
     assert model.quiet(100).count == 3
 
@@ -145,7 +145,7 @@ def test_a_schedule_keeps_replicas_although_nobody_asks_and_lets_go_when_it_ends
 def test_a_schedule_that_opens_raises_the_count_of_a_model_of_unknown_capacity() -> None:
     model = Model(replace(IDLE, low=1, idle_after_s=None), replicas=1)
     model.quiet(5)
-    model.objectives = replace(model.objectives, windows=(Window("day", low=3, high=6),))
+    model.objectives = replace(model.objectives, windows=(OpenWindow("day", low=3, high=6),))
 
     assert model.look().count == 3
 
@@ -256,7 +256,7 @@ def test_calm_brings_the_wait_back_to_idle_after() -> None:
 
 
 def test_the_wait_has_an_end() -> None:
-    zero = Zero()
+    zero = IdleTimeout()
     for _ in range(20):
         wait = zero.wait_s(60.0)
         zero = zero.with_count(wait, 3, 0, idle_after_s=60.0, start_s=600.0)
@@ -268,7 +268,7 @@ def test_the_wait_has_an_end() -> None:
 
 def test_a_return_that_asks_for_many_replicas_costs_their_starts() -> None:
     few, many = (
-        Zero()
+        IdleTimeout()
         .with_count(0.0, 2, 0, idle_after_s=60.0, start_s=60.0)
         .with_count(300.0, 0, 2, idle_after_s=60.0, start_s=60.0)
         .with_count(310.0, 2, most, idle_after_s=60.0, start_s=60.0)

@@ -15,7 +15,7 @@ from halcyon.scaling.frozen import immutable
 
 
 @immutable(frozen=True, slots=True)
-class Refusals:
+class RejectionBound:
     """What was seen of refused requests lately."""
 
     counted: float | None = None
@@ -25,7 +25,7 @@ class Refusals:
     waiting: float = 0.0
     """Most requests that were seen waiting since the first of them."""
 
-    def with_reading(self, at: float, refused: float | None, waiting: float, lasting_s: float) -> Refusals:
+    def with_reading(self, at: float, refused: float | None, waiting: float, lasting_s: float) -> RejectionBound:
         """With one more look, at which `refused` had been counted and so many waited.
 
         `lasting_s` after the last refusal what was seen is forgotten. A counter that isn't known, or is no count, tells nothing; one
@@ -34,14 +34,14 @@ class Refusals:
         if refused is None or not 0 <= refused < math.inf:
             refused = self.counted
         elif self.counted is not None and refused > self.counted:
-            return Refusals(refused, at, max(waiting, self.waiting if self.lasts(at, lasting_s) else 0.0))
+            return RejectionBound(refused, at, max(waiting, self.waiting if self.lasts(at, lasting_s) else 0.0))
         if self.at is None:
-            return self if refused == self.counted else Refusals(refused)
+            return self if refused == self.counted else RejectionBound(refused)
         if not self.lasts(at, lasting_s):
-            return Refusals(refused)
+            return RejectionBound(refused)
         if refused == self.counted and waiting <= self.waiting:
             return self
-        return Refusals(refused, self.at, max(self.waiting, waiting))
+        return RejectionBound(refused, self.at, max(self.waiting, waiting))
 
     def lasts(self, now: float, lasting_s: float) -> bool:
         """Whether requests were refused within the last `lasting_s`."""

@@ -63,7 +63,7 @@ differences of neighbours, 0.72 (computed). All of it misses rises that last no 
 
 
 @immutable(frozen=True, slots=True)
-class Arrivals:
+class ArrivalRate:
     """What is remembered of the counter of arrivals. Starts of the process that counts are bridged."""
 
     times: tuple[float, ...] = ()
@@ -89,7 +89,7 @@ class Arrivals:
     """The horizon that `rising` was asked for last, and (span, arrivals in its first block, in its last) of the spans that
     samples cover: they change with a coarse sample only, and most of the time there is no rise and nothing else is looked at."""
 
-    def with_sample(self, at: float, counter: float, *, block_s: float) -> Arrivals:
+    def with_sample(self, at: float, counter: float, *, block_s: float) -> ArrivalRate:
         """The memory with one more sample; one that is not newer than the last changes nothing.
 
         A clock that was set back by more than a minute begins a new memory: waiting for it to catch up would be blindness.
@@ -97,7 +97,7 @@ class Arrivals:
         `block_s` is the horizon over which bursts matter: about the latency objective.
         """
         if self.raw is None or not self.times or at < self.times[-1] - _LONG_S:
-            return Arrivals((at,), (0.0,), (at,), (0.0,), counter, self.spread.beginning(at), since=at)
+            return ArrivalRate((at,), (0.0,), (at,), (0.0,), counter, self.spread.beginning(at), since=at)
         if at <= self.times[-1]:
             return self
         # A counter that fell was started anew: what it shows now came since.
@@ -108,7 +108,7 @@ class Arrivals:
         if at // _COARSE_STEP_S > coarse_times[-1] // _COARSE_STEP_S:
             keep = bisect_right(coarse_times, at - _COARSE_S)
             coarse_times, coarse_counts = (*coarse_times[keep:], at), (*coarse_counts[keep:], total)
-        made = Arrivals(
+        made = ArrivalRate(
             (*self.times[first:], at),
             (*self.counts[first:], total),
             coarse_times,
@@ -123,11 +123,11 @@ class Arrivals:
             object.__setattr__(made, "_ends", self._ends)
         return made
 
-    def with_last(self, at: float) -> Arrivals:
+    def with_last(self, at: float) -> ArrivalRate:
         """The same with another time of the last request."""
         if at == self.last_at:
             return self
-        made = Arrivals(
+        made = ArrivalRate(
             self.times,
             self.counts,
             self.coarse_times,

@@ -19,7 +19,7 @@ _EVERY_S = 5.0
 
 
 @immutable(frozen=True, slots=True)
-class Damping:
+class TrendDamping:
     """The share of a foreseen rise that is planned with; a damped trend in Gardner's sense, its factor learnt."""
 
     share: float = 1.0
@@ -31,7 +31,7 @@ class Damping:
         """The rate to plan with where `rising` is foreseen; None where nothing is. Monotone in both."""
         return rising if rising is None or rising <= rate else rate + self.share * (rising - rate)
 
-    def with_forecast(self, now: float, mean: float, rate: float, rising: float | None, lead_s: float) -> Damping:
+    def with_forecast(self, now: float, mean: float, rate: float, rising: float | None, lead_s: float) -> TrendDamping:
         """With forecasts that are due judged by `mean`, the rate of the last `WINDOW_S`, and one that is new remembered.
 
         `rate` is that of now, `rising` the one foreseen for `lead_s` from now, before any damping; all in requests per second.
@@ -45,5 +45,5 @@ class Damping:
         due = self.due[first:]
         at = now + lead_s + WINDOW_S / 2
         if rising is not None and rising > rate and (not due or at - due[-1][0] >= max(lead_s * _EVERY, _EVERY_S)):
-            return Damping(share, (*due, (at, rate, rising)))
-        return Damping(share, due) if first else self
+            return TrendDamping(share, (*due, (at, rate, rising)))
+        return TrendDamping(share, due) if first else self

@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from halcyon.simulate.engine.case import Case
-from halcyon.simulate.engine.policy_view import Signal, View
+from halcyon.simulate.engine.policy_view import PolicyView, SampleColumn
 from halcyon.simulate.policies.peers.metrics import at_once, ready_pods, usable
 from halcyon.simulate.policies.peers.parameters import NotNegative, Positive
 
@@ -55,7 +55,7 @@ class Aibrix:
         self._asked: deque[tuple[float, int]] = deque()
         self._begun = False
 
-    def desired(self, view: View) -> int:
+    def desired(self, view: PolicyView) -> int:
         """The count after a sync."""
         self._sample(view)
         if not self._samples:
@@ -64,12 +64,12 @@ class Aibrix:
         count = min(max(self._recommended(mean / self._target, view.replicas), self._low), self._high)
         return self._stabilised(count, view)
 
-    def _sample(self, view: View) -> None:
+    def _sample(self, view: PolicyView) -> None:
         now, ready, window_s = view.now, ready_pods(view), self.knobs.stable_window_s
-        value = usable(view.value(Signal.INFLIGHT))
+        value = usable(view.value(SampleColumn.INFLIGHT))
         if not self._begun and ready:
             self._begun = True
-            before = usable(view.mean(Signal.INFLIGHT, window_s))
+            before = usable(view.mean(SampleColumn.INFLIGHT, window_s))
             if before is not None:
                 earlier = range(math.ceil(window_s / self.period_s) - 1, 0, -1)
                 self._samples.extend((now - k * self.period_s, before / ready) for k in earlier)
@@ -87,7 +87,7 @@ class Aibrix:
             return max(exact, math.floor(current / knobs.max_scale_down_rate))
         return current
 
-    def _stabilised(self, count: int, view: View) -> int:
+    def _stabilised(self, count: int, view: PolicyView) -> int:
         now, knobs = view.now, self.knobs
         self._asked.append((now, count))
         while self._asked[0][0] <= now - max(knobs.scale_up_cooldown_s, knobs.scale_down_cooldown_s, self.period_s):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from halcyon.simulate.engine.case import Case
-from halcyon.simulate.engine.policy_view import Signal, View
+from halcyon.simulate.engine.policy_view import PolicyView, SampleColumn
 from halcyon.simulate.policies.peers.metrics import usable
 from halcyon.simulate.policies.peers.parameters import Count, NotNegative, Positive
 
@@ -33,7 +33,7 @@ class Static:
         self.period_s = 60.0
         self._count = peak_count(case, utilisation=0.85) if knobs.n is None else knobs.n
 
-    def desired(self, view: View) -> int:  # noqa: ARG002 -- the protocol's
+    def desired(self, view: PolicyView) -> int:  # noqa: ARG002 -- the protocol's
         """The count that it was built with."""
         return self._count
 
@@ -60,9 +60,9 @@ class Rate:
         self.period_s = knobs.tick_s
         self._per_replica = knobs.utilisation * (knobs.capacity_rps or case.service.peak_rps)
 
-    def desired(self, view: View) -> int:
+    def desired(self, view: PolicyView) -> int:
         """The count for the rate of the window."""
-        rate = usable(view.rate(Signal.ARRIVED, self.knobs.window_s))
+        rate = usable(view.rate(SampleColumn.ARRIVED, self.knobs.window_s))
         return view.replicas if rate is None else math.ceil(round(rate / self._per_replica, 9))
 
 
@@ -95,11 +95,11 @@ class Sketch:
         self._hold_s = max(60.0, self._start_s) if knobs.hold_s is None else knobs.hold_s
         self._asked: deque[tuple[float, int]] = deque()
 
-    def desired(self, view: View) -> int:
+    def desired(self, view: PolicyView) -> int:
         """The largest count of the hold."""
         window_s = self.knobs.window_s
-        rate, longer = (usable(view.rate(Signal.ARRIVED, w)) for w in (window_s, 2 * window_s))
-        backlog = usable(view.value(Signal.WAITING))
+        rate, longer = (usable(view.rate(SampleColumn.ARRIVED, w)) for w in (window_s, 2 * window_s))
+        backlog = usable(view.value(SampleColumn.WAITING))
         if rate is None or longer is None or backlog is None:
             return view.replicas
         before = max(0.0, 2 * longer - rate)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from halcyon.simulate.engine.case import Case
-from halcyon.simulate.engine.policy_view import Signal, View
+from halcyon.simulate.engine.policy_view import PolicyView, SampleColumn
 from halcyon.simulate.policies.peers.metrics import at_once, usable
 from halcyon.simulate.policies.peers.parameters import NotNegative, Positive, Range
 
@@ -48,12 +48,12 @@ class Cortex:
         self._asked: deque[tuple[float, int]] = deque()
         self._begun_s: float | None = None
 
-    def desired(self, view: View) -> int:
+    def desired(self, view: PolicyView) -> int:
         """The count after a look."""
         now, current, knobs = view.now, view.replicas, self.knobs
         if self._begun_s is None:
             self._begun_s = now
-        mean = usable(view.mean(Signal.INFLIGHT, knobs.window_s))
+        mean = usable(view.mean(SampleColumn.INFLIGHT, knobs.window_s))
         if mean is None:
             return current
         count = self._recommended(mean / self._target, current)

@@ -11,8 +11,8 @@ from typing import Annotated
 from halcyon.api.spec.scaling import Behavior, ScalingPolicy, ScalingRules
 from halcyon.scaling.hpa.algorithm import SYNC_S, TOLERANCE
 from halcyon.simulate.engine.case import Case
-from halcyon.simulate.engine.policy_view import View
-from halcyon.simulate.policies.peers.hpa_controller import Autoscaler, Pace, average_value, behavior, pods_mean
+from halcyon.simulate.engine.policy_view import PolicyView
+from halcyon.simulate.policies.peers.hpa_controller import HpaController, Pace, average_value, behavior, pods_mean
 from halcyon.simulate.policies.peers.metrics import (
     Metric,
     at_once,
@@ -59,9 +59,9 @@ class Hpa:
         self._service = case.service
         self._target = knobs.target or (UTILISATION if knobs.metric == "utilisation" else float(at_once(case.service)))
         pace = behavior(name, knobs.behavior, up_window_s=knobs.up_window_s, down_window_s=knobs.down_window_s)
-        self._autoscaler = Autoscaler(case, pace)
+        self._autoscaler = HpaController(case, pace)
 
-    def desired(self, view: View) -> int:
+    def desired(self, view: PolicyView) -> int:
         """The count after a sync."""
         value = total(self.knobs.metric, view, self._service, window_s=self.knobs.window_s)
         pods = living_pods(view)
@@ -103,9 +103,9 @@ class Wva:
             stabilization_window_seconds=knobs.stabilization_window_s,
             policies=(ScalingPolicy(type="Pods", value=knobs.pods, period_seconds=knobs.pods_period_s),),
         )
-        self._autoscaler = Autoscaler(case, Behavior(scale_up=rules, scale_down=rules))
+        self._autoscaler = HpaController(case, Behavior(scale_up=rules, scale_down=rules))
 
-    def desired(self, view: View) -> int:
+    def desired(self, view: PolicyView) -> int:
         """The count after a sync."""
         value = total("inflight", view, self._service, window_s=self.period_s)
         proposal = average_value(value, self._target, pods=living_pods(view), tolerance=self.knobs.tolerance)
@@ -139,9 +139,9 @@ class Kserve:
         self.period_s = knobs.sync_s
         self._service = case.service
         pace = behavior("kserve", "{}", up_window_s=None, down_window_s=knobs.down_window_s)
-        self._autoscaler = Autoscaler(case, pace)
+        self._autoscaler = HpaController(case, pace)
 
-    def desired(self, view: View) -> int:
+    def desired(self, view: PolicyView) -> int:
         """The count after a sync."""
         ready = ready_pods(view)
         busy = busy_percent(view, self._service, window_s=self.knobs.window_s)
@@ -181,9 +181,9 @@ class TritonGke:
         self.knobs = knobs
         self.period_s = knobs.sync_s
         self._service = case.service
-        self._autoscaler = Autoscaler(case, None, high=knobs.cap)
+        self._autoscaler = HpaController(case, None, high=knobs.cap)
 
-    def desired(self, view: View) -> int:
+    def desired(self, view: PolicyView) -> int:
         """The count after a sync."""
         busy = busy_percent(view, self._service, window_s=self.knobs.window_s)
         proposal = average_value(busy, self.knobs.target, pods=living_pods(view), tolerance=self.knobs.tolerance)
@@ -212,9 +212,9 @@ class TritonOnprem:
     def __init__(self, knobs: TritonOnpremKnobs, case: Case) -> None:
         self.knobs = knobs
         self.period_s = knobs.sync_s
-        self._autoscaler = Autoscaler(case, None, high=knobs.cap)
+        self._autoscaler = HpaController(case, None, high=knobs.cap)
 
-    def desired(self, view: View) -> int:
+    def desired(self, view: PolicyView) -> int:
         """The count after a sync."""
         ready = ready_pods(view)
         proposal = pods_mean(

@@ -11,9 +11,9 @@ from typing import Literal
 
 from halcyon.api.spec.scaling import Behavior, ScalingRules
 from halcyon.scaling.hpa.algorithm import MOST, milli
-from halcyon.scaling.hpa.behavior import DOWN_WINDOW_S, Memory, first_seen, paced, written
+from halcyon.scaling.hpa.behavior import DOWN_WINDOW_S, HpaMemory, first_seen, paced, written
 from halcyon.simulate.engine.case import Case
-from halcyon.simulate.engine.policy_view import View
+from halcyon.simulate.engine.policy_view import PolicyView
 from halcyon.simulate.policies.peers.parameters import PolicyError
 
 Pace = Literal["none", "{}"]
@@ -40,7 +40,7 @@ def behavior(policy: str, pace: Pace, *, up_window_s: int | None, down_window_s:
     )
 
 
-class Autoscaler:
+class HpaController:
     """One HPA with one metric: its memory between syncs."""
 
     def __init__(self, case: Case, behavior: Behavior | None, *, high: int | None = None) -> None:
@@ -48,9 +48,9 @@ class Autoscaler:
         self.low = max(1, case.low)
         self.high = max(self.low, case.high if high is None else min(high, case.high))
         self._behavior = behavior
-        self._memory = Memory()
+        self._memory = HpaMemory()
 
-    def synced(self, view: View, proposal: int | None) -> int:
+    def synced(self, view: PolicyView, proposal: int | None) -> int:
         """The count after a sync. A proposal of None is a metric that failed: no change, and nothing is remembered."""
         current = view.replicas
         self._memory = first_seen(self._memory, now=view.now, current=current)

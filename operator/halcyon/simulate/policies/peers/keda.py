@@ -18,9 +18,9 @@ from typing import Literal
 
 from halcyon.scaling.hpa.algorithm import SYNC_S, TOLERANCE
 from halcyon.simulate.engine.case import Case
-from halcyon.simulate.engine.policy_view import Signal, View
+from halcyon.simulate.engine.policy_view import PolicyView, SampleColumn
 from halcyon.simulate.policies.peers.hpa import UTILISATION
-from halcyon.simulate.policies.peers.hpa_controller import Autoscaler, Pace, average_value, behavior
+from halcyon.simulate.policies.peers.hpa_controller import HpaController, Pace, average_value, behavior
 from halcyon.simulate.policies.peers.metrics import Metric, at_once, living_pods, total, usable
 from halcyon.simulate.policies.peers.parameters import Count, NotNegative, Positive, Window
 
@@ -84,8 +84,8 @@ class _ScaledObject:
     def __init__(
         self,
         case: Case,
-        autoscaler: Autoscaler,
-        read: Callable[[View], float | None],
+        autoscaler: HpaController,
+        read: Callable[[PolicyView], float | None],
         *,
         target: float,
         tolerance: float,
@@ -107,7 +107,7 @@ class _ScaledObject:
         self._polled: float | None = None
         self._active_s: float | None = None
 
-    def desired(self, view: View) -> int:
+    def desired(self, view: PolicyView) -> int:
         """The count after the operator's poll and the HPA's sync, whichever is due."""
         value = self._read(view)
         active = value is not None and value > self._activation
@@ -142,13 +142,13 @@ class Keda(_ScaledObject):
         utilisation = knobs.metric == "utilisation"
         pace = behavior("keda", knobs.behavior, up_window_s=knobs.up_window_s, down_window_s=knobs.down_window_s)
 
-        def read(view: View) -> float | None:
+        def read(view: PolicyView) -> float | None:
             value = total(knobs.metric, view, case.service, window_s=knobs.window_s)
             return 0.0 if value is None and knobs.ignore_null_values else value
 
         super().__init__(
             case,
-            Autoscaler(case, pace),
+            HpaController(case, pace),
             read,
             target=knobs.target or (UTILISATION if utilisation else float(at_once(case.service))),
             tolerance=knobs.tolerance,
@@ -167,14 +167,14 @@ class KedaHttp(_ScaledObject):
         self.knobs = knobs
         concurrency = knobs.metric == "concurrency"
 
-        def read(view: View) -> float | None:
+        def read(view: PolicyView) -> float | None:
             if concurrency:
-                return usable(view.value(Signal.INFLIGHT))
-            return usable(view.rate(Signal.ARRIVED, knobs.window_s))
+                return usable(view.value(SampleColumn.INFLIGHT))
+            return usable(view.rate(SampleColumn.ARRIVED, knobs.window_s))
 
         super().__init__(
             case,
-            Autoscaler(case, None),
+            HpaController(case, None),
             read,
             target=knobs.target or (float(at_once(case.service)) if concurrency else case.service.peak_rps),
             tolerance=knobs.tolerance,

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 
 from halcyon.simulate.engine.case import Case
-from halcyon.simulate.engine.policy_view import Signal, View
+from halcyon.simulate.engine.policy_view import PolicyView, SampleColumn
 from halcyon.simulate.policies.peers.metrics import at_once, ready_pods, usable
 from halcyon.simulate.policies.peers.parameters import NotNegative, Positive
 
@@ -66,12 +66,12 @@ class Kpa:
         self._asked: list[tuple[float, int]] = []
         self._idle_since_s: float | None = None
 
-    def desired(self, view: View) -> int:
+    def desired(self, view: PolicyView) -> int:
         """The count after a tick."""
         knobs = self.knobs
-        stable = usable(view.mean(Signal.INFLIGHT, knobs.stable_window_s))
+        stable = usable(view.mean(SampleColumn.INFLIGHT, knobs.stable_window_s))
         panic = usable(
-            view.mean(Signal.INFLIGHT, max(1.0, knobs.stable_window_s * knobs.panic_window_percentage / 100))
+            view.mean(SampleColumn.INFLIGHT, max(1.0, knobs.stable_window_s * knobs.panic_window_percentage / 100))
         )
         if stable is None and panic is None:
             return view.replicas
@@ -98,7 +98,7 @@ class Kpa:
         self._asked = [*((at, asked) for at, asked in self._asked if at > now - delay_s), (now, count)]
         return max(asked for _, asked in self._asked)
 
-    def _to_zero(self, count: int, view: View) -> int:
+    def _to_zero(self, count: int, view: PolicyView) -> int:
         """The count, 0 only after the grace period."""
         if count > 0 or self._low > 0 or view.replicas == 0:
             self._idle_since_s = None

@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from halcyon.simulate.engine.case import Case
-from halcyon.simulate.engine.policy_view import Signal, View
+from halcyon.simulate.engine.policy_view import PolicyView, SampleColumn
 from halcyon.simulate.policies.peers.metrics import at_once, usable
 from halcyon.simulate.policies.peers.parameters import NotNegative, Positive
 
@@ -43,16 +43,16 @@ class Kubeai:
         self._needed = math.ceil(knobs.scale_down_delay_s / knobs.interval_s)
         self._lower = 0
 
-    def desired(self, view: View) -> int:
+    def desired(self, view: PolicyView) -> int:
         """The count after a look."""
-        value = usable(view.value(Signal.INFLIGHT))
+        value = usable(view.value(SampleColumn.INFLIGHT))
         current = view.replicas
         if view.now % self.knobs.interval_s != 0:
             return 1 if current == 0 and value else current
         if value is None:
             return current
         if not self._samples:
-            before = usable(view.mean(Signal.INFLIGHT, self.knobs.time_window_s))
+            before = usable(view.mean(SampleColumn.INFLIGHT, self.knobs.time_window_s))
             self._samples.extend([value if before is None else before] * (self._samples.maxlen or 1))
         self._samples.append(value)
         mean = math.fsum(self._samples) / len(self._samples)

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from halcyon.simulate.engine.case import Case
-from halcyon.simulate.engine.policy_view import Signal, View
+from halcyon.simulate.engine.policy_view import PolicyView, SampleColumn
 from halcyon.simulate.policies.peers.metrics import at_once, usable
 from halcyon.simulate.policies.peers.parameters import NotNegative, Positive
 
@@ -46,9 +46,9 @@ class Ray:
         self._streak = 0
         """Decisions in a row: above 0 upwards, below 0 downwards."""
 
-    def desired(self, view: View) -> int:
+    def desired(self, view: PolicyView) -> int:
         """The count after one loop."""
-        ongoing = usable(view.mean(Signal.INFLIGHT, self.knobs.look_back_period_s))
+        ongoing = usable(view.mean(SampleColumn.INFLIGHT, self.knobs.look_back_period_s))
         current = view.replicas
         if ongoing is None:
             return current
