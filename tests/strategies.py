@@ -31,7 +31,7 @@ from halcyon.api.spec.traffic import Traffic
 from halcyon.api.types import NAME_PATTERN, ListMap, ListSet, Quantity, Rule, StringRules, quantity
 
 Document = dict[str, Any]
-MOST_ITEMS = 3
+MAX_ITEMS = 3
 """Lists and maps are kept short: the interesting lengths are none, one and several."""
 
 _QUANTITY = next(mark.pattern for mark in get_args(Quantity) if isinstance(mark, StringConstraints))
@@ -87,7 +87,7 @@ def _values(hint: Any, marks: tuple[Any, ...] = ()) -> st.SearchStrategy[Any]:
         return _lists(_values(get_args(hint)[0]), marks, bounds)
     if origin is dict:
         keys, values = map(_values, get_args(hint))
-        return st.dictionaries(keys, values, min_size=bounds.get("min_length", 0), max_size=MOST_ITEMS)
+        return st.dictionaries(keys, values, min_size=bounds.get("min_length", 0), max_size=MAX_ITEMS)
     if isinstance(hint, type) and issubclass(hint, BaseModel):
         return documents(hint)
     if hint is bool:
@@ -118,10 +118,10 @@ def _lists(items: st.SearchStrategy[Any], marks: tuple[Any, ...], bounds: dict[s
     least = bounds.get("min_length", 0)
     for mark in marks:
         if isinstance(mark, ListSet):
-            return st.lists(items, min_size=least, max_size=MOST_ITEMS, unique=True)
+            return st.lists(items, min_size=least, max_size=MAX_ITEMS, unique=True)
         if isinstance(mark, ListMap):
-            return st.lists(items, min_size=least, max_size=MOST_ITEMS, unique_by=operator.itemgetter(*mark.keys))
-    return st.lists(items, min_size=least, max_size=MOST_ITEMS)
+            return st.lists(items, min_size=least, max_size=MAX_ITEMS, unique_by=operator.itemgetter(*mark.keys))
+    return st.lists(items, min_size=least, max_size=MAX_ITEMS)
 
 
 _DURATIONS = st.one_of(

@@ -19,7 +19,7 @@ LOW_RPS, HIGH_RPS = 35.0, 210.0
 BUSY_SHARE = 0.10
 """Models with a steady load; the others are idle until it is their turn."""
 STEP_SHARE = 0.05
-MOST_REPLICAS = 10
+MAX_REPLICAS = 10
 _WAVES = 5
 _WAVE_S = 12.0
 _LIMIT_S = 20.0
@@ -83,7 +83,7 @@ async def _create(counts: Counts, names: list[str]) -> None:
 
     async def one(name: str) -> None:
         async with limit:
-            document = model(name, most=MOST_REPLICAS, targets={"latency": "500ms"})
+            document = model(name, most=MAX_REPLICAS, targets={"latency": "500ms"})
             await counts.client.create(kinds.MODEL_DEPLOYMENT, document, namespace=namespace_of(name))
 
     await asyncio.gather(*map(one, names))

@@ -21,7 +21,7 @@ from e2e.bench.profile import Phase, Profile
 from e2e.load.clients import Caller, Connections, kind_of
 from e2e.load.settings import Load
 
-MOST_UNDER_WAY = 4000
+MAX_IN_FLIGHT = 4000
 NOT_SENT = "not sent: too many are under way"
 _CHANNELS = 8
 _GRACE_S = 20.0
@@ -123,7 +123,7 @@ class _Work:
                 self.late_s = max(self.late_s, time.monotonic() - began_s - due_s)
                 self.at_s.append(round(due_s, 4))
                 self.latency_s.append(None)
-                if self._under_way >= MOST_UNDER_WAY:
+                if self._under_way >= MAX_IN_FLIGHT:
                     self._failed(NOT_SENT)
                 else:
                     self._under_way += 1

@@ -5,10 +5,10 @@ import json
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
-LONGEST_S = 3600.0
-MOST_CLIENTS = 4096
-MOST_REQUESTS = 10_000_000
-MOST_RATE_RPS = 20_000.0
+MAX_DURATION_S = 3600.0
+MAX_CLIENTS = 4096
+MAX_REQUESTS = 10_000_000
+MAX_RATE_RPS = 20_000.0
 
 
 class LoadError(ValueError):
@@ -32,7 +32,7 @@ class Load:
     rate_rps: float | None = None
     duration_s: float = 10.0
     """For how long requests are sent; those under way are then waited for."""
-    most_requests: int = MOST_REQUESTS
+    most_requests: int = MAX_REQUESTS
     timeout_s: float = 30.0
     """Of one request."""
     channels: int = 4
@@ -50,14 +50,14 @@ class Load:
 
     def __post_init__(self) -> None:
         limits: tuple[tuple[str, float, float, str], ...] = (
-            ("clients", self.clients, MOST_CLIENTS, "32"),
-            ("duration_s", self.duration_s, LONGEST_S, "10"),
-            ("most_requests", self.most_requests, MOST_REQUESTS, "100000"),
+            ("clients", self.clients, MAX_CLIENTS, "32"),
+            ("duration_s", self.duration_s, MAX_DURATION_S, "10"),
+            ("most_requests", self.most_requests, MAX_REQUESTS, "100000"),
             ("channels", self.channels, 256, "4"),
             ("timeout_s", self.timeout_s, 600, "30"),
         )
         if self.rate_rps is not None:
-            limits += (("rate_rps", self.rate_rps, MOST_RATE_RPS, "200"),)
+            limits += (("rate_rps", self.rate_rps, MAX_RATE_RPS, "200"),)
         for name, value, most, good in limits:
             if not 0 < value <= most:
                 raise LoadError(

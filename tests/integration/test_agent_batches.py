@@ -8,7 +8,7 @@ import aiohttp
 
 from halcyon.api.documents.observation_report import BatchStats
 from halcyon.balancer.runtime.server_assignment import Endpoint
-from halcyon.balancer.telemetry.sampler import MOST_WITH_BATCHES, PodSampler
+from halcyon.balancer.telemetry.sampler import MAX_WITH_BATCHES, PodSampler
 from halcyon.balancer.telemetry.triton_client import TritonClient
 from tests.ports import free_ports
 from tests.unit.balancer.stand_ins import Pod
@@ -73,7 +73,7 @@ async def test_where_there_are_many_pods_they_take_turns() -> None:
     pod = await Pod("127.76.2.1", http, grpc, metrics, page="", stats=stats(version(size(4, 10, 9)))).start(
         with_grpc=False
     )
-    many = pods(2 * MOST_WITH_BATCHES)
+    many = pods(2 * MAX_WITH_BATCHES)
     now = 1000.0
     async with aiohttp.ClientSession() as session:
         sensor = PodSampler(TritonClient(session, "digits", http, metrics), lambda: now)
@@ -82,6 +82,6 @@ async def test_where_there_are_many_pods_they_take_turns() -> None:
             seen = await sensor.look(many)
             told.append({name for name, sighting in seen.items() if sighting.batches is not None})
             now += 1.0
-        assert [len(names) for names in told] == [MOST_WITH_BATCHES] * 2
+        assert [len(names) for names in told] == [MAX_WITH_BATCHES] * 2
         assert told[0] | told[1] == {endpoint.pod for endpoint in many}
     await pod.stop()

@@ -17,7 +17,7 @@ from aiohttp import web
 
 from halcyon.api.documents.balancer_plan import CollectorAddress as Address
 from halcyon.api.documents.observation_report import BalancerSample, PodSample, Record
-from halcyon.balancer.telemetry.report_stream import RESOLVE_S, SEARCH_EVERY_S, SEARCH_S, ReportStream
+from halcyon.balancer.telemetry.report_stream import RESOLVE_S, SEARCH_INTERVAL_S, SEARCH_S, ReportStream
 from halcyon.metricsapi.listener import Listener, ListeningPorts
 from halcyon.signals.collector import Collector
 from halcyon.signals.observation_store import ObservationStore
@@ -249,8 +249,8 @@ async def test_when_the_successor_is_found_the_name_is_left_in_peace(tmp_path: P
         assert len(made.replicas[1].came) == len(made.uplinks), "each came once"
         searching = [at for at, _ in made.asked if at - lost_at < SEARCH_S]
         # The last look of the search may come up to one of its rests after its end.
-        after = [at for at, _ in made.asked if at - lost_at > SEARCH_S + 2 * SEARCH_EVERY_S]
+        after = [at for at, _ in made.asked if at - lost_at > SEARCH_S + 2 * SEARCH_INTERVAL_S]
         each = len(searching) / len(made.uplinks)
-        assert SEARCH_S / RESOLVE_S < each <= SEARCH_S / (0.75 * SEARCH_EVERY_S) + 1
-        span_s = 2 * RESOLVE_S - 2 * SEARCH_EVERY_S
+        assert SEARCH_S / RESOLVE_S < each <= SEARCH_S / (0.75 * SEARCH_INTERVAL_S) + 1
+        span_s = 2 * RESOLVE_S - 2 * SEARCH_INTERVAL_S
         assert len(after) / len(made.uplinks) <= span_s / RESOLVE_S + 1

@@ -12,9 +12,9 @@ import grpc  # type: ignore[import-untyped]  # grpcio has no types
 import grpc.aio  # type: ignore[import-untyped]  # same
 import pytest
 
-from halcyon.balancer.config.retries import MOST_BYTES, ONCE
+from halcyon.balancer.config.retries import MAX_BYTES, ONCE
 from halcyon.balancer.runtime.rate_feedback import Pacing
-from halcyon.balancer.runtime.retry_budget import FEWEST
+from halcyon.balancer.runtime.retry_budget import MIN_RETRIES
 from tests.integration.balanced import PLAN, TIMEOUT, Balanced, infer, one, until
 from tests.unit.balancer.stand_ins import Pod, close
 
@@ -113,7 +113,7 @@ async def test_a_request_whose_server_breaks_off_is_answered_by_another_whenever
     breaking = await begin(balanced)
     assert [await post(balanced, b"x" * 100) for _ in range(10)] == [200] * 10
     assert [await post(balanced, b"x" * 100, late=True) for _ in range(10)] == [200] * 10
-    assert [await post(balanced, b"x" * (MOST_BYTES - 1), late=True) for _ in range(10)] == [200] * 10
+    assert [await post(balanced, b"x" * (MAX_BYTES - 1), late=True) for _ in range(10)] == [200] * 10
     met = breaking.broken
     assert met > 5, "leastconn gives both their share"
     async with balanced.channel as channel:
@@ -160,11 +160,11 @@ async def test_the_agent_forbids_it_when_more_than_a_tenth_fails_and_allows_it_w
         await pacing.look(await balanced.haproxy.runtime.read(), servers=2, now=now)
 
     await look(0.0)
-    told = [await post(balanced, b"x") for _ in range(3 * FEWEST)]
+    told = [await post(balanced, b"x") for _ in range(3 * MIN_RETRIES)]
     assert set(told) == {200}
     await look(1.0)
     met = breaking.broken
-    told = [await post(balanced, b"x") for _ in range(FEWEST)]
+    told = [await post(balanced, b"x") for _ in range(MIN_RETRIES)]
     assert told.count(502) == breaking.broken - met > 0
     # What fails now counts on: it stays forbidden until servers are well again.
     await look(11.5)

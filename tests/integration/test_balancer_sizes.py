@@ -11,7 +11,7 @@ import grpc  # type: ignore[import-untyped]  # grpcio has no types
 import grpc.aio  # type: ignore[import-untyped]  # same
 import pytest
 
-from halcyon.balancer.config.retries import MOST_BYTES
+from halcyon.balancer.config.retries import MAX_BYTES
 from tests.integration.balanced import PLAN, Balanced, one, raw
 from tests.integration.waiting import PATIENCE
 from tests.unit.balancer.stand_ins import SERVICE, close
@@ -57,7 +57,7 @@ async def told(channel: grpc.aio.Channel, size: int, method: str = "ModelInfer")
 
 
 TOO_LARGE = f"the request is larger than {MOST} bytes, the limit for model m"
-UNSAID = f"a body of {MOST_BYTES} bytes or more needs Content-Length"
+UNSAID = f"a body of {MAX_BYTES} bytes or more needs Content-Length"
 
 
 @pytest.mark.parametrize("sequences", [False, True])
@@ -89,11 +89,11 @@ async def test_a_body_that_does_not_say_its_size_may_be_as_large_as_is_seen_at_o
 ) -> None:
     await balanced.begin(replace(BOUNDED, sequences=sequences))
     plain = "Transfer-Encoding: chunked"
-    assert await post(balanced, plain, chunked(MOST_BYTES + 10_000)) == (411, UNSAID)
+    assert await post(balanced, plain, chunked(MAX_BYTES + 10_000)) == (411, UNSAID)
     assert await post(balanced, plain, chunked(*[2000] * 20)) == (411, UNSAID)
     assert await post(balanced, plain, chunked(*[2000] * 20), method="GET", path="/v2") == (411, UNSAID)
     # One who never comes to an end is told when it is too much.
-    assert await post(balanced, plain, chunked(MOST_BYTES)[:-5]) == (411, UNSAID)
+    assert await post(balanced, plain, chunked(MAX_BYTES)[:-5]) == (411, UNSAID)
     assert balanced.pods[0].http_count == 0
 
 

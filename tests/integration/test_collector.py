@@ -199,7 +199,7 @@ async def test_bytes_are_garbage() -> None:
 async def test_a_message_that_is_too_large_is_cut_off() -> None:
     async with served() as scene:
         stream = await scene.connect()
-        await stream.send_str(" " * (module.MOST_BYTES + 1))
+        await stream.send_str(" " * (module.MAX_BYTES + 1))
         assert await closed_with(stream) == WSCloseCode.MESSAGE_TOO_BIG
 
 
@@ -212,7 +212,7 @@ async def test_the_largest_model_fits_into_a_message() -> None:
         for n in range(1250)
     ]  # fmt: skip
     text = record(0, *pods, namespace="n" * 63).to_json()
-    assert len(text) < module.MOST_BYTES
+    assert len(text) < module.MAX_BYTES
 
 
 async def test_a_flood_is_cut_off_and_a_steady_stream_is_not() -> None:
@@ -250,7 +250,7 @@ async def test_a_stream_ends_when_its_token_has_been_revoked() -> None:
     async with served() as scene:
         stream = await scene.connect()
         scene.accounts.known.clear()
-        scene.clock.now += module.ASK_AGAIN_S
+        scene.clock.now += module.REVIEW_INTERVAL_S
         await stream.send_str(record(0).to_json())
         assert await closed_with(stream) == WSCloseCode.POLICY_VIOLATION
 
@@ -259,7 +259,7 @@ async def test_a_stream_outlives_an_api_server_that_is_away() -> None:
     async with served() as scene:
         stream = await scene.connect()
         scene.accounts.down = True
-        scene.clock.now += module.ASK_AGAIN_S
+        scene.clock.now += module.REVIEW_INTERVAL_S
         await stream.send_str(record(0).to_json())
         await until(lambda: scene.count("accepted"))
         await stream.close()
@@ -276,10 +276,10 @@ async def test_absurd_values_are_counted_and_not_believed() -> None:
 
 async def test_streams_per_model_are_bounded() -> None:
     async with served() as scene:
-        streams = [await scene.connect() for _ in range(module.MOST_STREAMS)]
+        streams = [await scene.connect() for _ in range(module.MAX_STREAMS)]
         assert await scene.refused("good") == 503
         await streams[0].close()
-        await until(lambda: scene.collector.streams._value.get() == module.MOST_STREAMS - 1)
+        await until(lambda: scene.collector.streams._value.get() == module.MAX_STREAMS - 1)
         await (await scene.connect()).close()
         for stream in streams[1:]:
             await stream.close()

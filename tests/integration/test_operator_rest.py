@@ -17,7 +17,7 @@ from tests.integration.waiting import always, rested, until
 
 COUNT = 20
 REST_S = 60.0 if os.environ.get("HALCYON_FAULTS") == "all" else 32.0
-MOST_MIB = 150
+MAX_MIB = 150
 QUIET_S = 11.0
 
 
@@ -72,7 +72,7 @@ def test_twenty_at_rest_are_not_written_to_not_after_a_restart_either_and_fit_in
 
     resident, peak = memory_mib(operator, "VmRSS"), memory_mib(operator, "VmHWM")
     print(f"operator with {COUNT} ModelDeployments: {resident:.0f} MiB resident, {peak:.0f} MiB at most")  # noqa: T201  # the figure of the test
-    assert peak < MOST_MIB
+    assert peak < MAX_MIB
 
     assert operator.stop() == 0
     operator.start()

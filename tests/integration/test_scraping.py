@@ -16,7 +16,7 @@ import pytest
 from typing_extensions import override
 
 from halcyon.api.spec.parse import parse
-from halcyon.control.autoscaling.pod_scraper import EVERY_S, MOST_AT_ONCE, PodScraper
+from halcyon.control.autoscaling.pod_scraper import EVERY_S, MAX_AT_ONCE, PodScraper
 from halcyon.control.objects import pods
 from halcyon.control.state.cluster_state import ClusterState
 from halcyon.kube.client import Object
@@ -168,7 +168,7 @@ def test_of_many_models_that_hang_so_many_are_read_at_once_and_the_others_stay_f
 
     world, well = lived(prepare)
 
-    assert world.most == MOST_AT_ONCE
+    assert world.most == MAX_AT_ONCE
     assert world.longest_pause_s(well) < FRESH_S
     assert all(world.states[name] == {"ready"} for name in well)
     hang = [name for name in world.read if name not in well]
@@ -178,12 +178,12 @@ def test_of_many_models_that_hang_so_many_are_read_at_once_and_the_others_stay_f
 
 def test_while_fewer_hang_nobody_waits_for_them() -> None:
     def prepare(world: World) -> list[str]:
-        world.models("hangs", MOST_AT_ONCE - 4, hang=True)
+        world.models("hangs", MAX_AT_ONCE - 4, hang=True)
         return world.models("well", 4)
 
     world, well = lived(prepare)
 
-    assert world.most == MOST_AT_ONCE - 4
+    assert world.most == MAX_AT_ONCE - 4
     assert world.longest_pause_s(well) < 2 * EVERY_S
     assert all(world.states[name] == {"ready"} for name in well)
 

@@ -65,6 +65,29 @@ def test_no_folder_holds_more_modules_than_a_reader_can_take_in() -> None:
     assert {name: count for name, count in held.items() if count > MAX_MODULES} == {}
 
 
+def test_no_two_public_classes_share_a_name() -> None:
+    defined: dict[str, list[str]] = defaultdict(list)
+    for module, path in MODULES.items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                defined[node.name].append(module)
+    assert {name: modules for name, modules in defined.items() if len(modules) > 1} == {}
+
+
+def test_constants_say_max_and_min() -> None:
+    """MAX_, MIN_ and _INTERVAL_S, as CONTRIBUTING has them."""
+    other = re.compile(r"_?(MOST|LEAST|FEWEST|LONGEST|SHORTEST)(_|$)|.*_(EVERY|AGAIN)_S$")
+    found = [
+        f"{module}.{name.id}"
+        for module, path in MODULES.items()
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+        for name in ast.walk(node)
+        if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store) and other.match(name.id)
+    ]
+    assert found == []
+
+
 def test_neither_modules_nor_folders_import_each_other_in_circles() -> None:
     modules = {module: imports(module) for module in MODULES}
     folders: dict[str, set[str]] = defaultdict(set)

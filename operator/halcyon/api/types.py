@@ -207,10 +207,10 @@ _FACTOR = {
 
 # The grammar of k8s.io/apimachinery/pkg/api/resource: `1E` is an exa, `1E3` and `1e3` are a thousand.
 _ANY_QUANTITY = re.compile(r"([+-]?)([0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE]([+-]?[0-9]+)|([A-Za-z]*))")
-_MOST = Decimal(2**63 - 1)
-_LEAST = Decimal("1e-9")
+_MAX_QUANTITY = Decimal(2**63 - 1)
+_MIN_QUANTITY = Decimal("1e-9")
 _FAR = 100
-"""Numbers of a larger power of ten are above `_MOST`, those of a smaller one below `_LEAST`: they need not be computed."""
+"""Numbers of a larger power of ten are above `_MAX_QUANTITY`, those of a smaller one below `_MIN_QUANTITY`: they need not be computed."""
 
 
 def quantity(text: str) -> Decimal:
@@ -227,8 +227,8 @@ def quantity(text: str) -> Decimal:
         raise ValueError(f"'{text[:80]}' is not a quantity; write {EXAMPLES[_QUANTITY]}")
     size = Decimal(found[2])
     if size:
-        size = min(_scaled(size, found[3]) if found[3] else size * _FACTOR[found[4] or ""], _MOST)
-        size = size.quantize(_LEAST, ROUND_UP)
+        size = min(_scaled(size, found[3]) if found[3] else size * _FACTOR[found[4] or ""], _MAX_QUANTITY)
+        size = size.quantize(_MIN_QUANTITY, ROUND_UP)
     return -size if found[1] == "-" else size
 
 
@@ -238,8 +238,8 @@ def _scaled(size: Decimal, exponent: str) -> Decimal:
     power = int(digits) if len(digits) < 9 else 10**9
     power = -power if exponent.startswith("-") else power
     if size.adjusted() + power > _FAR:
-        return _MOST
-    return _LEAST if size.adjusted() + power < -_FAR else size.scaleb(power)
+        return _MAX_QUANTITY
+    return _MIN_QUANTITY if size.adjusted() + power < -_FAR else size.scaleb(power)
 
 
 def quantity_field(low: str, high: str) -> Any:  # a type expression

@@ -36,7 +36,7 @@ KEEP_NO_S = 5.0
 """How long a bad one does: somebody may just have been given the right."""
 AT_ONCE = 16
 """Reviews that are asked for at the same time."""
-MOST_TOKEN = 3500
+MAX_TOKEN_LENGTH = 3500
 """Characters: browsers drop cookies of more than 4 KiB."""
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 

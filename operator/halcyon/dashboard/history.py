@@ -27,12 +27,12 @@ _NONE, _NO_SHARE = 0xFFFF, 0xFF
 _EMPTY = _ROW.pack(*[_NONE] * 11, *[_NO_SHARE] * 3)
 _TENTHS = 10.0
 """Utilisation is kept in tenths of a percent."""
-_LEAST = 1e-4
+_MIN = 1e-4
 _STEP = math.log(1e13) / (_NONE - 2)
-"""Numbers are kept by their logarithms, from `_LEAST` to 1e9: 0.02 % off at most, less than the three digits that are told."""
-_LEAST_PERCENT = 0.01
+"""Numbers are kept by their logarithms, from `_MIN` to 1e9: 0.02 % off at most, less than the three digits that are told."""
+_MIN_PERCENT = 0.01
 _SHARE_STEP = math.log(1e4) / (_NO_SHARE - 2)
-"""Shares in a byte, from `_LEAST_PERCENT` to 100 %: 2 % of themselves off at most."""
+"""Shares in a byte, from `_MIN_PERCENT` to 100 %: 2 % of themselves off at most."""
 
 Values = tuple[float | None, ...]
 """In the order of `FIELDS`."""
@@ -185,13 +185,13 @@ def _logarithm(value: float | None) -> int:
     """0 stands for itself, and for what is too little to be told from it."""
     if value is None or not math.isfinite(value):
         return _NONE
-    return 0 if value < _LEAST else min(1 + round(math.log(value / _LEAST) / _STEP), _NONE - 1)
+    return 0 if value < _MIN else min(1 + round(math.log(value / _MIN) / _STEP), _NONE - 1)
 
 
 def _number(kept: int) -> float | None:
     if kept in (0, _NONE):
         return None if kept else 0.0
-    return float(f"{_LEAST * math.exp((kept - 1) * _STEP):.3g}")
+    return float(f"{_MIN * math.exp((kept - 1) * _STEP):.3g}")
 
 
 def _share(value: float | None, of: float | None) -> int:
@@ -200,11 +200,11 @@ def _share(value: float | None, of: float | None) -> int:
         return _NO_SHARE
     if value <= 0:
         return 0
-    percent = min(max(value / of * 100, _LEAST_PERCENT), 100.0)
-    return 1 + round(math.log(percent / _LEAST_PERCENT) / _SHARE_STEP)
+    percent = min(max(value / of * 100, _MIN_PERCENT), 100.0)
+    return 1 + round(math.log(percent / _MIN_PERCENT) / _SHARE_STEP)
 
 
 def _percent(kept: int) -> float | None:
     if kept in (0, _NO_SHARE):
         return None if kept else 0.0
-    return float(f"{_LEAST_PERCENT * math.exp((kept - 1) * _SHARE_STEP):.2g}")
+    return float(f"{_MIN_PERCENT * math.exp((kept - 1) * _SHARE_STEP):.2g}")

@@ -44,13 +44,13 @@ SortKey = Literal[
 ]
 STATES: tuple[State, ...] = get_args(State)
 SORT_KEYS: tuple[SortKey, ...] = get_args(SortKey)
-MOST_ROWS = 200
+MAX_ROWS = 200
 """Of a page."""
-MOST_TEXT = 200
+MAX_TEXT_LENGTH = 200
 """Characters of a filter."""
 SPARKS = 60
 """Points of a row's small chart: ten minutes."""
-MOST_KEPT = 64
+MAX_KEPT = 64
 """Orders of rows that are kept for those who ask alike."""
 _FIELDS = {"queue": "waiting"}
 _COLUMNS = {key: FIELDS.index(_FIELDS.get(key, key)) for key in ("gpu", "rate", "queue", "latency", "batch", "errors")}
@@ -93,15 +93,15 @@ class Question:
             raise BadQuestion(f"sort is {sort[:50]!r}; good: {', '.join(SORT_KEYS)}")
         if order not in {"ascending", "descending"}:
             raise BadQuestion(f"order is {order[:50]!r}; good: ascending, descending")
-        if len(query.get("text", "")) > MOST_TEXT:
-            raise BadQuestion(f"text has {len(query['text'])} characters; the limit is {MOST_TEXT}")
+        if len(query.get("text", "")) > MAX_TEXT_LENGTH:
+            raise BadQuestion(f"text has {len(query['text'])} characters; the limit is {MAX_TEXT_LENGTH}")
         return cls(
             text=query.get("text", "").lower(),
             state=state,
             sort=sort,
             descending=order == "descending",
             offset=whole(query, "offset", 0, 0, 1_000_000),
-            limit=whole(query, "limit", 100, 1, MOST_ROWS),
+            limit=whole(query, "limit", 100, 1, MAX_ROWS),
         )
 
 
@@ -299,7 +299,7 @@ class Fleet:
     def _kept(held: dict[K, V], key: K, make: Callable[[], V]) -> V:
         """The same for everybody who asks for it; bounded."""
         if key not in held:
-            if len(held) >= MOST_KEPT:
+            if len(held) >= MAX_KEPT:
                 held.clear()
             held[key] = make()
         return held[key]

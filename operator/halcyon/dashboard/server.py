@@ -31,7 +31,7 @@ import orjson
 from aiohttp import web
 
 from halcyon.dashboard import model_page, server_sent_events, whatif
-from halcyon.dashboard.authorization import COOKIE, MOST_TOKEN, Authorizer
+from halcyon.dashboard.authorization import COOKIE, MAX_TOKEN_LENGTH, Authorizer
 from halcyon.dashboard.history import ChartHistory
 from halcyon.dashboard.model_table import BadQuestion, Fleet, Question
 from halcyon.dashboard.ports import DashboardSource, Name
@@ -167,9 +167,10 @@ class Dashboard:
             token = orjson.loads(body)["token"].strip()
         except (ValueError, TypeError, KeyError, AttributeError):
             return _fail(400, 'the body is no session; good: {"token": "eyJhb..."}')
-        if len(token) > MOST_TOKEN:
+        if len(token) > MAX_TOKEN_LENGTH:
             return _fail(
-                400, f"the token has {len(token)} characters; a cookie holds {MOST_TOKEN}. Use a proxy that signs in"
+                400,
+                f"the token has {len(token)} characters; a cookie holds {MAX_TOKEN_LENGTH}. Use a proxy that signs in",
             )
         user = await self._access.owner(token)
         response = _json(200, {"user": user.name})

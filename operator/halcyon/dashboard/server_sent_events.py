@@ -14,7 +14,7 @@ EVERY_S = 1.0
 BEAT_S = 15.0
 """A comment after so much silence: proxies end connections that rest, and who is gone is noticed."""
 STUCK_S = 20.0
-MOST = 64
+MAX_STREAMS = 64
 """Readers of a replica."""
 RETRY_S = 5
 """After which a browser whose connection broke comes back."""
@@ -56,7 +56,7 @@ async def events(
 class ConnectionLimit:
     """How many readers there are, and the word that all are to go."""
 
-    def __init__(self, most: int = MOST) -> None:
+    def __init__(self, most: int = MAX_STREAMS) -> None:
         self.most, self.taken = most, 0
         self._closing = asyncio.Event()
 

@@ -11,9 +11,9 @@ from halcyon.dashboard.model_table import BadQuestion, whole
 from halcyon.dashboard.ports import Past
 from halcyon.scaling.planner.whatif import Known, WhatIfOutcome, outcome
 
-MOST_HOURS = 360
+MAX_HOURS = 360
 """15 days: what planners remember."""
-MOST_REPLICAS = 1000
+MAX_REPLICAS = 1000
 _HOUR_S = 3600.0
 
 
@@ -41,9 +41,9 @@ class Wish:
             latency_s = 0.0
         if latency_s is not None and latency_s <= 0:
             raise BadQuestion(f"latency is {str(latency)[:50]!r}; good: 200ms")
-        low = whole(given, "min", 0, 0, MOST_REPLICAS) if "min" in given else None
-        high = whole(given, "max", 1, 1, MOST_REPLICAS) if "max" in given else None
-        return cls(latency_s, low, high, whole(given, "hours", 24, 1, MOST_HOURS))
+        low = whole(given, "min", 0, 0, MAX_REPLICAS) if "min" in given else None
+        high = whole(given, "max", 1, 1, MAX_REPLICAS) if "max" in given else None
+        return cls(latency_s, low, high, whole(given, "hours", 24, 1, MAX_HOURS))
 
 
 def told(wish: Wish, known: Known | None, past: Past | None) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import IO
 
 from halcyon.fetch.errors import SourceError
 
-MOST_FILES = 100_000
+MAX_FILES = 100_000
 EXECUTABLE, PLAIN = 0o755, 0o644
 """Modes of files. Of a source's own mode nothing but the execute bit is kept: no set-user-ID, and Triton can read everything."""
 _COPY_BYTES = 1024 * 1024
@@ -29,8 +29,8 @@ def unpack(stream: IO[bytes], folder: Path, *, limit_bytes: int) -> int:
     try:
         with tarfile.open(fileobj=stream, mode="r|*", bufsize=_COPY_BYTES) as archive:
             for number, member in enumerate(archive, start=1):
-                if number > MOST_FILES:
-                    raise SourceError(f"the archive has more than {MOST_FILES} entries; is it a model's?")
+                if number > MAX_FILES:
+                    raise SourceError(f"the archive has more than {MAX_FILES} entries; is it a model's?")
                 if member.isdir():
                     _folder(folder, member.name)
                     continue

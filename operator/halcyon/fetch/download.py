@@ -26,7 +26,7 @@ import obstore
 from obstore import exceptions
 from obstore.store import HTTPStore, S3Store
 
-from halcyon.fetch.archive import EXECUTABLE, MOST_FILES, inside, placing, refuse_larger, unpack
+from halcyon.fetch.archive import EXECUTABLE, MAX_FILES, inside, placing, refuse_larger, unpack
 from halcyon.fetch.egress_proxy import Address, EgressProxy, is_open
 from halcyon.fetch.errors import SourceError, StoreError
 from halcyon.fetch.folder_markers import Listed, above, contents
@@ -34,14 +34,14 @@ from halcyon.fetch.folder_markers import Listed, above, contents
 _AT_ONCE = 8
 """Parts under way. With their size it bounds the memory: the container has 256 MiB."""
 _PART_BYTES = 8 * 1024 * 1024
-_TOLD_EVERY_S = 10.0
+_PROGRESS_INTERVAL_S = 10.0
 _CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "authorization", "ca.crt")
 _NO = "403 Forbidden"
 _PROGRAMS = (b"\x7fELF", b"#!")
 """How a file begins that the kernel can run. A bucket keeps no modes, so these get the execute bit."""
 _SHOWN = 400
 """Characters of what a library says."""
-_LEAST_SECRET = 4
+_MIN_SECRET = 4
 """Characters: a value that is empty, or a placeholder such as `-`, is in every sentence and hides nothing."""
 _LONG_SECRET = 8
 """Characters: a shorter value may be a part of ordinary words."""
@@ -176,7 +176,7 @@ def _bucket(store: S3Store, remote: Remote, folder: Path, say: Callable[[str], N
             while left:
                 finished, left = wait(left, timeout=1, return_when=FIRST_EXCEPTION)
                 done += sum(future.result() for future in finished)
-                if time.monotonic() - told >= _TOLD_EVERY_S:
+                if time.monotonic() - told >= _PROGRESS_INTERVAL_S:
                     told = time.monotonic()
                     say(f"{done / 2**20:.0f} of {total / 2**20:.0f} MiB")
         except BaseException:
@@ -218,8 +218,8 @@ def _listed(store: S3Store, prefix: str, remote: Remote) -> Iterator[Listed]:
             continue
         count += 1
         total += size
-        if count > MOST_FILES:
-            raise SourceError(f"{remote.url} has more than {MOST_FILES} objects; name the model's own folder")
+        if count > MAX_FILES:
+            raise SourceError(f"{remote.url} has more than {MAX_FILES} objects; name the model's own folder")
         refuse_larger(total, remote.limit_bytes)
         yield Listed(path.removeprefix(f"{prefix}/") if prefix else path, size, found["e_tag"])
 
@@ -345,7 +345,7 @@ def _told(error: Exception, remote: Remote, secrets: Mapping[str, str], refused:
 
 def _masked(said: str, secrets: Iterable[str]) -> str:
     """The text without these values; a long one goes before one that is a part of it."""
-    values = sorted({value for value in secrets if len(value) >= _LEAST_SECRET}, key=len, reverse=True)
+    values = sorted({value for value in secrets if len(value) >= _MIN_SECRET}, key=len, reverse=True)
     if not values:
         return said
     found = (re.escape(v) if len(v) >= _LONG_SECRET else rf"(?<!\w){re.escape(v)}(?!\w)" for v in values)

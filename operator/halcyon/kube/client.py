@@ -33,9 +33,9 @@ WATCH_TIMEOUT_S = 290
 SILENCE_S = 100.0
 """A watch brings a bookmark about once a minute, a little later at times; without one for longer it is taken for dead."""
 CHUNK = 500
-MOST_AT_ONCE = 32
+MAX_AT_ONCE = 32
 """Requests under way, but for watches, Leases and counts: a connection costs 0.3 MiB, and twenty new models would open 170."""
-MOST_COUNTS_AT_ONCE = 16
+MAX_COUNTS_AT_ONCE = 16
 """Writes of /scale under way. They have turns of their own: what follows from one count must not wait in front of the next."""
 
 LEASE_LATE_S = 0.5
@@ -109,8 +109,8 @@ class KubeClient(Kube):
         """`api` is closed with `close`."""
         self._api = api
         self._host = str(api.configuration.host).rstrip("/")
-        self._turns = asyncio.Semaphore(MOST_AT_ONCE)
-        self._count_turns = asyncio.Semaphore(MOST_COUNTS_AT_ONCE)
+        self._turns = asyncio.Semaphore(MAX_AT_ONCE)
+        self._count_turns = asyncio.Semaphore(MAX_COUNTS_AT_ONCE)
         self._calm = asyncio.Event()
         self._calm.set()
         self.rights = RbacDenials(time.monotonic)

@@ -27,7 +27,7 @@ from halcyon.kube.kinds import LEASE
 log = logging.getLogger(__name__)
 
 DURATION_S = 10
-RENEW_EVERY_S = 2.0
+RENEW_INTERVAL_S = 2.0
 RENEW_DEADLINE_S = 7.0
 """A leader without a renewal for this long ends; less than the duration, by more than a request's time-out."""
 
@@ -114,7 +114,7 @@ class LeaderElector:
                     self.leading.set()
             elif self.leading.is_set() and (held is False or self.clock() >= end):
                 raise errors.LeaseLost(f"lease {self.namespace}/{self.name} is held by '{self.holder}' or out of reach")
-            every_s = RENEW_EVERY_S if self.leading.is_set() else RENEW_EVERY_S / 2
+            every_s = RENEW_INTERVAL_S if self.leading.is_set() else RENEW_INTERVAL_S / 2
             # Counted from the begin of this round: what it took has passed of the deadline, too.
             await pause(max(min(began + every_s, end) - self.clock(), 0.0), stop)
         if self.leading.is_set():

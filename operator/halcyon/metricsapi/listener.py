@@ -34,8 +34,8 @@ from halcyon.monitoring import instruments, operator_metrics
 KEEP_ALIVE_S = 25.0
 """More than the 15 s after which the HPA asks again."""
 ANSWER_S = 28.0
-LOG_EVERY_S = 60.0
-ACCEPT_AGAIN_S = 1.0
+LOG_INTERVAL_S = 60.0
+ACCEPT_RETRY_INTERVAL_S = 1.0
 _ACCEPTS_AT_ONCE = 64
 """Then the loop does other work: a flood of connections that are refused must not stop it."""
 
@@ -154,7 +154,7 @@ class Listener:
                     continue  # the client went away before
                 except OSError as error:  # no file descriptors, no memory: either passes
                     log.error("no connection can be accepted", extra={"port": self._name, "error": str(error)})  # noqa: TRY400  # it says it all
-                    await asyncio.sleep(ACCEPT_AGAIN_S)
+                    await asyncio.sleep(ACCEPT_RETRY_INTERVAL_S)
                     break
                 try:
                     self._take(accepted, source_of(address[0]))
@@ -235,7 +235,7 @@ class Listener:
         """Count a connection that was closed for want of room; in the log once a minute."""
         self._closed.labels(self._name, reason).inc()
         now, limits = time.monotonic(), self.connections.limits
-        if now - self._logged.get(reason, -LOG_EVERY_S) >= LOG_EVERY_S:
+        if now - self._logged.get(reason, -LOG_INTERVAL_S) >= LOG_INTERVAL_S:
             self._logged[reason] = now
             log.warning(
                 "too many connections whose caller is not known; one was closed",

@@ -22,7 +22,7 @@ from halcyon.metricsapi.service_account_tokens import Issuer
 log = logging.getLogger(__name__)
 
 CONFIGURATION, KEYS = "/.well-known/openid-configuration", "/openid/v1/jwks"
-READ_AGAIN_S = 10.0
+READ_INTERVAL_S = 10.0
 """A key that isn't known may be a new one; whoever sends tokens of unknown keys makes us ask no more often."""
 KEEP_S = 3600.0
 """A key that was withdrawn counts this long at most."""
@@ -46,7 +46,7 @@ class NamespacedReviews:
         self._client = client
         self._monotonic, self._wall = monotonic, wall
         self._issuer: Issuer | None = None
-        self._read_at = -READ_AGAIN_S
+        self._read_at = -READ_INTERVAL_S
         self._reading = asyncio.Lock()
 
     async def agent(self, token: str, audience: str) -> str | None:
@@ -85,7 +85,7 @@ class NamespacedReviews:
             due = (
                 known is None
                 or age_s >= KEEP_S
-                or (service_account_tokens.key_id(token) not in known.keys and age_s >= READ_AGAIN_S)
+                or (service_account_tokens.key_id(token) not in known.keys and age_s >= READ_INTERVAL_S)
             )
             if due:
                 try:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 RATE_PER_S = 20.0
 BURST = 100.0
 """A dashboard that draws every model of a namespace at once."""
-MOST = 4096
+MAX_SOURCES = 4096
 """Callers that are remembered. Who comes anew when there are more takes the place of who has waited longest."""
 
 
@@ -19,7 +19,7 @@ class Limiter:
     monotonic: Callable[[], float]
     rate_per_s: float = RATE_PER_S
     burst: float = BURST
-    most: int = MOST
+    most: int = MAX_SOURCES
     _buckets: dict[str, tuple[float, float]] = field(default_factory=dict)
     """Tokens, and when they were counted; who asked last stands last."""
 

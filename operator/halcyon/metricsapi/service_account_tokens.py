@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.hashes import SHA256, SHA384, SHA512, HashAl
 ACCOUNT = "system:serviceaccount:"
 LEEWAY_S = 10.0
 """By which the clocks of two machines may differ."""
-MOST_CHARACTERS = 16384
+MAX_CHARACTERS = 16384
 
 _RSA: dict[str, HashAlgorithm] = {"RS256": SHA256(), "RS384": SHA384(), "RS512": SHA512()}
 _ECDSA: dict[str, tuple[HashAlgorithm, type[ec.EllipticCurve]]] = {
@@ -64,7 +64,7 @@ class Account:
 
 def key_id(token: str) -> str | None:
     """The id of the key that a token claims to be signed with; None where it is no token."""
-    if len(token) > MOST_CHARACTERS:
+    if len(token) > MAX_CHARACTERS:
         return None
     try:
         return str(_json(token.partition(".")[0])["kid"])
@@ -90,7 +90,7 @@ def account(token: str, issuer: Issuer, *, audience: str, now_s: float) -> Accou
 
 def _verified(token: str, issuer: Issuer) -> Mapping[str, Any] | None:
     """The claims, where the signature is the issuer's; the algorithm is bound to the kind of key, and `none` is no algorithm."""
-    if len(token) > MOST_CHARACTERS:
+    if len(token) > MAX_CHARACTERS:
         return None
     try:
         head, body, signature = token.split(".")

@@ -16,7 +16,7 @@ from halcyon.metricsapi.tls import ServingTLS
 
 log = logging.getLogger(__name__)
 
-CHECK_EVERY_S = 30.0
+CHECK_INTERVAL_S = 30.0
 
 
 class ServingCertificate:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-MOST_AGE_MS = 60_000
+MAX_AGE_MS = 60_000
 """A pod that has just come is found by every channel within this time, however long the drain is."""
-_LEAST_AGE_MS = 500
+_MIN_AGE_MS = 500
 
 
 def triton_args(*, drain_s: int) -> list[str]:
@@ -22,4 +22,4 @@ def connection_age_ms(drain_s: int) -> int:
     Less than the drain, by more than gRPC's own tenth of chance: a stopping pod waits for the drain until nobody is connected,
     and whoever comes in its first seconds must have been asked to go by then.
     """
-    return max(min(drain_s * 1000 * 2 // 3, MOST_AGE_MS), _LEAST_AGE_MS)
+    return max(min(drain_s * 1000 * 2 // 3, MAX_AGE_MS), _MIN_AGE_MS)

@@ -18,11 +18,11 @@ from dataclasses import dataclass, field, fields, replace
 from operator import add
 
 HOUR_S, HOURS = 3600.0, 24
-LONGEST_S = 60.0
+MAX_GAP_S = 60.0
 """A longer time between two looks isn't counted: who slept doesn't know what was."""
-FEWEST = 100.0
+MIN_INFERENCES = 100.0
 """Inferences below which a cost of a thousand says nothing."""
-SHORTEST_S = 600.0
+MIN_COUNTED_S = 600.0
 """Nothing is said of shares before so much time was counted: a start is all there is then."""
 _MOVED, _POINTS = 0.2, 0.05
 
@@ -101,7 +101,7 @@ class Ledger:
         """With the time since the last look; the first one counts nothing."""
         before, hour = self.last, int(look.at // HOUR_S)
         kept = tuple((at, was) for at, was in self.hours if hour - HOURS < at <= hour)
-        if before is None or not 0 < look.at - before.at <= LONGEST_S:
+        if before is None or not 0 < look.at - before.at <= MAX_GAP_S:
             return replace(self, last=look, hours=kept)
         spent = _between(before, look)
         now = next((was for at, was in kept if at == hour), Spent())
@@ -188,13 +188,15 @@ def cost(ledger: Ledger, price: float | None) -> Cost:
     """What there is to tell; `price` is that of a GPU for an hour."""
     day, held = ledger.day, 0 if ledger.last is None else ledger.last.held
     known = day.starting + day.busy + day.idle
-    tells = known > 0 and day.seconds >= SHORTEST_S
-    thousand = None if price is None or day.inferences < FEWEST else price * day.gpus / 3600 / day.inferences * 1000
+    tells = known > 0 and day.seconds >= MIN_COUNTED_S
+    thousand = (
+        None if price is None or day.inferences < MIN_INFERENCES else price * day.gpus / 3600 / day.inferences * 1000
+    )
     return Cost(
         gpus=held,
         per_hour=None if price is None else price * held,
         per_thousand=thousand,
-        saving=1 - day.gpus / day.most if day.most > 0 and day.seconds >= SHORTEST_S else None,
+        saving=1 - day.gpus / day.most if day.most > 0 and day.seconds >= MIN_COUNTED_S else None,
         starting=day.starting / known if tells else None,
         busy=day.busy / known if tells else None,
         idle=day.idle / known if tells else None,

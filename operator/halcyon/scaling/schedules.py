@@ -21,12 +21,12 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from cronsim import CronSim, CronSimError
 
 EXAMPLE = "0 8 * * 1-5"
-SHORTEST_S = 60.0
-LONGEST_S = 7 * 86_400.0
+MIN_DURATION_S = 60.0
+MAX_DURATION_S = 7 * 86_400.0
 CHAIN = 50
 """Starts that are followed to find out when a window that opens anew before it ends will end. A rule that opens more often
 holds until the last of them, and is looked at again then."""
-LONGEST_RULE = 200
+MAX_RULE_LENGTH = 200
 """Characters of a cron rule."""
 
 
@@ -130,11 +130,11 @@ def _problems(schedule: CronSchedule) -> Iterator[Problem]:
     name = schedule.name
     why = _why_no_rule(schedule.start)
     if why:
-        yield Problem(name, "start", f'"{schedule.start[:LONGEST_RULE]}"', why, f'"{EXAMPLE}"')
+        yield Problem(name, "start", f'"{schedule.start[:MAX_RULE_LENGTH]}"', why, f'"{EXAMPLE}"')
     if not _known_zone(schedule.time_zone):
         yield Problem(name, "timeZone", f'"{schedule.time_zone}"', "is not in the tz database", '"Europe/Berlin"')
-    if not SHORTEST_S <= schedule.duration_s <= LONGEST_S:
-        why = f"is not between {SHORTEST_S:.0f} s and {LONGEST_S / 86_400:.0f} days"
+    if not MIN_DURATION_S <= schedule.duration_s <= MAX_DURATION_S:
+        why = f"is not between {MIN_DURATION_S:.0f} s and {MAX_DURATION_S / 86_400:.0f} days"
         yield Problem(name, "duration", f"{schedule.duration_s:g} s", why, "10h")
     low, high = schedule.low, schedule.high
     if low is None and high is None:
@@ -150,8 +150,8 @@ def _why_no_rule(rule: str) -> str | None:
     fields = len(rule.split())
     if fields != 5:
         return f"has {fields} fields, not 5 (minute, hour, day of month, month, day of week)"
-    if len(rule) > LONGEST_RULE:
-        return f"is longer than {LONGEST_RULE} characters"
+    if len(rule) > MAX_RULE_LENGTH:
+        return f"is longer than {MAX_RULE_LENGTH} characters"
     try:
         next(CronSim(rule, datetime(2024, 1, 1)))  # noqa: DTZ001 - wall clock time of no zone, on purpose
     except CronSimError as error:

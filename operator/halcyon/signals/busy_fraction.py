@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from halcyon.api.documents.observation_report import MOST_SIZES, Batches
+from halcyon.api.documents.observation_report import MAX_SIZES, Batches
 from halcyon.scaling.observations import Observation, PodObservation, Value, fresh
 
 SOURCE: Literal["derived"] = "derived"
@@ -33,7 +33,7 @@ STALE_S = 12.0
 """A value is known for so long after the read: agents read every 5 s, so one lost read does no harm."""
 WINDOW_S = 10.0
 """Two reads' worth. When exactly a read was made is known to about a second, which over 5 s would be a fifth of the value."""
-LEAST_S = 3.0
+MIN_WINDOW_S = 3.0
 """For the same reason less time than this tells nothing. Several agents read the same pod, each in its own rhythm."""
 STILL_S = 6.0
 """Executions that stand for longer than reads lie apart are in the counters that were read."""
@@ -88,7 +88,7 @@ class BusyMemory:
         if known is None or not known.reads:
             return None
         (begin, before_us), (end, spent_us) = known.reads[0], known.reads[-1]
-        if now - end > STALE_S or end - begin < LEAST_S:
+        if now - end > STALE_S or end - begin < MIN_WINDOW_S:
             return None
         busy = (spent_us - before_us) / 1e6 / (end - begin) / max(instances, 1)
         return Value(min(100.0 * busy, 100.0), end)
@@ -122,7 +122,7 @@ def _is_new(before: _Pod, rows: tuple[int, ...], spent_us: int) -> bool:
         return True
     if rows == before.rows:
         return False
-    return max(len(rows), len(before.rows)) >= MOST_SIZES or not set(before.rows) <= set(rows)
+    return max(len(rows), len(before.rows)) >= MAX_SIZES or not set(before.rows) <= set(rows)
 
 
 def _with_read(reads: tuple[tuple[float, int], ...], at: float, spent_us: int) -> tuple[tuple[float, int], ...]:

@@ -10,7 +10,7 @@ import math
 
 KEEP_S = 30.0
 """The shortest way of so long to twice as long ago counts. Two clocks that nobody sets part by 100 ppm, 6 ms in that time."""
-MOST_LATE_S = 3.0
+MAX_LATE_S = 3.0
 """No record is taken to be older: a clock that was set back makes every record look late, until the shortest way is a new one."""
 
 
@@ -37,4 +37,4 @@ class ClockOffset:
         difference = received - sent
         self._shortest = min(self._shortest, difference)
         late_s = difference - min(self._shortest, self._before) + max(sent - made, 0.0)
-        return received - min(late_s, MOST_LATE_S)
+        return received - min(late_s, MAX_LATE_S)

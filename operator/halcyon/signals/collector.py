@@ -6,9 +6,9 @@
 | a token of anyone but `NAMESPACE/NAME-balancer`       | 403                                        |
 | the authenticator can't be asked                      | 503: the agent tries again                 |
 | a record of another model than the token's            | close 1008                                 |
-| more records than `MOST_PER_S` for long               | close 1008                                 |
+| more records than `MAX_PER_S` for long               | close 1008                                 |
 | something that is no record                           | close 1007                                 |
-| a message above `MOST_BYTES`                          | close 1009                                 |
+| a message above `MAX_BYTES`                          | close 1009                                 |
 | too many streams for one model                        | 503                                        |
 | the operator stops                                    | close 1001: the agent goes elsewhere at once |
 
@@ -35,21 +35,21 @@ from halcyon.monitoring import instruments, operator_metrics
 from halcyon.signals.observation_store import ObservationStore
 from halcyon.signals.validation import Vetted, vet
 
-MOST_BYTES = 512 * 1024
+MAX_BYTES = 512 * 1024
 """Largest message. A pod takes about 260 bytes of it, so that the 1,000 pods a spec allows fit, with a rollout's surge."""
-MOST_PER_S = 4.0
+MAX_PER_S = 4.0
 """Records per second of one stream; agents send one, and one at once when a request finds no replica."""
 BURST = 20.0
-MOST_STREAMS = 32
+MAX_STREAMS = 32
 """Streams per model: three times the most balancers of a spec, so that their rollout fits."""
 REMEMBER_S = 60.0
 """How long an accepted token is accepted again without asking; short, since a deleted account must lose its voice."""
-ASK_AGAIN_S = 600.0
+REVIEW_INTERVAL_S = 600.0
 """How long a stream lives on one answer about its token."""
 HEARTBEAT_S = 10.0
 TELL_WITHIN_S = 5.0
-MOST_REMEMBERED = 4096
-MOST_ASKING = 16
+MAX_REMEMBERED = 4096
+MAX_ASKING = 16
 """Reviews at a time: a storm of bad tokens must not become one of TokenReviews."""
 _ACCOUNT = "system:serviceaccount:"
 _SUFFIX = "-balancer"
@@ -90,7 +90,7 @@ class Collector:
     ) -> None:
         self._hub, self._authenticate, self._monotonic = hub, authenticate, monotonic
         self._accepted: dict[bytes, tuple[float, str]] = {}
-        self._asking = asyncio.Semaphore(MOST_ASKING)
+        self._asking = asyncio.Semaphore(MAX_ASKING)
         self._answers: dict[bytes, asyncio.Task[str | None]] = {}
         """Reviews under way: an agent that gives up and comes again waits for the same one."""
         self.waiting = 0
@@ -128,12 +128,12 @@ class Collector:
         if model is None:
             self.logins.labels("foreign").inc()
             raise web.HTTPForbidden(text=f"{username} may not send records; only a model's account NAME{_SUFFIX} may")
-        if self._per_model[model] >= MOST_STREAMS:
+        if self._per_model[model] >= MAX_STREAMS:
             self.logins.labels("crowded").inc()
-            raise web.HTTPServiceUnavailable(text=f"{model[1]} has {MOST_STREAMS} streams already; the limit is that")
+            raise web.HTTPServiceUnavailable(text=f"{model[1]} has {MAX_STREAMS} streams already; the limit is that")
         self.logins.labels("accepted").inc()
         # Without compression: zlib's windows would cost more memory per stream than everything else.
-        stream = web.WebSocketResponse(max_msg_size=MOST_BYTES, heartbeat=HEARTBEAT_S, compress=False)
+        stream = web.WebSocketResponse(max_msg_size=MAX_BYTES, heartbeat=HEARTBEAT_S, compress=False)
         self._per_model[model] += 1
         try:
             try:
@@ -191,7 +191,7 @@ class Collector:
                 why = f"the token speaks for {model[0]}/{model[1]}, the record for {record.namespace}/{record.name}"
                 await self._end(stream, "foreign", model, WSCloseCode.POLICY_VIOLATION, why)
                 break
-            if now - asked >= ASK_AGAIN_S:
+            if now - asked >= REVIEW_INTERVAL_S:
                 asked = now
                 if not await self._still(token, model):
                     await self._end(stream, "foreign", model, WSCloseCode.POLICY_VIOLATION, "the token has expired")
@@ -245,9 +245,9 @@ class Collector:
         if username is None:
             self._accepted.pop(digest, None)
             return None
-        if len(self._accepted) >= MOST_REMEMBERED:
+        if len(self._accepted) >= MAX_REMEMBERED:
             self._accepted = {d: (t, u) for d, (t, u) in self._accepted.items() if now - t < REMEMBER_S}
-        if len(self._accepted) < MOST_REMEMBERED:
+        if len(self._accepted) < MAX_REMEMBERED:
             self._accepted[digest] = (now, username)
         return username
 
@@ -266,7 +266,7 @@ class _Allowance:
         self._left, self._at = BURST, now
 
     def take(self, now: float) -> bool:
-        self._left = min(self._left + (now - self._at) * MOST_PER_S, BURST) - 1.0
+        self._left = min(self._left + (now - self._at) * MAX_PER_S, BURST) - 1.0
         self._at = now
         return self._left >= 0
 

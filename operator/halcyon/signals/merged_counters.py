@@ -21,10 +21,10 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import field
 
-from halcyon.api.documents.observation_report import MOST_SIZES, Batches
+from halcyon.api.documents.observation_report import MAX_SIZES, Batches
 from halcyon.scaling.frozen import immutable
 
-MOST_MERGED = 256
+MAX_MERGED = 256
 """Sizes in one model's table; a size that comes when it is full isn't counted."""
 
 _Table = Mapping[int, tuple[int, int]]
@@ -76,21 +76,21 @@ class MergedBatches:
                 before = {}
             for rows, (count, spent_us) in now.items():
                 # A table that is full lacked this size, and perhaps not because it had not run.
-                if rows not in before and before and len(sizes) >= MOST_SIZES:
+                if rows not in before and before and len(sizes) >= MAX_SIZES:
                     continue
-                if rows not in table and len(table) >= MOST_MERGED:
+                if rows not in table and len(table) >= MAX_MERGED:
                     continue
                 count0, spent0_us = before.get(rows, (0, 0))
                 total, total_us = table.get(rows, (0, 0))
                 if count0 == 0 and total > 0:
                     continue
                 table[rows] = (total + count - count0, total_us + spent_us - spent0_us)
-            last[pod] = {**before, **now} if len(before) < 2 * MOST_SIZES else now
+            last[pod] = {**before, **now} if len(before) < 2 * MAX_SIZES else now
         return MergedBatches(table, last)
 
 
 def _fell(before: _Table, now: _Table) -> bool:
     """A counter is lower, or a size is gone that a table with room for it would tell."""
-    if len(now) < MOST_SIZES and not before.keys() <= now.keys():
+    if len(now) < MAX_SIZES and not before.keys() <= now.keys():
         return True
     return any(count < before[rows][0] or us < before[rows][1] for rows, (count, us) in now.items() if rows in before)

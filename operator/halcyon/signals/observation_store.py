@@ -49,7 +49,7 @@ from halcyon.signals.clock_offset import ClockOffset
 from halcyon.signals.store_state import (
     BALANCER_COUNTERS,
     BALANCER_KEEP_S,
-    MOST_LATE,
+    MAX_LATE,
     POD_COUNTERS,
     POD_KEEP_S,
     POD_MOST_PER_S,
@@ -69,7 +69,7 @@ EXPIRE_S = 300.0
 SWEEP_S = 30.0
 FALLEN_S = 1.0
 """How far two reads of a pod's batches that have fallen must lie apart: further than the transit times of records."""
-MOST_AGENTS = 32
+MAX_AGENTS = 32
 """Agents kept per model: three times the most balancers of a spec, so that their rollout fits."""
 
 _ROWS, _EXECUTIONS = (3 + POD_COUNTERS.index(name) for name in ("rows", "executions"))
@@ -237,7 +237,7 @@ def _view(sample: PodSample, record: Record) -> AgentPodState:
 
 def _make_room(model: ObservedModel, now: float) -> None:
     """Keeps the number of agents bounded: the one that has been silent for longest makes room."""
-    if len(model.agents) >= MOST_AGENTS:
+    if len(model.agents) >= MAX_AGENTS:
         oldest = min(model.agents, key=lambda agent: (model.agents[agent].heard - now, agent))
         del model.agents[oldest]
 
@@ -247,12 +247,12 @@ def _add_balancer(agent: AgentState, sample: BalancerSample, made: float, now: f
     at = max(made, math.nextafter(before, math.inf))
     requests, refused, errors = agent.counters.read(at, [getattr(sample, name) for name in BALANCER_COUNTERS])
     if agent.last is None:
-        agent.refusable = min(sample.queued, MOST_LATE)  # they came before anybody counted them
+        agent.refusable = min(sample.queued, MAX_LATE)  # they came before anybody counted them
     agent.refusable += requests - agent.counted[0]
     # Who is refused has asked: more refusals than requests are a bad sample, and would read as demand.
     more = min(refused - agent.counted[1], agent.refusable)
     agent.refused += more
-    agent.refusable = min(agent.refusable - more, MOST_LATE)
+    agent.refusable = min(agent.refusable - more, MAX_LATE)
     agent.counted = requests, refused
     if agent.last is not None and sample.refused > agent.last.refused:
         agent.knocked = now

@@ -16,38 +16,38 @@ from halcyon.scaling.frozen import immutable
 from halcyon.scaling.observations import FRESH_S
 from halcyon.signals.clock_offset import ClockOffset
 from halcyon.signals.time_series import Counters, Ring
-from halcyon.signals.validation import MOST_ROWS, MOST_WAITING
+from halcyon.signals.validation import MAX_ROWS, MAX_WAITING
 
 BALANCER_KEEP_S = 60.0
 POD_KEEP_S = 20.0
 """Pods are many; nothing asks for more of them than the rules' 15 s."""
 _STATE_ORDER: tuple[PodState, ...] = ("maintenance", "draining", "ready", "starting", "unreachable")
 
-MOST_REQUESTS_PER_S = 1e6
+MAX_REQUESTS_PER_S = 1e6
 """Of one process. A count of requests or of batches that grows faster has jumped: neither happens a million times per second."""
-MOST_ROWS_PER_S = MOST_REQUESTS_PER_S * MOST_ROWS
+MAX_ROWS_PER_S = MAX_REQUESTS_PER_S * MAX_ROWS
 """Each request can have as many rows as the largest batch."""
-MOST_US_PER_S = 10 * MOST_WAITING * 1e6
+MAX_US_PER_S = 10 * MAX_WAITING * 1e6
 """Microseconds are summed over requests: a second per second for each that is in flight. A request adds all of its time when
 it ends, so many that have waited together add more than that in one look: ten times as much is room for them."""
 _OF_PODS = {
-    "succeeded": MOST_REQUESTS_PER_S,
-    "failed": MOST_REQUESTS_PER_S,
-    "rows": MOST_ROWS_PER_S,
-    "executions": MOST_REQUESTS_PER_S,
-    "queue_us": MOST_US_PER_S,
-    "compute_us": MOST_US_PER_S,
+    "succeeded": MAX_REQUESTS_PER_S,
+    "failed": MAX_REQUESTS_PER_S,
+    "rows": MAX_ROWS_PER_S,
+    "executions": MAX_REQUESTS_PER_S,
+    "queue_us": MAX_US_PER_S,
+    "compute_us": MAX_US_PER_S,
 }
 """Counters, and how fast each grows at the most; as of balancers:"""
-_OF_BALANCERS = dict.fromkeys(("requests", "refused", "errors"), MOST_REQUESTS_PER_S)
+_OF_BALANCERS = dict.fromkeys(("requests", "refused", "errors"), MAX_REQUESTS_PER_S)
 POD_COUNTERS, BALANCER_COUNTERS = tuple(_OF_PODS), tuple(_OF_BALANCERS)
 POD_MOST_PER_S, BALANCER_MOST_PER_S = tuple(_OF_PODS.values()), tuple(_OF_BALANCERS.values())
-MOST_LATE = 200_000.0
+MAX_LATE = 200_000.0
 """Requests that came before and can still be refused: as many as the largest queueLimit wait for room in a server, and as many
 for the first server."""
 CONFIRMS_S = 0.5
 """A record that comes sooner after the agent's last one is no usual look: it confirms what that one had seen,"""
-CONFIRMS_EVERY_S = 0.7
+CONFIRMS_INTERVAL_S = 0.7
 """once in so long. An agent that says more than it should is heard no sooner for it."""
 
 
@@ -90,7 +90,7 @@ class AgentState:
 
     def may_confirm(self, now: float) -> bool:
         """Whether a record that comes now confirms the one before."""
-        return now - self.heard < CONFIRMS_S and now - self.confirmed >= CONFIRMS_EVERY_S
+        return now - self.heard < CONFIRMS_S and now - self.confirmed >= CONFIRMS_INTERVAL_S
 
 
 @dataclass(slots=True)

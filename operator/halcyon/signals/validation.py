@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any, get_args
 
 from halcyon.api.documents.observation_report import (
-    MOST_SIZES,
+    MAX_SIZES,
     BalancerSample,
     BatchStats,
     PodSample,
@@ -21,30 +21,30 @@ from halcyon.api.documents.observation_report import (
     SlotLatency,
 )
 
-MOST_WAITING = 1e6
+MAX_WAITING = 1e6
 """More requests than this don't wait in one process: a balancer's queue is bounded at 100,000 by the spec."""
-MOST_BUSY = 1.05
+MAX_BUSY = 1.05
 """GPU utilisation: a busy share measured over a moment may end a little above 1; 80 is one in percent, and wrong."""
-MOST_COUNTED = 2.0**53
+MAX_COUNTED = 2.0**53
 """Above it a float no longer tells neighbours apart."""
-MOST_PODS = 2048
+MAX_PODS = 2048
 """Twice the most replicas, so that a rollout fits."""
-MOST_NAME = 253
-MOST_ERROR = 2048
+MAX_NAME_LENGTH = 253
+MAX_ERROR_LENGTH = 2048
 """Characters of a load error that are kept."""
-MOST_VERSIONS = 64
-MOST_ROWS = 65536
+MAX_VERSIONS = 64
+MAX_ROWS = 65536
 """Rows in one batch: the most that a spec allows."""
-MOST_SLOTS = 2
-MOST_BOUNDS = 100
+MAX_SLOTS = 2
+MAX_BOUNDS = 100
 """As many counters as a row of HAProxy's has."""
-MOST_MS = 3_600_000
+MAX_MS = 3_600_000
 _STATES = frozenset(get_args(PodState))
 _LIMITS = (
-    ("pending", MOST_WAITING),
-    ("gpu", MOST_BUSY),
-    *((field, MOST_COUNTED) for field in ("succeeded", "failed", "backend_failed", "rows", "executions")),
-    *((field, MOST_COUNTED) for field in ("queue_us", "compute_us")),
+    ("pending", MAX_WAITING),
+    ("gpu", MAX_BUSY),
+    *((field, MAX_COUNTED) for field in ("succeeded", "failed", "backend_failed", "rows", "executions")),
+    *((field, MAX_COUNTED) for field in ("queue_us", "compute_us")),
 )
 
 
@@ -68,8 +68,8 @@ def vet(record: Record) -> Vetted:
     _need_time(record.at, "at")
     if record.sent is not None:
         _need_time(record.sent, "sent")
-    if len(record.pods) > MOST_PODS:
-        raise RecordError(f"record of {record.name} has {len(record.pods)} pods; at most {MOST_PODS} can be real")
+    if len(record.pods) > MAX_PODS:
+        raise RecordError(f"record of {record.name} has {len(record.pods)} pods; at most {MAX_PODS} can be real")
     balancer = record.balancer
     absurd = 0
     if balancer is not None and not _plausible(balancer):
@@ -91,20 +91,20 @@ def vet(record: Record) -> Vetted:
 def _plausible(balancer: BalancerSample) -> bool:
     gauges = (balancer.queued, balancer.inflight, balancer.held)
     counters = (balancer.requests, balancer.refused, balancer.errors)
-    return all(_number(g, MOST_WAITING) for g in gauges) and all(_number(c, MOST_COUNTED) for c in counters)
+    return all(_number(g, MAX_WAITING) for g in gauges) and all(_number(c, MAX_COUNTED) for c in counters)
 
 
 def _is_latency(latency: tuple[SlotLatency, ...]) -> bool:
     """Whether all of it can be true: one that can't makes the others doubtful."""
-    return len(latency) <= MOST_SLOTS and all(_is_short_text(slot.slot) and _is_histogram(slot) for slot in latency)
+    return len(latency) <= MAX_SLOTS and all(_is_short_text(slot.slot) and _is_histogram(slot) for slot in latency)
 
 
 def _is_histogram(found: ReportedHistogram | SlotLatency) -> bool:
     bounds_ms, counts = found.bounds_ms, found.counts
     return (
-        _is_row(bounds_ms, MOST_MS)
-        and _is_row(counts, MOST_COUNTED)
-        and 0 < len(bounds_ms) < MOST_BOUNDS
+        _is_row(bounds_ms, MAX_MS)
+        and _is_row(counts, MAX_COUNTED)
+        and 0 < len(bounds_ms) < MAX_BOUNDS
         and len(counts) == len(bounds_ms) + 1
         and all(low < high for low, high in pairwise((0, *bounds_ms)))
     )
@@ -130,8 +130,8 @@ def _vet_pod(pod: PodSample, record: Record) -> tuple[PodSample, int]:
     if pod.load_error is not None:
         if not isinstance(pod.load_error, str):
             raise RecordError(f"record of {record.name}: load_error of pod {pod.name} is not text")
-        changes["load_error"] = pod.load_error[:MOST_ERROR]
-    if len(pod.versions) > MOST_VERSIONS or not all(_is_short_text(version) for version in pod.versions):
+        changes["load_error"] = pod.load_error[:MAX_ERROR_LENGTH]
+    if len(pod.versions) > MAX_VERSIONS or not all(_is_short_text(version) for version in pod.versions):
         raise RecordError(f"record of {record.name}: versions of pod {pod.name} are not texts; good: ['1']")
     return (replace(pod, **changes) if changes else pod), absurd
 
@@ -139,14 +139,14 @@ def _vet_pod(pod: PodSample, record: Record) -> tuple[PodSample, int]:
 def _is_batches(batches: BatchStats, record: Record) -> bool:
     """Whether all of it can be true. One size that can't makes the others doubtful: they are of one answer."""
     _need_time(batches.at, f"{record.name}.pods.batches.at")
-    if len(batches.sizes) > MOST_SIZES or not all(len(size) == 3 for size in batches.sizes):
+    if len(batches.sizes) > MAX_SIZES or not all(len(size) == 3 for size in batches.sizes):
         return False
     whole = all(isinstance(value, int) for size in batches.sizes for value in size)
     return (
         whole
         and len({rows for rows, _, _ in batches.sizes}) == len(batches.sizes)
-        and all(_number(rows, MOST_ROWS) and rows > 0 for rows, _, _ in batches.sizes)
-        and all(_number(value, MOST_COUNTED) for _, *values in batches.sizes for value in values)
+        and all(_number(rows, MAX_ROWS) and rows > 0 for rows, _, _ in batches.sizes)
+        and all(_number(value, MAX_COUNTED) for _, *values in batches.sizes for value in values)
     )
 
 
@@ -155,7 +155,7 @@ def _is_state(value: object) -> bool:
 
 
 def _is_short_text(value: object) -> bool:
-    return isinstance(value, str) and 0 < len(value) <= MOST_NAME
+    return isinstance(value, str) and 0 < len(value) <= MAX_NAME_LENGTH
 
 
 def _number(value: object, most: float) -> bool:
@@ -165,9 +165,9 @@ def _number(value: object, most: float) -> bool:
 
 def _need_name(value: object, field: str) -> None:
     if not _is_short_text(value):
-        raise RecordError(f"not a record: {field} must be a text of 1 to {MOST_NAME} characters")
+        raise RecordError(f"not a record: {field} must be a text of 1 to {MAX_NAME_LENGTH} characters")
 
 
 def _need_time(value: object, field: str) -> None:
-    if not _number(value, MOST_COUNTED):
+    if not _number(value, MAX_COUNTED):
         raise RecordError(f"not a record: {field} must be seconds since the epoch, for example 1763724817.25")

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.api.documents.observation_report import MOST_SIZES, BatchStats, PodSample, Record, RecordError
+from halcyon.api.documents.observation_report import MAX_SIZES, BatchStats, PodSample, Record, RecordError
 from halcyon.balancer.runtime.server_assignment import Endpoint
-from halcyon.balancer.telemetry.sampler import MOST_WITH_BATCHES, ScrapedPod, record, without_times
+from halcyon.balancer.telemetry.sampler import MAX_WITH_BATCHES, ScrapedPod, record, without_times
 from halcyon.balancer.telemetry.triton_client import TritonError, parse_batches
 
 
@@ -50,7 +50,7 @@ def test_no_batch_has_run_is_known_and_empty() -> None:
 def test_of_many_sizes_those_that_ran_most_often_are_told() -> None:
     document = stats(version(*(size(rows, rows, 1000 * rows) for rows in range(1, 200))))
     told = parse_batches(document, "digits", pod="p")
-    assert [rows for rows, _, _ in told] == list(range(200 - MOST_SIZES, 200))
+    assert [rows for rows, _, _ in told] == list(range(200 - MAX_SIZES, 200))
 
 
 JSON = st.recursive(
@@ -125,9 +125,9 @@ def test_batches_that_are_none_are_no_record(batches: Any) -> None:
 
 
 def test_a_record_of_a_thousand_pods_fits_into_a_message() -> None:
-    sizes = tuple((rows, 10**9, 10**12) for rows in range(65_000, 65_000 + MOST_SIZES))
+    sizes = tuple((rows, 10**9, 10**12) for rows in range(65_000, 65_000 + MAX_SIZES))
     told = tuple(
-        PodSample(f"some-long-name-of-a-model-server-a-5d8f7c9b6d-{n:05}", "ready", 1763700000.123, pending=10, succeeded=10**9, failed=0, backend_failed=0, rows=10**9, executions=10**9, queue_us=10**12, compute_us=10**12, gpu=0.5, versions=("1",), batches=BatchStats(1763700000.123, sizes) if n < MOST_WITH_BATCHES else None)
+        PodSample(f"some-long-name-of-a-model-server-a-5d8f7c9b6d-{n:05}", "ready", 1763700000.123, pending=10, succeeded=10**9, failed=0, backend_failed=0, rows=10**9, executions=10**9, queue_us=10**12, compute_us=10**12, gpu=0.5, versions=("1",), batches=BatchStats(1763700000.123, sizes) if n < MAX_WITH_BATCHES else None)
         for n in range(1000)
     )  # fmt: skip
     assert len(Record("ns", "m", "x", 1.0, None, told).to_json()) < 512 * 1024

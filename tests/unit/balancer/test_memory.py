@@ -7,7 +7,7 @@ import pytest
 from halcyon.api.documents.balancer_plan import HAPROXY_MEMORY_MIB, BalancerPlan, Slot
 from halcyon.balancer.config import memory_budget
 from halcyon.balancer.config.haproxy_cfg import render
-from halcyon.balancer.config.memory_budget import MOST_REQUESTS, STREAMS_PER_CHANNEL, room
+from halcyon.balancer.config.memory_budget import MAX_REQUESTS, STREAMS_PER_CHANNEL, room
 from halcyon.balancer.config.model import Listen, TlsFiles
 
 PLAN = BalancerPlan(
@@ -33,7 +33,7 @@ def test_all_that_haproxy_may_have_at_once_fits_below_its_limit(plan: BalancerPl
     most = room(plan, tls=tls)
     lines = sum(slot.capacity for slot in plan.slots)
     kib = 2 * (PROCESS + lines * LINE) + most.http * HTTP + most.grpc * GRPC + (most.http + most.grpc) * TLS * tls
-    kib += (MOST_REQUESTS + STREAMS_PER_CHANNEL) * REQUEST + most.buffers * (BUFFER + REQUEST)
+    kib += (MAX_REQUESTS + STREAMS_PER_CHANNEL) * REQUEST + most.buffers * (BUFFER + REQUEST)
     # What is left is for sockets' own queues and the allocator.
     assert HAPROXY_MEMORY_MIB * 1024 - kib > 32 * 1024
 
@@ -54,7 +54,7 @@ def test_a_smaller_container_has_fewer_buffers_by_as_much() -> None:
 def test_each_front_end_has_room_that_no_other_can_take(tls: TlsFiles | None) -> None:
     text = render(PLAN, listen=Listen(tls=tls))
     most = room(PLAN, tls=tls is not None)
-    together = most.http + most.grpc + memory_budget.METRICS_CONNECTIONS + 2 * memory_budget.MOST_STREAMS
+    together = most.http + most.grpc + memory_budget.METRICS_CONNECTIONS + 2 * memory_budget.MAX_STREAMS
     assert most.connections > together
     assert f"  maxconn {most.connections}\n" in text
     for name, own in (("http", most.http), ("grpc", most.grpc), ("metrics", memory_budget.METRICS_CONNECTIONS)):
@@ -74,7 +74,7 @@ def test_requests_are_bounded_before_any_body_is_waited_for(name: str) -> None:
     first = section.index("http-request track-sc0 int(1)")
     assert first < section.index("http-request return") < section.index("wait-for-body")
     assert section.index("http-request reject") < section.index("http-request return")
-    assert section.index(f"sc_conn_cur(0) gt {MOST_REQUESTS} }}") < section.index("wait-for-body")
+    assert section.index(f"sc_conn_cur(0) gt {MAX_REQUESTS} }}") < section.index("wait-for-body")
 
 
 def test_idle_connections_are_kept_for_five_minutes() -> None:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halcyon.balancer.runtime.runtime_api import HaproxyStats
-from halcyon.balancer.runtime.service_rate import KNOWN_FOR_S, LONGEST_S, ServiceRate, ServiceRateMeter
+from halcyon.balancer.runtime.service_rate import KNOWN_FOR_S, MAX_WINDOW_S, ServiceRate, ServiceRateMeter
 
 
 def reading(answered: int, *, queued: int = 9, process: int = 1, service_ms: int | None = None) -> HaproxyStats:
@@ -52,7 +52,8 @@ def test_slow_answers_take_longer_to_be_known() -> None:
     assert looks(ServiceRateMeter(), 1, seconds=20) == ServiceRate(1.0, 0.05)
     one_in_five_s = ServiceRateMeter()
     paces = [
-        one_in_five_s.look(reading(second // 5), servers=1, now=float(second)) for second in range(int(LONGEST_S) + 1)
+        one_in_five_s.look(reading(second // 5), servers=1, now=float(second))
+        for second in range(int(MAX_WINDOW_S) + 1)
     ]
     assert paces[-2] is None
     assert paces[-1] == ServiceRate(0.2, 0.05)

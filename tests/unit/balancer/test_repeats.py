@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from halcyon.api.documents.balancer_plan import BalancerPlan, Slot
 from halcyon.balancer.config.haproxy_cfg import render
 from halcyon.balancer.config.model import Listen
-from halcyon.balancer.runtime.retry_budget import FEWEST, MOST_SHARE, WINDOW_S, RetryBudget
+from halcyon.balancer.runtime.retry_budget import MAX_SHARE, MIN_RETRIES, WINDOW_S, RetryBudget
 from halcyon.balancer.runtime.runtime_api import HaproxyStats
 
 PLAN = BalancerPlan("default", "m", "m", (Slot("a", "m-a", 100, 4),), 48, 200, 60000, 30000)
@@ -27,8 +27,8 @@ def test_a_killed_pod_among_many_requests_is_within_the_budget() -> None:
 def test_a_few_are_always_allowed() -> None:
     budget = RetryBudget()
     budget.allows(reading(0, 0), now=0.0)
-    assert budget.allows(reading(FEWEST, FEWEST), now=1.0)
-    assert not budget.allows(reading(FEWEST + 1, FEWEST + 1), now=2.0)
+    assert budget.allows(reading(MIN_RETRIES, MIN_RETRIES), now=1.0)
+    assert not budget.allows(reading(MIN_RETRIES + 1, MIN_RETRIES + 1), now=2.0)
 
 
 def test_it_stays_shut_while_servers_fail_and_opens_when_that_is_over() -> None:
@@ -61,7 +61,7 @@ def test_what_is_allowed_is_never_more_than_its_share_of_the_window(steps: list[
         allowed = budget.allows(reading(requests, repeated), now=now)
         looks.append((now, requests, repeated))
         first = next(look for look in looks if now - look[0] <= WINDOW_S)
-        assert allowed == (repeated - first[2] <= max(FEWEST, MOST_SHARE * (requests - first[1])))
+        assert allowed == (repeated - first[2] <= max(MIN_RETRIES, MAX_SHARE * (requests - first[1])))
 
 
 def test_sequences_and_streams_are_sent_once_and_nobody_waits_for_their_bodies() -> None:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halcyon.kube import errors, kinds
-from halcyon.kube.client import LEASE_LATE_S, MOST_AT_ONCE, KubeClient
+from halcyon.kube.client import LEASE_LATE_S, MAX_AT_ONCE, KubeClient
 from halcyon.kube.encoding import as_yaml
 from halcyon.kube.errors import Busy, Conflicted, Gone, NotFound, Refused, of_status
 from tests.unit.control.virtual_time import VirtualTime, run
@@ -97,7 +97,7 @@ def test_an_apply_that_waits_for_a_turn_while_the_lease_becomes_late_waits_for_t
         server = Server()
         client = KubeClient(cast("Any", server))
         async with asyncio.TaskGroup() as group:
-            for _ in range(MOST_AT_ONCE):
+            for _ in range(MAX_AT_ONCE):
                 group.create_task(client.get(kinds.POD, "ns", "slow"))
             await asyncio.sleep(0.1)
             held_back = group.create_task(client.apply(kinds.POD, {"metadata": {"name": "late", "namespace": "ns"}}))
@@ -108,7 +108,7 @@ def test_an_apply_that_waits_for_a_turn_while_the_lease_becomes_late_waits_for_t
             await asyncio.sleep(1)
             assert not held_back.done()
             server.lease.set()
-        return server.asked[MOST_AT_ONCE:]
+        return server.asked[MAX_AT_ONCE:]
 
     assert run(scenario) == ["PATCH lease", "GET read", "PATCH late"]
 

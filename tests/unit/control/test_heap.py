@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from halcyon.control.runtime.gc_freeze import LEAST, OFTEN_S, SHARE, THAWED_EVERY, GcFreeze
+from halcyon.control.runtime.gc_freeze import MIN_OBJECTS, OFTEN_S, SHARE, THAWED_EVERY, GcFreeze
 
 
 @dataclass
@@ -40,7 +40,7 @@ async def looks() -> None:
 
 async def test_what_is_new_is_frozen_once_it_is_much() -> None:
     before, usual = gc.get_freeze_count(), gc.get_threshold()
-    world = World(size=20 * LEAST)
+    world = World(size=20 * MIN_OBJECTS)
     async with running(world) as heap:
         assert heap.settled == 1
         assert gc.get_freeze_count() > before
@@ -62,7 +62,7 @@ async def test_what_is_new_is_frozen_once_it_is_much() -> None:
 async def test_a_small_heap_is_left_alone_until_a_thousand_changes_or_ten_minutes() -> None:
     world = World(size=4, changes=0)
     async with running(world) as heap:
-        world.changes, world.now = LEAST - 1, OFTEN_S - 1
+        world.changes, world.now = MIN_OBJECTS - 1, OFTEN_S - 1
         await looks()
         assert heap.settled == 1
         world.now += 1

@@ -17,7 +17,7 @@ from halcyon.kube.kinds import LEASE
 from halcyon.kube.leader_election import (
     DURATION_S,
     RENEW_DEADLINE_S,
-    RENEW_EVERY_S,
+    RENEW_INTERVAL_S,
     ElectionStep,
     LeaderElector,
     decide,
@@ -158,7 +158,7 @@ def test_a_leader_that_crashed_is_replaced_within_fifteen_seconds_and_not_before
             return time() - crashed
         raise AssertionError
 
-    assert DURATION_S - RENEW_EVERY_S <= run(scenario) < 15
+    assert DURATION_S - RENEW_INTERVAL_S <= run(scenario) < 15
 
 
 @pytest.mark.parametrize("fate", ["refuse", "hang", "lose", "hang after"])
@@ -221,7 +221,7 @@ def test_a_leader_that_another_has_replaced_ends() -> None:
         await kube.patch(LEASE, "halcyon-system", "halcyon", {"spec": {"holderIdentity": "somebody"}})
         await living
         assert one.lost
-        assert time() < 5 + 2 * RENEW_EVERY_S
+        assert time() < 5 + 2 * RENEW_INTERVAL_S
 
     run(scenario)
 
@@ -332,7 +332,7 @@ def test_a_standby_knows_that_somebody_leads_until_the_lease_has_run_out() -> No
         crashed = time()
         # Whoever asks hears the leader's last word while it may still lead, and then somebody else's at once.
         await two.elector.leading.wait()
-        assert time() - crashed > DURATION_S - RENEW_EVERY_S
+        assert time() - crashed > DURATION_S - RENEW_INTERVAL_S
         assert knows(two)
         two.stop.set()
         await standing_by
@@ -362,7 +362,7 @@ def test_a_standby_that_cannot_reach_the_lease_believes_in_the_leader_for_as_lon
         await asyncio.gather(living, standing_by)
         return took
 
-    assert DURATION_S - RENEW_EVERY_S <= run(scenario) <= DURATION_S + 0.1
+    assert DURATION_S - RENEW_INTERVAL_S <= run(scenario) <= DURATION_S + 0.1
 
 
 def test_a_leader_that_slept_past_its_deadline_may_not_write_and_one_that_renews_may() -> None:
@@ -376,10 +376,10 @@ def test_a_leader_that_slept_past_its_deadline_may_not_write_and_one_that_renews
                 await asyncio.sleep(1)
                 one.elector.fence()
             broken.set()
-            await asyncio.sleep(RENEW_DEADLINE_S - RENEW_EVERY_S - 0.1)
+            await asyncio.sleep(RENEW_DEADLINE_S - RENEW_INTERVAL_S - 0.1)
             one.elector.fence()
             # As after a pause: time has passed, and the elector's own round hasn't had its turn.
-            one.elector.clock = lambda: time() + RENEW_EVERY_S + 0.2
+            one.elector.clock = lambda: time() + RENEW_INTERVAL_S + 0.2
             with pytest.raises(errors.LeaseLost, match=r"was renewed [789]\.\d s ago"):
                 one.elector.fence()
 

@@ -21,10 +21,10 @@ from typing_extensions import override
 from halcyon.control.autoscaling import planner_memory_store
 from halcyon.control.autoscaling.planner_memory_store import (
     LABEL,
+    MAX_SHARD_BYTES,
     MEAN_SHARD_BYTES,
-    MOST_SHARD_BYTES,
     RETRY_S,
-    SAVE_EVERY_S,
+    SAVE_INTERVAL_S,
     PlannerMemoryStore,
     Saved,
     Shards,
@@ -210,7 +210,7 @@ def test_shards_are_as_many_as_a_power_of_two_and_have_room_and_their_number_doe
     assert count & (count - 1) == 0
     filled = [sum(size for entry, size in sizes.items() if place(entry, count) == i) for i in range(count)]
     assert sum(filled) <= MEAN_SHARD_BYTES * count
-    assert max(filled) <= MOST_SHARD_BYTES
+    assert max(filled) <= MAX_SHARD_BYTES
     assert shard_count(sizes, count) == count
 
 
@@ -407,15 +407,15 @@ def test_what_was_learnt_is_written_every_ten_minutes_and_at_rest_nothing_also_a
         first = await served(kube, clock)
         running = asyncio.create_task(first.run(lambda: {KEY}))
         first.offer(KEY, "u", LIVED(1))
-        await asyncio.sleep(SAVE_EVERY_S - 1)
+        await asyncio.sleep(SAVE_INTERVAL_S - 1)
         assert kube.writes == []
         await asyncio.sleep(2)
         assert kube.writes == ["halcyon-memory-000"]
         first.offer(KEY, "u", replace(LIVED(1), hold=LIVED(2).hold))
-        await asyncio.sleep(5 * SAVE_EVERY_S)
+        await asyncio.sleep(5 * SAVE_INTERVAL_S)
         assert len(kube.writes) == 1
         first.offer(KEY, "u", asked(LIVED(1), EPOCH + 9999))
-        await asyncio.sleep(SAVE_EVERY_S + 1)
+        await asyncio.sleep(SAVE_INTERVAL_S + 1)
         assert len(kube.writes) == 2
         running.cancel()
 
@@ -424,12 +424,12 @@ def test_what_was_learnt_is_written_every_ten_minutes_and_at_rest_nothing_also_a
         assert packed(found.restored().memory) == same(asked(LIVED(1), EPOCH + 9999))
         running = asyncio.create_task(second.run(lambda: {KEY}))
         second.offer(KEY, "u", found.restored().memory)
-        await asyncio.sleep(5 * SAVE_EVERY_S)
+        await asyncio.sleep(5 * SAVE_INTERVAL_S)
         await second.flush(within_s=1.0)
         assert len(kube.writes) == 2
         # Another of the same name is another model.
         second.offer(KEY, "another", found.restored().memory)
-        await asyncio.sleep(SAVE_EVERY_S + 1)
+        await asyncio.sleep(SAVE_INTERVAL_S + 1)
         assert len(kube.writes) == 3
         assert kept_uid(kube) == "another"
         running.cancel()
@@ -448,10 +448,10 @@ def test_a_model_that_never_was_asked_is_not_kept_and_one_that_is_gone_is_droppe
         running = asyncio.create_task(kept.run(lambda: live))
         kept.offer(KEY, "u", LIVED(1))
         kept.offer(Key("team", "idle"), "v", PlannerMemory())
-        await asyncio.sleep(SAVE_EVERY_S + 1)
+        await asyncio.sleep(SAVE_INTERVAL_S + 1)
         assert kube.entries() == [("halcyon-memory-000", "team.digits")]
         live.remove(KEY)
-        await asyncio.sleep(SAVE_EVERY_S + 1)
+        await asyncio.sleep(SAVE_INTERVAL_S + 1)
         assert kube.objects == {}
         assert kube.writes == ["halcyon-memory-000", "-halcyon-memory-000"]
         running.cancel()
@@ -475,14 +475,14 @@ def test_packing_many_is_spread_over_time_and_done_before_the_next_save_is_due()
         for key in keys:
             kept.offer(key, "u", memory)
         running = asyncio.create_task(kept.run(lambda: keys))
-        await asyncio.sleep(2 * SAVE_EVERY_S)
+        await asyncio.sleep(2 * SAVE_INTERVAL_S)
         assert len(kube.entries()) == 1300
         running.cancel()
 
     virtual_time.run(scenario)
     assert len(moments) == 1300
     assert all(later - earlier > 0.2 for earlier, later in itertools.pairwise(moments))
-    assert moments[-1] - moments[0] < SAVE_EVERY_S / 2
+    assert moments[-1] - moments[0] < SAVE_INTERVAL_S / 2
 
 
 def test_nothing_is_written_before_what_is_kept_could_be_read() -> None:
@@ -503,7 +503,7 @@ def test_nothing_is_written_before_what_is_kept_could_be_read() -> None:
         running = asyncio.create_task(kept.run(lambda: {KEY, old}))
         kept.offer(KEY, "u", LIVED(1))
         await kept.flush(within_s=1)
-        await asyncio.sleep(2 * SAVE_EVERY_S)
+        await asyncio.sleep(2 * SAVE_INTERVAL_S)
         assert kube.writes == []
         kube.fate = lambda _: None
         await asyncio.sleep(RETRY_S + 1)
@@ -520,7 +520,7 @@ def test_a_save_that_failed_is_tried_again_within_a_minute() -> None:
         kube.fate = failing(2**16 - 1)
         running = asyncio.create_task(kept.run(lambda: {KEY}))
         kept.offer(KEY, "u", LIVED(1))
-        await asyncio.sleep(SAVE_EVERY_S + 1)
+        await asyncio.sleep(SAVE_INTERVAL_S + 1)
         assert kube.objects == {}
         kube.fate = lambda _: None
         await asyncio.sleep(RETRY_S + 1)

@@ -10,7 +10,7 @@ import pytest
 from typing_extensions import override
 
 from halcyon.control.reconcile.gpu_reservations import GpuReservations
-from halcyon.control.reconcile.reconciler import COUNTS_EVERY_S, STATES_EVERY_S, STATUS_EVERY_S, Reconciler
+from halcyon.control.reconcile.reconciler import COUNTS_INTERVAL_S, STATES_INTERVAL_S, STATUS_INTERVAL_S, Reconciler
 from halcyon.control.state.cluster_state import ClusterState
 from halcyon.kube import errors
 from halcyon.kube.client import FIELD_MANAGER, Object
@@ -79,7 +79,7 @@ async def test_a_refusal_is_looked_at_again_at_once_when_it_is_new_and_not_when_
 
     assert (await subject.reconcile(DIGITS)).again_s == 0.0
     for _ in range(3):
-        assert (await subject.reconcile(DIGITS)).again_s == STATUS_EVERY_S
+        assert (await subject.reconcile(DIGITS)).again_s == STATUS_INTERVAL_S
 
 
 async def test_a_write_that_fails_leaves_a_status_behind_and_is_an_error() -> None:
@@ -132,12 +132,12 @@ async def test_pods_that_come_one_by_one_are_told_of_once_a_second_and_what_is_n
         caches.pods._store(Key("team", made["metadata"]["name"]), made)
 
     await reconciled(2)
-    assert await reconciled(3) == STATES_EVERY_S
+    assert await reconciled(3) == STATES_INTERVAL_S
     assert len(kube.statuses) == 1
-    time += STATES_EVERY_S
+    time += STATES_INTERVAL_S
     await reconciled(4)
     assert len(kube.statuses) == 2
     for number in range(3):
         have(number)
-        assert await reconciled(5 + number) == COUNTS_EVERY_S
+        assert await reconciled(5 + number) == COUNTS_INTERVAL_S
     assert len(kube.statuses) == 2

@@ -12,7 +12,7 @@ import pytest
 
 from halcyon.control.autoscaling.loop import TICK_S
 from halcyon.control.autoscaling.model_state import MOVED_FOR_S
-from halcyon.control.autoscaling.status_updates import SHOWN_EVERY_LATE_S, SHOWN_EVERY_S
+from halcyon.control.autoscaling.status_updates import SHOWN_EVERY_LATE_S, STATUS_INTERVAL_S
 from halcyon.control.objects.actuator import Actuator
 from halcyon.control.status.events import happenings
 from halcyon.scaling.policy.decision import KEPT, REST_S, Signal
@@ -164,14 +164,14 @@ def test_a_value_is_news_when_it_has_moved_by_a_fifth_and_not_more_often_than_it
         async with steady(world, for_s=1) as dictated:
             for value in (90, 110, 119, 85):
                 dictated.signals[DIGITS] = rate(value)
-                await asyncio.sleep(SHOWN_EVERY_S + REST_S)
+                await asyncio.sleep(STATUS_INTERVAL_S + REST_S)
             assert len(world.queued) == 1
             for value in range(200, 1200, 100):
                 dictated.signals[DIGITS] = rate(value)
                 await spoken(world, 1)
             times = [at for at, _ in world.queued[1:]]
             assert 1 <= len(times) <= 2
-            assert all(later - sooner >= SHOWN_EVERY_S for sooner, later in pairwise(times))
+            assert all(later - sooner >= STATUS_INTERVAL_S for sooner, later in pairwise(times))
 
     live(scenario)
 
@@ -179,7 +179,7 @@ def test_a_value_is_news_when_it_has_moved_by_a_fifth_and_not_more_often_than_it
 @pytest.mark.parametrize(("stays_s", "more"), [(int(MOVED_FOR_S) - 1, 0), (int(MOVED_FOR_S) + 6, 1)])
 def test_a_value_that_has_moved_is_told_when_it_stays(stays_s: int, more: int) -> None:
     async def scenario(world: World) -> None:
-        async with steady(world, for_s=SHOWN_EVERY_S + 1) as dictated:
+        async with steady(world, for_s=STATUS_INTERVAL_S + 1) as dictated:
             dictated.signals[DIGITS] = rate(200)
             await spoken(world, stays_s)
             dictated.signals[DIGITS] = rate(100)
@@ -207,7 +207,7 @@ def test_where_statuses_are_late_values_are_told_less_often() -> None:
 
 def test_what_moves_right_before_a_count_does_is_told_with_it() -> None:
     async def scenario(world: World) -> None:
-        async with steady(world, for_s=SHOWN_EVERY_S + 1) as dictated:
+        async with steady(world, for_s=STATUS_INTERVAL_S + 1) as dictated:
             dictated.signals[DIGITS] = rate(200)
             await spoken(world, 1)
             assert len(world.queued) == 1

@@ -13,7 +13,7 @@ from halcyon.control.objects.actuator import Actuator
 from halcyon.kube.kinds import Key
 from halcyon.scaling.observations import FRESH_S
 from halcyon.scaling.policy.decision import REST_S, SPACING_S
-from halcyon.signals.store_state import CONFIRMS_EVERY_S
+from halcyon.signals.store_state import CONFIRMS_INTERVAL_S
 from tests.unit.control.scaling_world import DIGITS, Running, World, holds, live, plan_of, served
 from tests.unit.control.virtual_time import VirtualTime, run
 
@@ -57,7 +57,7 @@ def test_a_model_whose_decision_fails_is_tried_no_more_often_than_others() -> No
                 await asyncio.sleep(0.05)
         times = [at for at, _ in dictated.asked]
         assert len(times) >= 4
-        assert min(later - sooner for sooner, later in pairwise(times)) >= CONFIRMS_EVERY_S - TICK_S
+        assert min(later - sooner for sooner, later in pairwise(times)) >= CONFIRMS_INTERVAL_S - TICK_S
 
     live(scenario)
 
@@ -157,8 +157,8 @@ def test_a_model_is_decided_for_no_more_often_than_agents_may_confirm_however_of
                 world.speak()
                 await asyncio.sleep(1 / 30)
         times = [at for at, _ in dictated.asked]
-        assert 18 <= len(times) <= 20 / CONFIRMS_EVERY_S + 1
-        assert min(later - sooner for sooner, later in pairwise(times)) >= CONFIRMS_EVERY_S - TICK_S
+        assert 18 <= len(times) <= 20 / CONFIRMS_INTERVAL_S + 1
+        assert min(later - sooner for sooner, later in pairwise(times)) >= CONFIRMS_INTERVAL_S - TICK_S
 
     live(scenario)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from halcyon.api.documents.observation_report import BalancerSample, Record
-from halcyon.control.autoscaling.balancer_errors import MOST_CHARACTERS, BalancerErrorStore
+from halcyon.control.autoscaling.balancer_errors import MAX_CHARACTERS, BalancerErrorStore
 from halcyon.kube.kinds import Key
 from halcyon.scaling.observations import FRESH_S
 
@@ -25,7 +25,7 @@ def test_a_trouble_is_told_for_each_pod_until_it_is_over() -> None:
     hub.receive(record("no certificate", at=3.0), 3.0)
     assert changed == [KEY], "no news"
     hub.receive(record("x" * 1000, agent="b-2", at=3.0), 3.0)
-    assert hub.troubles(KEY, 3.0) == ("pod b-1: no certificate", f"pod b-2: {'x' * MOST_CHARACTERS}")
+    assert hub.troubles(KEY, 3.0) == ("pod b-1: no certificate", f"pod b-2: {'x' * MAX_CHARACTERS}")
     changed.clear()
     hub.receive(record("", at=4.0), 4.0)
     assert changed == [KEY]

@@ -99,7 +99,7 @@ def test_a_bomb_stops_at_the_limit_before_it_is_written(tmp_path: Path) -> None:
 
 
 def test_a_file_of_endless_names_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_FILES", 3)
+    monkeypatch.setattr(module, "MAX_FILES", 3)
     assert "more than 3 entries" in refusal(packed(*((f"1/{n}", b"") for n in range(4))), tmp_path)
 
 

@@ -113,7 +113,7 @@ def test_what_a_good_signature_says_may_be_no_answer(claims: dict[str, Any]) -> 
         signed(GOOD, kid="unknown"),
         signed(GOOD, kid="ec", alg="ES384"),
         signed(GOOD).rpartition(".")[0] + ".",
-        signed(GOOD) + "." * service_account_tokens.MOST_CHARACTERS,
+        signed(GOOD) + "." * service_account_tokens.MAX_CHARACTERS,
         text(b"[" * 5000) + ".e30.e30",
     ],
     ids=range(12),

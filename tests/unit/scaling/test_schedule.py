@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from halcyon.scaling.schedules import LONGEST_S, CronSchedule, InForce, in_force, problems
+from halcyon.scaling.schedules import MAX_DURATION_S, CronSchedule, InForce, in_force, problems
 from tests.drawn import draws
 
 HOUR_S = 3600.0
@@ -140,7 +140,7 @@ def test_a_start_that_the_clocks_show_twice_opens_once_and_lasts_its_elapsed_tim
 
 
 def test_windows_that_overlap_themselves_for_a_week_are_one() -> None:
-    opened = in_force([office(start="0 8 * * 1,3", duration_s=LONGEST_S)], at("2026-11-19 12:00"))
+    opened = in_force([office(start="0 8 * * 1,3", duration_s=MAX_DURATION_S)], at("2026-11-19 12:00"))
     assert opened.low == 4
     assert opened.valid_until > at("2027-03-01 12:00")
     assert opened.open[0].begin == at("2026-11-18 08:00")

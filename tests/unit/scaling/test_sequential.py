@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halcyon.scaling.canary.sequential_tests import (
-    FEWEST_BLOCKS,
-    MOST_BLOCKS,
+    MAX_BLOCKS,
+    MIN_BLOCKS,
     Blocks,
     Capital,
     Spread,
@@ -150,7 +150,7 @@ def test_blocks_lose_nothing_and_stay_few(windows: list[tuple[float, int, float,
         blocks = blocks.after(row)
     told = [row for row in windows if row[1] and row[3]]
     assert blocks.windows == len(told)
-    assert len(blocks.rows) <= MOST_BLOCKS
+    assert len(blocks.rows) <= MAX_BLOCKS
     assert blocks.whole == pytest.approx(tuple(math.fsum(row[n] for row in told) for n in range(4)))
 
 
@@ -192,7 +192,7 @@ def test_blocks_find_a_difference_and_a_ratio() -> None:
 
 def test_few_blocks_say_nothing() -> None:
     blocks = Blocks()
-    for _ in range(FEWEST_BLOCKS - 1):
+    for _ in range(MIN_BLOCKS - 1):
         blocks = blocks.after((1, 1, 2, 1))
     assert blocks.difference(0.05) is None
     assert blocks.after((1, 1, 2, 1)).difference(0.05) is not None

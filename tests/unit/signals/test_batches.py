@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from halcyon.api.documents.observation_report import MOST_SIZES, BatchStats, Record, RecordError
+from halcyon.api.documents.observation_report import MAX_SIZES, BatchStats, Record, RecordError
 from halcyon.signals.observation_store import ObservationStore
 from halcyon.signals.validation import vet
 from tests.unit.signals.records import EPOCH, record, triton
@@ -42,7 +42,7 @@ def test_good_ones_pass() -> None:
         [(1, 1, 1, 1)],
         [("1", 1, 1)],
         [(1, 1, 1), (1, 2, 2)],
-        [(rows, 1, 1) for rows in range(1, MOST_SIZES + 2)],
+        [(rows, 1, 1) for rows in range(1, MAX_SIZES + 2)],
         [(1, 1, 1), (2, -1, 1)],
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.api.documents.observation_report import MOST_SIZES, Batches, BatchStats
+from halcyon.api.documents.observation_report import MAX_SIZES, Batches, BatchStats
 from halcyon.scaling.observations import Observation, PodObservation, PodPoint, Value
 from halcyon.signals.busy_fraction import GAP_S, SPACING_S, STALE_S, WINDOW_S, BusyMemory
 from halcyon.signals.observation_store import ObservationStore
@@ -97,7 +97,7 @@ def test_a_size_that_is_gone_is_another_container_even_where_it_took_longer() ->
 
 
 def test_sizes_that_come_into_a_full_table_do_not_count_as_work_of_now() -> None:
-    full, other = range(1, MOST_SIZES + 1), range(2, MOST_SIZES + 2)
+    full, other = range(1, MAX_SIZES + 1), range(2, MAX_SIZES + 2)
 
     assert percent(after(look(100, 64.0, rows=full), look(105, 66.0, rows=full)), 105) == pytest.approx(40.0, abs=0.1)
     assert percent(after(look(100, 64.0, rows=full), look(105, 66.0, rows=other)), 105) is None

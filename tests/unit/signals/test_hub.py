@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from halcyon.api.documents.observation_report import BalancerSample, PodSample
 from halcyon.scaling.observations import Observation, rate, total_rate
-from halcyon.signals.observation_store import EXPIRE_S, MOST_AGENTS, ObservationStore
-from halcyon.signals.store_state import MOST_LATE, POD_COUNTERS
+from halcyon.signals.observation_store import EXPIRE_S, MAX_AGENTS, ObservationStore
+from halcyon.signals.store_state import MAX_LATE, POD_COUNTERS
 from tests.unit.signals.records import EPOCH, haproxy, record, triton
 
 
@@ -213,7 +213,7 @@ def test_who_waited_before_the_first_record_is_refused_too() -> None:
 def test_of_those_that_came_before_no_more_are_refused_than_can_wait() -> None:
     hub = ObservationStore()
     served = [haproxy(requests=900_000 * second) for second in range(5)]
-    assert refused_of(hub, *served, haproxy(requests=3_600_000, refused=900_000)) == MOST_LATE
+    assert refused_of(hub, *served, haproxy(requests=3_600_000, refused=900_000)) == MAX_LATE
 
 
 JUMPS = [1, 2, 10**15, 10**15 + 1, 10**15 + 1]
@@ -338,9 +338,9 @@ def test_a_model_can_be_forgotten() -> None:
 
 def test_agents_without_end_do_not_fill_the_memory() -> None:
     hub = ObservationStore()
-    for number in range(10 * MOST_AGENTS):
+    for number in range(10 * MAX_AGENTS):
         hub.receive(record(0, agent=f"a-{number}"), number / 100)
-    assert len(seen(hub, 3.2).balancers) == MOST_AGENTS
+    assert len(seen(hub, 3.2).balancers) == MAX_AGENTS
 
 
 def test_a_thousand_models_fit() -> None:

@@ -7,8 +7,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.api.documents.observation_report import MOST_SIZES, Batches
-from halcyon.signals.merged_counters import MOST_MERGED, MergedBatches, MergedCounter
+from halcyon.api.documents.observation_report import MAX_SIZES, Batches
+from halcyon.signals.merged_counters import MAX_MERGED, MergedBatches, MergedCounter
 
 
 def test_growth_of_all_is_added_up() -> None:
@@ -82,7 +82,7 @@ def test_a_pod_that_is_gone_leaves_its_counts_and_no_memory() -> None:
 
 
 def test_a_size_that_a_full_table_lacked_is_not_counted_from_zero() -> None:
-    full = tuple((rows, 10, 10) for rows in range(1, MOST_SIZES + 1))
+    full = tuple((rows, 10, 10) for rows in range(1, MAX_SIZES + 1))
     other = (*full[1:], (1000, 500, 500))
     table = merged({"a": full}, {"a": other}).table
     assert 1000 not in table
@@ -92,10 +92,10 @@ def test_a_size_that_a_full_table_lacked_is_not_counted_from_zero() -> None:
 def test_the_table_is_bounded_whatever_pods_say() -> None:
     made = MergedBatches()
     for n in range(40):
-        sizes = tuple((1 + 64 * n + i, 5, 5) for i in range(MOST_SIZES))
+        sizes = tuple((1 + 64 * n + i, 5, 5) for i in range(MAX_SIZES))
         made = made.with_tables({"a": sizes, f"b-{n}": sizes}, exist={"a"})
-    assert len(made.table) == MOST_MERGED
-    assert len(made.last["a"]) <= 3 * MOST_SIZES
+    assert len(made.table) == MAX_MERGED
+    assert len(made.last["a"]) <= 3 * MAX_SIZES
     assert len(made.last) == 2
 
 

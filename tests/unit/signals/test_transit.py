@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.signals.clock_offset import KEEP_S, MOST_LATE_S, ClockOffset
+from halcyon.signals.clock_offset import KEEP_S, MAX_LATE_S, ClockOffset
 from tests.unit.signals.records import EPOCH
 
 
@@ -19,19 +19,19 @@ def times(records: list[tuple[float, float]], transit: ClockOffset) -> list[floa
     return found
 
 
-@given(st.lists(st.tuples(st.floats(0.1, 2.4), st.floats(0.0, MOST_LATE_S - 0.01)), min_size=1, max_size=60))
+@given(st.lists(st.tuples(st.floats(0.1, 2.4), st.floats(0.0, MAX_LATE_S - 0.01)), min_size=1, max_size=60))
 def test_the_way_is_taken_off_once_one_record_was_quick(said: list[tuple[float, float]]) -> None:
     made, records = 0.0, [(0.0, 0.0)]
     for number, (pause_s, late_s) in enumerate(said):
         # One of ten is quick, and behind no late one: there is one in every half minute.
         is_quick = number % 10 == 9
-        made += MOST_LATE_S if is_quick else pause_s
+        made += MAX_LATE_S if is_quick else pause_s
         records.append((made, 0.0 if is_quick else late_s))
     heard = 0.0
     for (at, late_s), found in zip(records, times(records, ClockOffset()), strict=True):
         # Queued behind a later one it is late by more.
         heard = max(heard, at + late_s)
-        assert found == pytest.approx(max(at, heard - MOST_LATE_S), abs=0.001)
+        assert found == pytest.approx(max(at, heard - MAX_LATE_S), abs=0.001)
 
 
 @given(st.lists(st.tuples(st.floats(0.0, 40.0), st.floats(-100.0, 100.0)), min_size=1, max_size=30))
@@ -39,7 +39,7 @@ def test_no_record_was_made_after_it_was_heard_or_long_before(said: list[tuple[f
     transit, now = ClockOffset(), 0.0
     for pause_s, clock in said:
         now += pause_s
-        assert now - MOST_LATE_S <= transit.made_at(EPOCH + now + clock, now) <= now
+        assert now - MAX_LATE_S <= transit.made_at(EPOCH + now + clock, now) <= now
 
 
 @given(st.lists(st.tuples(st.floats(0.1, 1.5), st.floats(0.0, 1.5), st.floats(0.0, 1.4)), min_size=1, max_size=30))
@@ -53,7 +53,7 @@ def test_what_a_record_waits_for_before_it_is_sent_is_taken_off_even_of_the_firs
         # The first way is a short one, and is remembered for the minute that this lasts at most.
         heard = max(heard, sent + (late_s if number else 0.0))
         found = transit.made_at(EPOCH + made, heard, sent=EPOCH + sent)
-        assert found == pytest.approx(max(made, heard - MOST_LATE_S), abs=0.001)
+        assert found == pytest.approx(max(made, heard - MAX_LATE_S), abs=0.001)
 
 
 def test_a_clock_that_is_set_forward_is_believed_at_once_and_one_that_is_set_back_within_a_minute() -> None:

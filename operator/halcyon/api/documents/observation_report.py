@@ -36,7 +36,7 @@ class RecordError(ValueError):
 
 Batches = tuple[tuple[int, int, int], ...]
 """Counters by batch size: (rows in the batch, batches computed, microseconds that they took in all), sizes ascending."""
-MOST_SIZES = 64
+MAX_SIZES = 64
 """Batch sizes that are told of one pod: where there are more, those that ran most often."""
 
 

@@ -17,7 +17,7 @@ from typing import Final, Literal, cast, get_args
 PodNews = Literal["ready", "unready", "leaving"]
 """ready, unready: its Ready condition has changed. leaving: it was told to terminate, which nothing takes back."""
 
-MOST_BYTES: Final = 2048
+MAX_BYTES: Final = 2048
 
 
 class NoticeError(ValueError):
@@ -46,7 +46,7 @@ class Notice:
             NoticeError: it is none; it names the field, the value and a good example.
         """
         try:
-            found = json.loads(text[: MOST_BYTES + 1])
+            found = json.loads(text[: MAX_BYTES + 1])
             values = {name: found[name] for name in ("pod", "slot", "address", "news")}
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise NoticeError(f"not a notice: {error!r}") from error

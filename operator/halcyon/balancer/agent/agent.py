@@ -93,7 +93,7 @@ class Agent:
         """
         server = await probes.serve(self, host=self._settings.host, port=self._settings.port)
         self._read_copy()
-        connector = aiohttp.TCPConnector(limit=sampler.MOST_AT_ONCE + 4, keepalive_timeout=30, use_dns_cache=False)
+        connector = aiohttp.TCPConnector(limit=sampler.MAX_AT_ONCE + 4, keepalive_timeout=30, use_dns_cache=False)
         try:
             async with aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session:
                 loops = [self._watch_plan(session), self._by_plan(session), self._turns(), self._rights(), _until(stop)]

@@ -11,9 +11,9 @@ from urllib.parse import parse_qs, urlsplit
 
 from halcyon.balancer.telemetry.metrics_page import CONTENT_TYPE
 
-LONGEST_DRAIN_S = 60.0
+MAX_DRAIN_S = 60.0
 _REQUEST_S = 5.0
-_MOST_BYTES = 8192
+_MAX_BYTES = 8192
 
 
 class Health(Protocol):
@@ -54,7 +54,7 @@ async def serve(health: Health, *, host: str | None, port: int) -> asyncio.Serve
         finally:
             writer.close()
 
-    return await asyncio.start_server(answer, host, port, limit=_MOST_BYTES)
+    return await asyncio.start_server(answer, host, port, limit=_MAX_BYTES)
 
 
 async def _answer(health: Health, head: bytes) -> tuple[str, str]:
@@ -76,8 +76,8 @@ async def _answer(health: Health, head: bytes) -> tuple[str, str]:
             delay_s = float(parse_qs(target.query).get("delay", ["10"])[0])
         except ValueError:
             return "400 Bad Request", "delay is a number of seconds, for example /drain?delay=10\n"
-        if not 0 <= delay_s <= LONGEST_DRAIN_S:
-            return "400 Bad Request", f"delay must be from 0 to {LONGEST_DRAIN_S:g} seconds\n"
+        if not 0 <= delay_s <= MAX_DRAIN_S:
+            return "400 Bad Request", f"delay must be from 0 to {MAX_DRAIN_S:g} seconds\n"
         await health.drain(delay_s)
         return "200 OK", "drained\n"
     return "404 Not Found", "not found\n"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from halcyon.balancer.config.writer import Writer
 
 OFF: Final = "None"
-_MOST_LEVEL = {"All": "", "Errors": " err"}
+_LOG_LEVELS = {"All": "", "Errors": " err"}
 """What `traffic.accessLog` says -> the end of the line that says where logs go."""
 _ID = "x-request-id"
 _WAY = "halcyon-way"
@@ -56,9 +56,9 @@ def arrive(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     """
     if plan.access_log == OFF:
         return
-    if plan.access_log not in _MOST_LEVEL:
-        raise ConfigError(f"access_log is {plan.access_log!r}; this agent knows {', '.join([OFF, *_MOST_LEVEL])}")
-    out.add("log stdout len $most format raw local0" + _MOST_LEVEL[plan.access_log], most=_LINE_BYTES)
+    if plan.access_log not in _LOG_LEVELS:
+        raise ConfigError(f"access_log is {plan.access_log!r}; this agent knows {', '.join([OFF, *_LOG_LEVELS])}")
+    out.add("log stdout len $most format raw local0" + _LOG_LEVELS[plan.access_log], most=_LINE_BYTES)
     out.add(f"log-format '{_line(_FIELDS)}'", protocol=protocol)
     # Of what was no request of HTTP there are no variables, not even their defaults.
     known = {name: value if "var(" not in value else "null" for name, value in _FIELDS.items()}

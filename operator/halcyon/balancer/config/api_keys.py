@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from halcyon.balancer.config.model import Listen
     from halcyon.balancer.config.writer import Writer
 
-FEWEST_CHARACTERS = 16
+MIN_CHARACTERS = 16
 _KEY = re.compile(r"[!-~]{16,512}")
 _NAME = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 _NOBODY = (401, 16, "an API key is needed: Authorization: Bearer KEY, or x-api-key: KEY")
@@ -52,7 +52,7 @@ def digests(keys: Mapping[str, bytes]) -> tuple[str, list[str]]:
     for name, content in sorted(keys.items()):
         key = content.decode("ascii", errors="replace").strip()
         if not _NAME.fullmatch(name) or not _KEY.fullmatch(key):
-            wrong.append(f"{name} is no key of {FEWEST_CHARACTERS} to 512 visible ASCII characters")
+            wrong.append(f"{name} is no key of {MIN_CHARACTERS} to 512 visible ASCII characters")
             continue
         lines.append(f"{hashlib.sha256(key.encode()).hexdigest().upper()} {name}\n")
     return "".join(lines), wrong

@@ -3,10 +3,10 @@
     what its size is known by                      | above the limit
     Content-Length                                 | 413, gRPC 8; before it counts as a request
     gRPC: the length that stands before a message  | gRPC 8
-    HTTP without Content-Length: what has come     | 413; from `repeats.MOST_BYTES` on 411, since what comes behind them could only
+    HTTP without Content-Length: what has come     | 413; from `retries.MAX_BYTES` on 411, since what comes behind them could only
                                                    | be counted on its way to a server
 
-The last two take a body's first `MOST_BYTES`, or all of it: HAProxy waits for so much before it chooses a server. A stream is not
+The last two take a body's first `MAX_BYTES`, or all of it: HAProxy waits for so much before it chooses a server. A stream is not
 waited for, and has no end to be counted to.
 """
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from halcyon.balancer.config import error_responses
 from halcyon.balancer.config.grpc_streams import IS_STREAM
-from halcyon.balancer.config.retries import BODY_MS, MOST_BYTES
+from halcyon.balancer.config.retries import BODY_MS, MAX_BYTES
 
 if TYPE_CHECKING:
     from halcyon.api.documents.balancer_plan import BalancerPlan
@@ -46,12 +46,12 @@ def by_its_bytes(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
         return
     # What a model with a state is sent, and what is no inference, nobody has waited for.
     whom = (f"if !{IS_STREAM}" if protocol == "grpc" else "") if plan.sequences else "if !infers"
-    out.add(f"http-request wait-for-body time $ms at-least $bytes {whom}".rstrip(), ms=BODY_MS, bytes=MOST_BYTES)
-    looked = min(most, MOST_BYTES - 1)
+    out.add(f"http-request wait-for-body time $ms at-least $bytes {whom}".rstrip(), ms=BODY_MS, bytes=MAX_BYTES)
+    looked = min(most, MAX_BYTES - 1)
     if protocol == "http":
         unsaid = "{ req.body_size gt $looked } !{ req.fhdr(content-length) -m found }"
-        why = _LARGE if most < MOST_BYTES else _UNSAID
-        error_responses.reject(out, protocol, why, unsaid, most=most, model=plan.model, looked=looked, bytes=MOST_BYTES)
+        why = _LARGE if most < MAX_BYTES else _UNSAID
+        error_responses.reject(out, protocol, why, unsaid, most=most, model=plan.model, looked=looked, bytes=MAX_BYTES)
         return
     # The last four bytes before a message are its length. Most requests end with the look at what is there.
     announced = "{ req.body_size gt $looked } { req.body,bytes(1,4),be2dec(,4),add(0) gt $most } !" + IS_STREAM

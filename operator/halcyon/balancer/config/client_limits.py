@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal
 
 from halcyon.balancer.config import error_responses
-from halcyon.balancer.config.memory_budget import METRICS_CONNECTIONS, MOST_REQUESTS, STREAMS_PER_CHANNEL, Room
+from halcyon.balancer.config.memory_budget import MAX_REQUESTS, METRICS_CONNECTIONS, STREAMS_PER_CHANNEL, Room
 
 if TYPE_CHECKING:
     from halcyon.api.documents.balancer_plan import BalancerPlan
@@ -50,7 +50,7 @@ def tables(out: Writer, room: Room) -> None:
         out.section("backend connections_$name", name=frontend)
         out.add("stick-table type ipv6 size $most expire 10s store conn_cur", most=2 * _most(room, frontend))
     out.section("backend $table", table=_BY_SOURCE)
-    out.add("stick-table type ipv6 size $most expire 10s store conn_cur", most=2 * MOST_REQUESTS)
+    out.add("stick-table type ipv6 size $most expire 10s store conn_cur", most=2 * MAX_REQUESTS)
 
 
 def of_connections(out: Writer, room: Room, frontend: Frontend) -> None:
@@ -79,23 +79,23 @@ def count(out: Writer, table: str) -> None:
     out.add(
         f"http-request track-sc3 {_SOURCE} table $table if {{ sc_conn_cur(0) gt $half }}",
         table=_BY_SOURCE,
-        half=MOST_REQUESTS // 2,
+        half=MAX_REQUESTS // 2,
     )
     # An answer that its client doesn't read holds as much as a request. So there is an end to answers, too. (One rule: each is asked for
     # by every request.)
     out.add(
         f"http-request reject if {{ sc_conn_cur(3) gt $own }} or {_CROWDED} {{ sc_conn_cur(0) gt $most }}",
-        own=MOST_REQUESTS // 4 + STREAMS_PER_CHANNEL,
-        most=MOST_REQUESTS + STREAMS_PER_CHANNEL,
+        own=MAX_REQUESTS // 4 + STREAMS_PER_CHANNEL,
+        most=MAX_REQUESTS + STREAMS_PER_CHANNEL,
     )
 
 
 def of_requests(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     """Rules of a client's front end, before any that waits for a body; what they refuse is counted as demand."""
     condition = (
-        f"{{ sc_conn_cur(3) gt {MOST_REQUESTS // 4} }}"
-        f" or {{ sc_conn_cur(3) gt {MOST_REQUESTS // 16} }} {{ sc_conn_cur(0) gt {MOST_REQUESTS * 7 // 8} }}"
-        f" or {_CROWDED} {{ sc_conn_cur(0) gt {MOST_REQUESTS} }}"
+        f"{{ sc_conn_cur(3) gt {MAX_REQUESTS // 4} }}"
+        f" or {{ sc_conn_cur(3) gt {MAX_REQUESTS // 16} }} {{ sc_conn_cur(0) gt {MAX_REQUESTS * 7 // 8} }}"
+        f" or {_CROWDED} {{ sc_conn_cur(0) gt {MAX_REQUESTS} }}"
     )
     error_responses.refuse(out, plan, protocol, "too many", condition)
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from halcyon.balancer.config import error_responses
-from halcyon.balancer.config.memory_budget import MOST_STREAMS
+from halcyon.balancer.config.memory_budget import MAX_STREAMS
 
 if TYPE_CHECKING:
     from halcyon.balancer.config.writer import Writer
@@ -44,7 +44,7 @@ def way(out: Writer, *, path: str, end_path: str, longest_ms: int) -> None:
     out.add("retries 0")
     out.add("timeout server $ms", ms=longest_ms)
     # Each connection ends with its stream, so none keeps a process from ending.
-    out.add("server end unix@$file pool-max-conn 0 maxconn $most", file=path, most=MOST_STREAMS)
+    out.add("server end unix@$file pool-max-conn 0 maxconn $most", file=path, most=MAX_STREAMS)
     out.section("frontend streams_end")
     out.add("mode tcp")
     out.add("no option idle-close-on-response")

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 BUFFER_BYTES: Final = 32768
 STREAMS_PER_CHANNEL: Final = 256
 """Requests of one gRPC channel at the same time; more wait in the client."""
-MOST_REQUESTS: Final = 3072
+MAX_REQUESTS: Final = 3072
 """Requests at the same time, whether they come, wait or are answered; those behind a hop count twice."""
-MOST_STREAMS: Final = 1024
+MAX_STREAMS: Final = 1024
 """`ModelStreamInfer` at the same time; more wait, as for room in a server."""
 METRICS_CONNECTIONS: Final = 100
 """Connections to HAProxy's own exporter."""
@@ -59,12 +59,12 @@ class Room:
     def connections(self) -> int:
         """Connections of the process: more than all front ends together can have, so that none takes another's room."""
         # A stream takes two through the process itself. Requests that are held share theirs.
-        return self.http + self.grpc + METRICS_CONNECTIONS + 2 * MOST_STREAMS + MOST_REQUESTS // 16
+        return self.http + self.grpc + METRICS_CONNECTIONS + 2 * MAX_STREAMS + MAX_REQUESTS // 16
 
     @property
     def lone_source(self) -> int:
         """Buffers of one source that has three quarters of all: each connection in the middle of a head, each request waiting."""
-        return (self.http + self.grpc + 2 * MOST_REQUESTS) * 3 // 4
+        return (self.http + self.grpc + 2 * MAX_REQUESTS) * 3 // 4
 
 
 def room(plan: BalancerPlan, *, tls: bool, limit_mib: int = HAPROXY_MEMORY_MIB) -> Room:
@@ -82,8 +82,8 @@ def room(plan: BalancerPlan, *, tls: bool, limit_mib: int = HAPROXY_MEMORY_MIB) 
         + http * (_HTTP + each)
         + grpc * (_GRPC + each)
         + METRICS_CONNECTIONS * _HTTP
-        + 2 * MOST_STREAMS * _HTTP
-        + (MOST_REQUESTS + STREAMS_PER_CHANNEL) * _REQUEST
+        + 2 * MAX_STREAMS * _HTTP
+        + (MAX_REQUESTS + STREAMS_PER_CHANNEL) * _REQUEST
         + _MARGIN
     )
     return Room(http, grpc, (limit_mib * 1024 - fixed) // (BUFFER_BYTES // 1024 + _REQUEST))

@@ -3,7 +3,7 @@
     what failed                                    | sent again
     the connection: nothing has reached a server   | always, once
     the answer: the connection ended before any of | once, where the whole request is in the buffer: its body is known to end, within
-    it came                                        | `MOST_BYTES`; not a stream, not where the model keeps a state between requests
+    it came                                        | `MAX_BYTES`; not a stream, not where the model keeps a state between requests
                                                    | (`sequences`), not while the retry budget forbids it
     the answer, after its headers                  | never: the client has seen a part
 
@@ -11,7 +11,7 @@ So a request may be computed twice. An inference changes nothing but the server'
 sequences are the exception, and their id lies in the body, which HAProxy can't read.
 
 HAProxy keeps a copy only of requests that it has whole before it sends their first byte, so it waits for bodies. One larger than
-`MOST_BYTES` is sent as it comes.
+`MAX_BYTES` is sent as it comes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 ONCE: Final = "proc.once"
 """1 while no request may be sent again for its answer's sake."""
-MOST_BYTES = 24576
+MAX_BYTES = 24576
 """Less than a stream's window and than a buffer with its headers: the wait for this much always ends."""
 BODY_MS = 30000
 """Longest wait for it."""
@@ -43,4 +43,4 @@ def rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     if protocol == "grpc":
         out.add(f"http-request disable-l7-retry if {IS_STREAM}")
         one = f" !{IS_STREAM}"
-    out.add(f"http-request wait-for-body time $ms at-least $bytes if infers{one}", ms=BODY_MS, bytes=MOST_BYTES)
+    out.add(f"http-request wait-for-body time $ms at-least $bytes if infers{one}", ms=BODY_MS, bytes=MAX_BYTES)

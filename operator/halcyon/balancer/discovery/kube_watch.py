@@ -36,9 +36,9 @@ SILENCE_S = 100.0
 """Bookmarks come about once a minute; a stream that is silent for longer is dead."""
 REQUEST_S = 10.0
 _FIRST_PAUSE_S = 0.5
-_LONGEST_PAUSE_S = 15.0
+_MAX_PAUSE_S = 15.0
 _STEADY_S = 10.0
-_LONGEST_LINE = 4 * 2**20
+_MAX_LINE = 4 * 2**20
 _SAID_BYTES = 1000
 
 
@@ -212,7 +212,7 @@ class Watch(Generic[_T]):
                         if line.strip():
                             version = self._event(_load(line))
                             some = True
-                    if len(buffer) > _LONGEST_LINE:
+                    if len(buffer) > _MAX_LINE:
                         raise _Gone
         except TimeoutError:
             log("info", "a watch was silent; opened again", path=self._path)
@@ -272,7 +272,7 @@ class Watch(Generic[_T]):
         return self._tls[1]
 
     def _longer(self, pause_s: float) -> float:
-        return min(max(2 * pause_s, self._first_pause_s), _LONGEST_PAUSE_S)
+        return min(max(2 * pause_s, self._first_pause_s), _MAX_PAUSE_S)
 
     async def _check(self, response: aiohttp.ClientResponse, verb: str) -> None:
         if response.status == 410:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from halcyon.balancer.config.queueing import RATE, SERVICE
 from halcyon.balancer.config.retries import ONCE
 from halcyon.balancer.log import log
-from halcyon.balancer.runtime.retry_budget import MOST_SHARE, RetryBudget
+from halcyon.balancer.runtime.retry_budget import MAX_SHARE, RetryBudget
 from halcyon.balancer.runtime.service_rate import ServiceRateMeter
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Pacing:
         rate_mrps, service_ms = (round(pace.rate_rps * 1000), round(pace.service_s * 1000)) if pace else (0, 0)
         once = not self._budget.allows(reading, now=now)
         if once != self._once:
-            share = f"{MOST_SHARE:.0%} of the requests failed on the way"
+            share = f"{MAX_SHARE:.0%} of the requests failed on the way"
             if once:
                 log("warning", f"more than {share}; they are not sent to another server any more")
             else:

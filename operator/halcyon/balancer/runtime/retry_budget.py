@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from halcyon.balancer.runtime.runtime_api import HaproxyStats
 
-MOST_SHARE = 0.1
+MAX_SHARE = 0.1
 """Of all requests, those that may be sent again."""
-FEWEST = 10
+MIN_RETRIES = 10
 """In `WINDOW_S`, these may always be: a tenth of very few says nothing."""
 WINDOW_S = 10.0
 
@@ -52,4 +52,4 @@ class RetryBudget:
             self._looks.popleft()
         requests = look.requests - self._looks[0].requests
         failed = look.failed - self._looks[0].failed
-        return failed <= max(FEWEST, MOST_SHARE * requests)
+        return failed <= max(MIN_RETRIES, MAX_SHARE * requests)

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 WINDOW_S = 3.0
 """Time with waiting requests that a pace is taken from; longer where so few were answered."""
-LONGEST_S = 30.0
-FEWEST = 20
-"""Answers, or so many as `LONGEST_S` has brought."""
-LEAST = 5
-"""Fewer than that in `LONGEST_S` are no rate."""
+MAX_WINDOW_S = 30.0
+MIN_REQUESTS = 20
+"""Answers, or so many as `MAX_WINDOW_S` has brought."""
+MIN_ANSWERS = 5
+"""Fewer than that in `MAX_WINDOW_S` are no rate."""
 KNOWN_FOR_S = 10.0
 
 
@@ -70,7 +70,7 @@ class ServiceRateMeter:
             self._stretches.clear()
         elif last is not None:
             self._add(last[1], reading, lasted_s=now - last[0], servers=servers, now=now)
-        while self._stretches and now - self._stretches[0].until > LONGEST_S + KNOWN_FOR_S:
+        while self._stretches and now - self._stretches[0].until > MAX_WINDOW_S + KNOWN_FOR_S:
             self._stretches.popleft()
         return self._pace(servers, now)
 
@@ -85,13 +85,13 @@ class ServiceRateMeter:
             return None
         server_s, lasted_s, answered, service_ms = 0.0, 0.0, 0, 0
         for stretch in reversed(self._stretches):
-            if lasted_s >= LONGEST_S or (lasted_s >= WINDOW_S and answered >= FEWEST):
+            if lasted_s >= MAX_WINDOW_S or (lasted_s >= WINDOW_S and answered >= MIN_REQUESTS):
                 break
             server_s += stretch.lasted_s * stretch.servers
             lasted_s += stretch.lasted_s
             answered += stretch.answered
             service_ms += stretch.service_ms
-        enough = answered >= FEWEST or (lasted_s >= LONGEST_S and answered >= LEAST)
+        enough = answered >= MIN_REQUESTS or (lasted_s >= MAX_WINDOW_S and answered >= MIN_ANSWERS)
         if not enough or not servers:
             return None
         return ServiceRate(answered / server_s * servers, service_ms / answered / 1000)

@@ -10,7 +10,7 @@ import math
 
 CONFIRM_S = 0.2
 """From a look that saw a surge to the one that confirms it."""
-FEWEST = 5
+MIN_ARRIVALS = 5
 """Fewer requests in one look are no surge."""
 _SIGMAS = 3.5
 """Standard errors above the mean, as the planner asks of a short window (`scaling.planner.arrivals`)."""
@@ -54,7 +54,7 @@ class ArrivalSurge:
         self._at, self._requests = now, requests
         self._rate = mean + (1 - math.exp(-seconds / _MEAN_S)) * (new / seconds - mean)
         usual = mean * seconds
-        if new < FEWEST or new - usual <= _SIGMAS * math.sqrt(max(usual, 1.0)):
+        if new < MIN_ARRIVALS or new - usual <= _SIGMAS * math.sqrt(max(usual, 1.0)):
             self._row = 0
             return False
         if self._row >= _IN_A_ROW and now - self._told_at < _REST_S:

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 RESOLVE_S = 2.0
 """Between two looks at the name, while all is well."""
-SEARCH_EVERY_S, SEARCH_S = 0.5, 10.0
+SEARCH_INTERVAL_S, SEARCH_S = 0.5, 10.0
 """After a stream was lost, and for how long: whoever takes the place of a replica may have another address. A name server that is asked four
 times as often by all agents at once is not asked so for ever; what has not come by then takes its time anyway."""
-MOST_REPLICAS = 8
+MAX_REPLICAS = 8
 _CONNECT_S = 5.0
 _HEARTBEAT_S = 10.0
 
@@ -124,7 +124,7 @@ class ReportStream:
     async def run(self) -> None:
         """Follow the name and keep one connection per address until cancelled."""
         tls = ssl.create_default_context(cadata=self._collector.ca_pem)
-        connector = aiohttp.TCPConnector(limit=MOST_REPLICAS)
+        connector = aiohttp.TCPConnector(limit=MAX_REPLICAS)
         async with aiohttp.ClientSession(connector=connector) as session:
             try:
                 while True:
@@ -140,18 +140,18 @@ class ReportStream:
         self._lost.clear()
         clock = asyncio.get_running_loop().time
         if clock() - self._lost_at < SEARCH_S:
-            await asyncio.sleep(SEARCH_EVERY_S * random.uniform(0.75, 1.25))  # noqa: S311 - spreads load, keeps no secret
+            await asyncio.sleep(SEARCH_INTERVAL_S * random.uniform(0.75, 1.25))  # noqa: S311 - spreads load, keeps no secret
             return
         try:
             async with asyncio.timeout(RESOLVE_S):
                 await self._lost.wait()
         except TimeoutError:
             return
-        await asyncio.sleep(random.uniform(0.0, SEARCH_EVERY_S))  # noqa: S311 - the same
+        await asyncio.sleep(random.uniform(0.0, SEARCH_INTERVAL_S))  # noqa: S311 - the same
 
     async def _follow(self, session: aiohttp.ClientSession, tls: ssl.SSLContext) -> None:
         try:
-            addresses = (await self._resolve(self._collector.host, self._collector.port))[:MOST_REPLICAS]
+            addresses = (await self._resolve(self._collector.host, self._collector.port))[:MAX_REPLICAS]
         except OSError as error:
             log("warning", "the collector's name can't be resolved", host=self._collector.host, error=str(error))
             return

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from halcyon.balancer.runtime.server_assignment import Endpoint
     from halcyon.balancer.telemetry.triton_client import TritonClient
 
-MOST_AT_ONCE = 16
+MAX_AT_ONCE = 16
 """Pods that are read at the same time."""
-BATCHES_EVERY_S = 5.0
+BATCHES_INTERVAL_S = 5.0
 """Least time between two reads of a pod's batch statistics: what a batch takes changes in minutes, not in seconds."""
-MOST_WITH_BATCHES = 32
+MAX_WITH_BATCHES = 32
 """Pods whose batch statistics one record tells, those read last: at 64 sizes of 20 bytes they take 40 KiB of it. Every pod of
 a model says the same of a batch, so beyond this number they take turns."""
 
@@ -63,7 +63,7 @@ class PodSampler:
         self._asked: dict[str, float] = {}
         """When a pod's batch statistics were asked for last."""
         self._batches: dict[str, BatchStats] = {}
-        self._places = asyncio.Semaphore(MOST_AT_ONCE)
+        self._places = asyncio.Semaphore(MAX_AT_ONCE)
 
     async def look(self, endpoints: Iterable[Endpoint]) -> dict[str, ScrapedPod]:
         """One look at each pod, by name. A pod that does not answer has a sighting without metrics."""
@@ -84,15 +84,15 @@ class PodSampler:
         serving = [pod.pod for pod in pods if pod.serving and not pod.terminating]
         self._asked = {pod: at for pod, at in self._asked.items() if pod in set(serving)}
         # A clock that was set back makes a pod due, not silent.
-        due = [pod for pod in serving if not 0 <= now - self._asked.get(pod, float("-inf")) < BATCHES_EVERY_S]
-        due = sorted(due, key=lambda pod: self._asked.get(pod, float("-inf")))[:MOST_WITH_BATCHES]
+        due = [pod for pod in serving if not 0 <= now - self._asked.get(pod, float("-inf")) < BATCHES_INTERVAL_S]
+        due = sorted(due, key=lambda pod: self._asked.get(pod, float("-inf")))[:MAX_WITH_BATCHES]
         self._asked.update(dict.fromkeys(due, now))
         return set(due)
 
     def _told(self, pods: Iterable[Endpoint]) -> dict[str, BatchStats]:
         """The batch statistics that a record tells, by pod."""
         self._batches = {pod.pod: self._batches[pod.pod] for pod in pods if pod.pod in self._batches}
-        newest = sorted(self._batches, key=lambda pod: self._batches[pod].at, reverse=True)[:MOST_WITH_BATCHES]
+        newest = sorted(self._batches, key=lambda pod: self._batches[pod].at, reverse=True)[:MAX_WITH_BATCHES]
         return {pod: self._batches[pod] for pod in newest}
 
     async def _look(self, endpoint: Endpoint, *, with_batches: bool) -> ScrapedPod:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
-from halcyon.api.documents.observation_report import MOST_SIZES
+from halcyon.api.documents.observation_report import MAX_SIZES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -160,7 +160,7 @@ def parse_index(document: Any, model: str, *, pod: str) -> Index:
 def parse_batches(document: Any, model: str, *, pod: str) -> Batches:
     """The batch statistics of `model` in the answer of `pod`, all versions in it summed; empty where no batch has run.
 
-    Where there are more than `MOST_SIZES` sizes, those that ran most often, the smaller ones first.
+    Where there are more than `MAX_SIZES` sizes, those that ran most often, the smaller ones first.
 
     Raises:
         TritonError: where the document is no answer to that question.
@@ -180,7 +180,7 @@ def parse_batches(document: Any, model: str, *, pod: str) -> Batches:
                 sums[rows][1] += spent_ns
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise TritonError(f"the statistics of pod {pod} can't be read: {error!r}") from error
-    most = sorted(sums, key=lambda rows: (-sums[rows][0], rows))[:MOST_SIZES]
+    most = sorted(sums, key=lambda rows: (-sums[rows][0], rows))[:MAX_SIZES]
     return tuple((rows, sums[rows][0], sums[rows][1] // 1000) for rows in sorted(most))
 
 

@@ -33,7 +33,7 @@ from halcyon.kube.kinds import Kind
 from halcyon.render import names
 
 LINES = 500
-_MOST_LOGS = 20
+_MAX_LOGS = 20
 """Pods whose logs are taken: those in trouble first."""
 _OPERATOR = "app.kubernetes.io/name=halcyon"
 _ALSO = (kinds.SERVICE, kinds.PDB, kinds.CONFIG_MAP, kinds.ROLE, kinds.ROLE_BINDING, kinds.NETWORK_POLICY)
@@ -152,7 +152,7 @@ def _gather_more(cluster: Cluster, name: str, gathered: _Gathered, lines: int) -
     order = {"failed": 0, "unready": 1, "loading": 2, "warming": 3}
     ranked = sorted((*seen.servers, *seen.balancer_pods), key=lambda pod: order.get(stage(pod).state, 9))
     deaf: set[str] = set()
-    for pod in ranked[:_MOST_LOGS]:
+    for pod in ranked[:_MAX_LOGS]:
         where, node = str(pod["metadata"]["name"]), str(fields.mapping(pod.get("spec")).get("nodeName") or "")
         if not node or node in deaf:  # nothing has run, or its kubelet doesn't answer
             continue

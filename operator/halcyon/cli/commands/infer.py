@@ -21,7 +21,7 @@ from halcyon.kube import kinds
 from halcyon.render import names
 
 WAIT_S = 60.0
-_MOST_BYTES = 256 * 2**20
+_MAX_BYTES = 256 * 2**20
 _VALUES = 8
 """Values of an output that are shown."""
 _EPILOG = """\
@@ -113,11 +113,11 @@ def _file(given: str) -> tuple[str | None, str, bytes]:
         name, path = "", given
     try:
         with Path(path).open("rb") as stream:
-            content = stream.read(_MOST_BYTES + 1)
+            content = stream.read(_MAX_BYTES + 1)
     except OSError as error:
         raise InputError(f"{path}: can't be read: {error.strerror}") from None
-    if len(content) > _MOST_BYTES:
-        raise InputError(f"{path}: is larger than {_MOST_BYTES // 2**20} MiB")
+    if len(content) > _MAX_BYTES:
+        raise InputError(f"{path}: is larger than {_MAX_BYTES // 2**20} MiB")
     return name or None, path, content
 
 

@@ -15,7 +15,7 @@ from halcyon.cli import input_files as given_files
 from halcyon.cli.arguments.options import FILE, Output, emit, formatted
 from halcyon.cli.errors import InputError
 
-MOST_BYTES = 16 * 2**20
+MAX_BYTES = 16 * 2**20
 _SUFFIXES = {".yaml", ".yml", ".json"}
 _EPILOG = """\
 \b
@@ -82,7 +82,7 @@ def _files(given: Path) -> Iterator[Path]:
 
 
 def _text(file: Path) -> str:
-    return given_files.text(file, most_bytes=MOST_BYTES, hint=", which no object may be")
+    return given_files.text(file, most_bytes=MAX_BYTES, hint=", which no object may be")
 
 
 def _level(level: str, output: Output) -> str:

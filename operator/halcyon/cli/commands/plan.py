@@ -35,7 +35,7 @@ from halcyon.scaling.planner.reading import OpenWindow
 from halcyon.scaling.planner.serialization import packed, unpacked
 from halcyon.scaling.schedules import InForce, in_force, problems
 
-MOST_BYTES = 256 * 2**20
+MAX_BYTES = 256 * 2**20
 _EPILOG = """\
 Without observations: the objects that would be made for it, and what would change in the cluster, tried by dry runs on the API server
 where you may (else compared here). Nothing is written. The operator's own rules are this version's.
@@ -278,7 +278,7 @@ def _need_later(first: Recorded, memory: PlannerMemory, options: _Asked) -> None
 
 
 def _text(file: Path) -> str:
-    return given_files.text(file, most_bytes=MOST_BYTES, hint="; cut it, and pass the memory on")
+    return given_files.text(file, most_bytes=MAX_BYTES, hint="; cut it, and pass the memory on")
 
 
 def _write(file: Path, text: str) -> None:

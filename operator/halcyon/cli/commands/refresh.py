@@ -19,7 +19,7 @@ from halcyon.cli.kube import fields
 from halcyon.cli.kube.client import Cluster, Place
 from halcyon.control.rollout.refresh import REFRESH
 
-LOOK_EVERY_S = 1.0
+POLL_INTERVAL_S = 1.0
 WITHIN_S = 1800.0
 """Longest wait for one model."""
 Json = Mapping[str, Any]
@@ -140,7 +140,7 @@ def wait(
     """The first state that isn't waiting, or waiting once the time is over."""
     end = clock() + within_s
     while (now := state()) == "waiting" and clock() < end:
-        pause(LOOK_EVERY_S)
+        pause(POLL_INTERVAL_S)
     return now
 
 

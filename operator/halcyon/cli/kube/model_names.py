@@ -8,13 +8,13 @@ from typing import Any
 from halcyon.cli.errors import Failure
 from halcyon.cli.kube.client import Cluster, Place
 
-PATIENCE_S = 2.0
+COMPLETION_TIMEOUT_S = 2.0
 """Who has pressed Tab waits no longer for a cluster."""
 
 
 def names(params: Mapping[str, Any], incomplete: str) -> list[str]:
     """Names of models that begin so, by the options that stand before; none where no cluster says."""
-    place = Place("get", params.get("kubeconfig"), params.get("context"), params.get("namespace"), PATIENCE_S)
+    place = Place("get", params.get("kubeconfig"), params.get("context"), params.get("namespace"), COMPLETION_TIMEOUT_S)
     try:
         found = [str(model["metadata"]["name"]) for model in Cluster(place).models()]
     except Failure:

@@ -15,7 +15,7 @@ from typing import Any, get_args
 
 from halcyon.scaling.planner.reading import PodPhase, PodReading, Reading
 
-MOST_COUNT = 10**6
+MAX_COUNT = 10**6
 _NUMBERS = ("arrived", "refused", "waiting", "inflight", "gpu")
 _FIELDS = ("now", "at", "replicas", *_NUMBERS, "batches", "revision", "rows_per_request", "pods")
 _POD_FIELDS = ("name", "phase", "created_at", "ready_at")
@@ -136,8 +136,8 @@ def _batches(raw: object, place: _Place) -> Mapping[int, tuple[int, float]] | No
         raise place.wrong(raw, "an object: [executions, seconds] by rows in the batch", example)
     found: dict[int, tuple[int, float]] = {}
     for rows, value in raw.items():
-        if not (rows.isascii() and rows.isdigit() and 0 < int(rows) <= MOST_COUNT):
-            raise place.wrong({rows: value}, f"by rows in the batch, from 1 to {MOST_COUNT}", example)
+        if not (rows.isascii() and rows.isdigit() and 0 < int(rows) <= MAX_COUNT):
+            raise place.wrong({rows: value}, f"by rows in the batch, from 1 to {MAX_COUNT}", example)
         if not isinstance(value, list) or len(value) != 2:
             raise place.under(rows).wrong(value, "[executions, seconds]", "[3, 0.09]")
         count, seconds = value
@@ -191,8 +191,8 @@ def _finite(value: object, place: _Place, example: str) -> float:
 
 
 def _count(value: object, place: _Place) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST_COUNT:
-        raise place.wrong(value, f"a whole number from 0 to {MOST_COUNT}", "2")
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_COUNT:
+        raise place.wrong(value, f"a whole number from 0 to {MAX_COUNT}", "2")
     return value
 
 

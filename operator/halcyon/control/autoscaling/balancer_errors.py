@@ -12,8 +12,8 @@ from halcyon.kube.kinds import Key
 from halcyon.scaling.observations import FRESH_S
 from halcyon.signals.observation_store import ObservationStore, OnRecord
 
-MOST_CHARACTERS = 400
-_MOST_AGENTS = 32
+MAX_CHARACTERS = 400
+_MAX_AGENTS = 32
 
 
 class BalancerErrorStore(ObservationStore):
@@ -47,9 +47,9 @@ class BalancerErrorStore(ObservationStore):
             return
         said = self._troubles.get(key, {})
         before = said.get(record.agent, ("", 0.0))[0]
-        text = str(record.balancer.trouble)[:MOST_CHARACTERS]
+        text = str(record.balancer.trouble)[:MAX_CHARACTERS]
         others = {pod: told for pod, told in said.items() if pod != record.agent and now - told[1] <= FRESH_S}
-        if text and len(others) < _MOST_AGENTS:
+        if text and len(others) < _MAX_AGENTS:
             others[record.agent] = (text, now)
         if others:
             self._troubles[key] = others

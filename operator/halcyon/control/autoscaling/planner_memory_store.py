@@ -26,24 +26,24 @@ from halcyon.kube import errors
 from halcyon.kube.client import Kube
 from halcyon.kube.kinds import CONFIG_MAP, Key
 from halcyon.scaling.planner.outputs import PlannerMemory
-from halcyon.scaling.planner.serialization import MOST_BYTES, Restored, packed, resumed, unpacked
+from halcyon.scaling.planner.serialization import MAX_BYTES, Restored, packed, resumed, unpacked
 
 log = logging.getLogger(__name__)
 
 LABEL, LABEL_VALUE = f"{GROUP}/memory", "planner"
 """Marks the shards. Not the label of children: informers watch that one, and would keep every shard in memory."""
-SAVE_EVERY_S = 600.0
+SAVE_INTERVAL_S = 600.0
 RETRY_S = 60.0
 """After a save that failed, in part or as a whole."""
 PACE_S = 0.25
 """Between two models that are packed: 12 ms each, so a twentieth of a core."""
-READ_AGAIN_S = 1.0
+READ_RETRY_INTERVAL_S = 1.0
 MEAN_SHARD_BYTES = 400 * 1024
 """What a shard may hold on average: about 40 models after two weeks. A request of this size takes some 10 ms to make."""
-MOST_SHARD_BYTES = 768 * 1024
+MAX_SHARD_BYTES = 768 * 1024
 """What the fullest may hold. The API server refuses a ConfigMap of more than 1 MiB."""
-MOST_SHARDS = 512
-_MOST_JSON_BYTES = 4 * MOST_BYTES
+MAX_SHARDS = 512
+_MAX_JSON_BYTES = 4 * MAX_BYTES
 """More is no memory of ours, and is not unpacked: a few KiB can hold zeros that fill the process."""
 CONFIG_MAPS = "halcyon-memory"
 """What the names of the shards begin with, for a release named halcyon."""
@@ -93,9 +93,9 @@ def read(content: bytes) -> Saved:
 
 def _document(content: bytes) -> dict[str, Any]:
     inflate = zlib.decompressobj()
-    text = inflate.decompress(content, _MOST_JSON_BYTES)
+    text = inflate.decompress(content, _MAX_JSON_BYTES)
     if not inflate.eof:
-        raise ValueError(f"it is cut off, or unpacked it has more than {_MOST_JSON_BYTES} bytes")
+        raise ValueError(f"it is cut off, or unpacked it has more than {_MAX_JSON_BYTES} bytes")
     document = json.loads(text)
     if not isinstance(document, dict):
         raise TypeError(f"it is a {type(document).__name__}, not an object")
@@ -146,8 +146,8 @@ def shard_count(sizes: Mapping[str, int], now: int) -> int:
 
     More as soon as they are needed; fewer only where half of them would be half full, so that nothing swings.
     """
-    count: int = 1 << (min(max(now, 1), MOST_SHARDS) - 1).bit_length()
-    while count < MOST_SHARDS and not _fits(sizes, count, 1.0):
+    count: int = 1 << (min(max(now, 1), MAX_SHARDS) - 1).bit_length()
+    while count < MAX_SHARDS and not _fits(sizes, count, 1.0):
         count *= 2
     while count > 1 and _fits(sizes, count // 2, 0.5):
         count //= 2
@@ -158,7 +158,7 @@ def _fits(sizes: Mapping[str, int], count: int, share: float) -> bool:
     filled = [0] * count
     for entry, size in sizes.items():
         filled[place(entry, count)] += size + len(entry)
-    return sum(filled) <= share * MEAN_SHARD_BYTES * count and max(filled) <= share * MOST_SHARD_BYTES
+    return sum(filled) <= share * MEAN_SHARD_BYTES * count and max(filled) <= share * MAX_SHARD_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,10 +312,12 @@ class PlannerMemoryStore:
                 self._entries = await self._shards.read()
                 self._loaded = True
             except (errors.ApiError, errors.Unreachable) as error:
-                if self._clock() + READ_AGAIN_S > end:
+                if self._clock() + READ_RETRY_INTERVAL_S > end:
                     raise
-                log.warning("cannot read planners' memories", extra={"error": str(error), "retry_s": READ_AGAIN_S})
-                await asyncio.sleep(READ_AGAIN_S)
+                log.warning(
+                    "cannot read planners' memories", extra={"error": str(error), "retry_s": READ_RETRY_INTERVAL_S}
+                )
+                await asyncio.sleep(READ_RETRY_INTERVAL_S)
         return dict(self._entries)
 
     def offer(self, key: Key, uid: str, memory: PlannerMemory) -> None:
@@ -324,10 +326,10 @@ class PlannerMemoryStore:
 
     async def run(self, live: Callable[[], Container[Key]]) -> None:
         """Save every ten minutes, until cancelled. `live`: the models that exist; entries of others are dropped."""
-        delay = SAVE_EVERY_S
+        delay = SAVE_INTERVAL_S
         while True:
             await asyncio.sleep(delay)
-            delay = SAVE_EVERY_S if await self._save(live) else RETRY_S
+            delay = SAVE_INTERVAL_S if await self._save(live) else RETRY_S
 
     async def flush(self, *, within_s: float) -> None:
         """Save what fits into the time, models with the newest requests first. What doesn't fit stays as it was saved last."""
@@ -358,7 +360,7 @@ class PlannerMemoryStore:
         except (errors.ApiError, errors.Unreachable) as error:
             log.warning("cannot read planners' memories, so none is written", extra={"error": str(error)})
             return False
-        pause_s = min(PACE_S, SAVE_EVERY_S / 2 / max(len(self._offered), 1))
+        pause_s = min(PACE_S, SAVE_INTERVAL_S / 2 / max(len(self._offered), 1))
         for key in list(self._offered):
             changed = self._changed(key)
             if changed:

@@ -1,6 +1,6 @@
 """Reads the servers of models that have no balancer, and so no agent: each pod once a second, by the agent's own eyes.
 
-Models are spread over the second, and those whose pods hang make nobody wait while there are fewer than `MOST_AT_ONCE`. A look at
+Models are spread over the second, and those whose pods hang make nobody wait while there are fewer than `MAX_AT_ONCE`. A look at
 one takes 1.6 s: with 200 of them, others are read every five seconds.
 
 Both replicas of the operator do, so that the standby knows as much when it leads. What is read goes to the hub as the record of
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 EVERY_S = 1.0
 TICK_S = 0.05
-MOST_AT_ONCE = 64
+MAX_AT_ONCE = 64
 """Models that are read at the same time."""
 
 
@@ -74,11 +74,11 @@ class PodScraper:
 
     async def run(self) -> None:
         """Read until cancelled."""
-        # No limit of its own: pods that hang would use it up, and others be taken for unreachable. `MOST_AT_ONCE` and the
+        # No limit of its own: pods that hang would use it up, and others be taken for unreachable. `MAX_AT_ONCE` and the
         # eyes, which look at so many pods of a model at a time, are one.
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=30)
         async with aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session:
-            places, rota = asyncio.Semaphore(MOST_AT_ONCE), PollSchedule[Key](EVERY_S)
+            places, rota = asyncio.Semaphore(MAX_AT_ONCE), PollSchedule[Key](EVERY_S)
             listed = -math.inf
             async with asyncio.TaskGroup() as looks:
                 while True:

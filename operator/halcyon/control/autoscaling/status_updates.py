@@ -20,7 +20,7 @@ from halcyon.kube.work_queue import Priority
 from halcyon.scaling.policy import decision
 from halcyon.scaling.policy.decision import Change, Decision
 
-SHOWN_EVERY_S = 10.0
+STATUS_INTERVAL_S = 10.0
 """What has moved without a change of the count is shown no more often than this,"""
 SHOWN_EVERY_LATE_S = 30.0
 """and than this where statuses are late: in a large fleet most of them would tell of nothing but values."""
@@ -53,7 +53,7 @@ class StatusUpdates:
     @property
     def every_s(self) -> float:
         """The least time between two tellings of values alone."""
-        return SHOWN_EVERY_LATE_S if self.writer.statuses_are_late else SHOWN_EVERY_S
+        return SHOWN_EVERY_LATE_S if self.writer.statuses_are_late else STATUS_INTERVAL_S
 
     # What a reconcile asks for
 

@@ -29,18 +29,18 @@ from halcyon.render.site import Site
 
 log = logging.getLogger(__name__)
 
-STATUS_EVERY_S = 10.0
+STATUS_INTERVAL_S = 10.0
 """Changes of values alone are written no more often than this."""
-COUNTS_EVERY_S = 1.0
+COUNTS_INTERVAL_S = 1.0
 """The same for how many pods there are, which come and go one by one, and for the generation, which a count of ours moves too."""
-STATES_EVERY_S = 0.5
+STATES_INTERVAL_S = 0.5
 """The same for conditions and phases: where one thing follows from another, they are told together. A count waits for nobody."""
-REFUSED_AGAIN_S = 30.0
-REPLACE_EVERY_S = 30.0
-STRANGERS_AGAIN_S = 10.0
-LEAVING_AGAIN_S = 0.5
-LINGERS_AGAIN_S = 5.0
-BEHIND_AGAIN_S = 0.05
+REJECTED_WRITE_REQUEUE_S = 30.0
+REPLACE_INTERVAL_S = 30.0
+CONFLICT_REQUEUE_S = 10.0
+DELETION_REQUEUE_S = 0.5
+BALANCER_DRAIN_REQUEUE_S = 5.0
+STALE_CACHE_REQUEUE_S = 0.05
 _REFUSED = (errors.Refused, errors.Conflicted)
 """Nothing was written, and nothing will be without a change."""
 
@@ -113,7 +113,7 @@ class Reconciler:
             ApiError, Unreachable: where a request failed that may succeed later; whatever was written stays.
         """
         if self.caches.is_behind(key):
-            return Result(BEHIND_AGAIN_S, postponed=True)
+            return Result(STALE_CACHE_REQUEUE_S, postponed=True)
         with self.tracer.span("reconcile", k8s__namespace__name=key.namespace, halcyon__model=key.name) as span:
             outcome = await self._reconcile(key)
             span.note(halcyon__again_s=-1.0 if outcome.again_s is None else outcome.again_s)
@@ -153,15 +153,15 @@ class Reconciler:
         if refused != before:
             self._refused[key] = refused
             # At once where that is news. Some admission webhooks give each refusal another number: no reason to hurry.
-            return Result(STATUS_EVERY_S if refused and before else 0.0)
+            return Result(STATUS_INTERVAL_S if refused and before else 0.0)
         waits = [again, planned.rollout.again_s if planned.rollout else None]
         if refused:
-            waits.append(REFUSED_AGAIN_S)
+            waits.append(REJECTED_WRITE_REQUEUE_S)
         if planned.lingers:
-            waits.append(LINGERS_AGAIN_S)
+            waits.append(BALANCER_DRAIN_REQUEUE_S)
         if planned.strangers:
             leaving = all(s.leaving for s in planned.strangers)
-            waits.append(LEAVING_AGAIN_S if leaving else STRANGERS_AGAIN_S)
+            waits.append(DELETION_REQUEUE_S if leaving else CONFLICT_REQUEUE_S)
         return Result(min((w for w in waits if w is not None), default=None))
 
     def _forget(self, key: Key) -> None:
@@ -248,7 +248,7 @@ class Reconciler:
         if (
             not dead
             or not serving
-            or self.clock() - self._replaced_at.get(view.key, -REPLACE_EVERY_S) < REPLACE_EVERY_S
+            or self.clock() - self._replaced_at.get(view.key, -REPLACE_INTERVAL_S) < REPLACE_INTERVAL_S
         ):
             return
         name = dead[0]["metadata"]["name"]
@@ -289,7 +289,7 @@ class Reconciler:
         told, tells = _settled(view.status), _settled(wanted)
         if told == tells:
             return None
-        since = self.clock() - self._status_at.get(view.key, -STATUS_EVERY_S)
+        since = self.clock() - self._status_at.get(view.key, -STATUS_INTERVAL_S)
         if since < (rest_s := _rest_s(told, tells)):
             return rest_s - since
         body = {
@@ -344,8 +344,8 @@ def _rest_s(before: Any, after: Any) -> float:  # any JSON values
     if _asked(before) != _asked(after):
         return 0.0
     if _weighty(before) != _weighty(after):
-        return STATES_EVERY_S
-    return COUNTS_EVERY_S if _counts(before) != _counts(after) else STATUS_EVERY_S
+        return STATES_INTERVAL_S
+    return COUNTS_INTERVAL_S if _counts(before) != _counts(after) else STATUS_INTERVAL_S
 
 
 def _asked(written: Any) -> Any:  # any JSON value

@@ -44,7 +44,7 @@ from halcyon.render.server import progress_deadline_s
 
 SOON_S = 0.5
 """Not looked sooner again for what time alone will change."""
-LOOK_AGAIN_S = 5.0
+POLL_REQUEUE_S = 5.0
 """How often a canary is looked at: requests cause no reconcile."""
 
 
@@ -404,7 +404,7 @@ def _again(
     """Seconds until something here is due that no event will tell."""
     dues: list[float | None] = [step.due if step else None]
     if step is not None:
-        dues.append(seen.view.now + LOOK_AGAIN_S)
+        dues.append(seen.view.now + POLL_REQUEUE_S)
     if (lack := seen.lack(target, slot)) is not None:
         dues += [seen.patience(lack), _replaced_by(seen, target, trail)]
     if not seen.ready(target.key) and not trail.ended:

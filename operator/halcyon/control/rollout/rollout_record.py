@@ -17,7 +17,7 @@ from halcyon.api.timestamps import rfc3339
 from halcyon.render.names import SLOT_A, SLOT_B, Slot
 from halcyon.render.revision import Revision
 
-MOST_TEXT = 600
+MAX_TEXT_LENGTH = 600
 """Characters that are kept of a reason: Triton's may be long."""
 
 
@@ -82,16 +82,16 @@ class RolloutRecord:
 
     def fail(self, now: float, reason: str, message: str) -> RolloutRecord:
         """It didn't get there."""
-        text = message[:MOST_TEXT]
+        text = message[:MAX_TEXT_LENGTH]
         return replace(self, ended=rfc3339(now), result=RolloutResult.FAILED, reason=reason, message=text, barred=True)
 
     def hear(self, reason: str, message: str) -> RolloutRecord:
         """A pod of it has said that it can't load the model; by the time it is given up it may be silent, in a restart."""
-        return self if self.reason else replace(self, reason=reason, message=message[:MOST_TEXT])
+        return self if self.reason else replace(self, reason=reason, message=message[:MAX_TEXT_LENGTH])
 
     def replace_pods(self, now: float, why: str) -> RolloutRecord:
         """Old pods go before new ones are ready, from now on."""
-        return replace(self, replacing=rfc3339(now), why_replacing=why[:MOST_TEXT])
+        return replace(self, replacing=rfc3339(now), why_replacing=why[:MAX_TEXT_LENGTH])
 
     def surge(self) -> RolloutRecord:
         """Old pods stay until new ones are ready."""

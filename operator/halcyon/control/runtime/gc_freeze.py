@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-LOOK_EVERY_S = 5.0
-LEAST = 1000
+CHECK_INTERVAL_S = 5.0
+MIN_OBJECTS = 1000
 """Fewer new objects of the API server's (50 to 100 of Python's each) cost a collection 10 ms."""
 SHARE = 0.1
 """New ones among all: a collection then walks a tenth of what it would."""
@@ -34,7 +34,7 @@ class GcFreeze:
     """Objects that are held."""
     changes: Callable[[], int]
     """How many came, changed or went so far."""
-    every_s: float = LOOK_EVERY_S
+    every_s: float = CHECK_INTERVAL_S
     settled: int = 0
     """How often it was frozen."""
     clock: Callable[[], float] = time.monotonic
@@ -53,7 +53,7 @@ class GcFreeze:
             while True:
                 await asyncio.sleep(self.every_s)
                 new = self.changes() - self._seen
-                if new >= max(LEAST, SHARE * self.size()) or self.clock() - self._at >= OFTEN_S:
+                if new >= max(MIN_OBJECTS, SHARE * self.size()) or self.clock() - self._at >= OFTEN_S:
                     self.settle()
         finally:
             gc.set_threshold(*usual)

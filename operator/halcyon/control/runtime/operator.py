@@ -41,14 +41,14 @@ from halcyon.metricsapi import api_service
 from halcyon.metricsapi.auth import Gate
 from halcyon.metricsapi.listener import Listener, ListeningPorts
 from halcyon.metricsapi.server import MetricsApi, build_app, start_site
-from halcyon.metricsapi.serving_certificate import CHECK_EVERY_S, ServingCertificate
+from halcyon.metricsapi.serving_certificate import CHECK_INTERVAL_S, ServingCertificate
 from halcyon.metricsapi.tls import ServingTLS
 from halcyon.signals.collector import Collector
 from halcyon.signals.prometheus.source import PrometheusSource
 
 log = logging.getLogger(__name__)
 
-RESYNC_EVERY_S = 600.0
+RESYNC_INTERVAL_S = 600.0
 HEAR_WITHIN_S = 15.0
 """A new replica is ready after this long, whoever was not heard."""
 FLUSH_WITHIN_S = 0.6
@@ -156,7 +156,7 @@ class Operator:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.workers.run(self.settings.workers), name="workers")
-                group.create_task(self._every(CHECK_EVERY_S, self._look), name="look")
+                group.create_task(self._every(CHECK_INTERVAL_S, self._look), name="look")
                 group.create_task(self._resync(), name="resync")
                 group.create_task(self.memories.run(lambda: set(self.caches.resources.keys())), name="memories")
                 group.create_task(self.events.run(), name="events")
@@ -213,7 +213,7 @@ class Operator:
         while True:
             for key in self.caches.resources.keys():  # noqa: SIM118  # an informer is no dict
                 self.queue.add(key, Priority.RESYNC)
-            await asyncio.sleep(RESYNC_EVERY_S)
+            await asyncio.sleep(RESYNC_INTERVAL_S)
 
     async def _look(self) -> None:
         """Who serves the metrics API; a change concerns every model with scaling."""
@@ -250,7 +250,7 @@ class Operator:
                     async with asyncio.timeout(0.5):
                         await self.elector.leading.wait()
                 continue
-            await asyncio.sleep(0.5 if waiting else CHECK_EVERY_S)
+            await asyncio.sleep(0.5 if waiting else CHECK_INTERVAL_S)
 
     async def _serve(self) -> None:
         """Both sites, until cancelled."""

@@ -35,7 +35,7 @@ from halcyon.render import names, revision
 from halcyon.render.site import Site
 
 OURS = f"{names.MANAGER_LABEL}={names.MANAGER}"
-PATIENCE_S = 5.0
+READ_YOUR_WRITES_TIMEOUT_S = 5.0
 """After this long without the event of our own write, the cache is believed as it is."""
 
 _DEPLOYMENT = "deployment/"
@@ -48,7 +48,7 @@ MALFORMED = "malformed"
 """Of a ModelDeployment in the cache: sentences about its fields that were left out since they are of another type."""
 
 
-MOST_SAID = 20
+MAX_SAID = 20
 """Sentences that the log has of one object."""
 
 
@@ -216,7 +216,7 @@ class ClusterState:
             return False
         now = time.monotonic()
         for (kind, key), (version, since) in list(waiting.items()):
-            if now - since > PATIENCE_S or self._cache_of(kind).has_seen(key, version):
+            if now - since > READ_YOUR_WRITES_TIMEOUT_S or self._cache_of(kind).has_seen(key, version):
                 del waiting[kind, key]
         if not waiting:
             del self._waiting[owner]
@@ -359,7 +359,7 @@ class ClusterState:
 
     def _resource_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
         if wrong := (after or {}).get(MALFORMED):
-            self.malformed.note(kinds.MODEL_DEPLOYMENT.kind, key, "fields", "; ".join(wrong[:MOST_SAID]))
+            self.malformed.note(kinds.MODEL_DEPLOYMENT.kind, key, "fields", "; ".join(wrong[:MAX_SAID]))
         else:
             self.malformed.clear(kinds.MODEL_DEPLOYMENT.kind, key, "fields")
         if before is not None:

@@ -17,7 +17,7 @@ from halcyon.kube.kinds import Key, Kind
 
 log = logging.getLogger(__name__)
 
-LOOK_EVERY_S = 5.0
+DISCOVERY_INTERVAL_S = 5.0
 """How often the API server is asked, while it doesn't know them."""
 
 
@@ -52,7 +52,7 @@ class GatewayRoutes:
     async def run(self) -> None:
         """Look, and then keep them filled, until cancelled."""
         while not await self._are_known():  # noqa: ASYNC110  # the API server tells nobody of a new kind
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(DISCOVERY_INTERVAL_S)
         log.info("the cluster knows routes of the Gateway API")
         async with asyncio.TaskGroup() as group:
             for informer in self.informers.values():

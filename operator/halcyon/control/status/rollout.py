@@ -12,7 +12,7 @@ from halcyon.control.rollout.rollout_record import RolloutRecord, RolloutResult
 from halcyon.control.state.scope import Scope
 from halcyon.render import names
 
-MOST_HISTORY = 5
+MAX_HISTORY = 5
 """Rollouts that are shown: one per revision, its last."""
 _NAMED = 4
 """Differences of a rendering that are named; the others are counted."""
@@ -63,7 +63,7 @@ def _history(view: Scope, rolled: RolloutPlan) -> list[dict[str, str]]:
                 else {}
             ),
         }
-        for trail, key in ended[:MOST_HISTORY]
+        for trail, key in ended[:MAX_HISTORY]
     ]
 
 

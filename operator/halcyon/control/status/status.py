@@ -24,7 +24,7 @@ from halcyon.kube.client import Object
 from halcyon.render import names
 from halcyon.render.names import SLOT_A, Slot
 
-MOST_VERSIONS = 64
+MAX_VERSIONS = 64
 """The schema's limit; the highest are shown."""
 
 
@@ -373,7 +373,7 @@ def _summary(view: Scope, plan: ReconcilePlan, status: dict[str, Any]) -> dict[s
 def _model(view: Scope, plan: ReconcilePlan) -> dict[str, Any]:
     model: dict[str, Any] = {"name": plan.target.model if plan.target else ""}
     if view.signals and view.signals.versions:
-        model["versions"] = sorted(view.signals.versions, key=lambda v: (len(v), v))[-MOST_VERSIONS:]
+        model["versions"] = sorted(view.signals.versions, key=lambda v: (len(v), v))[-MAX_VERSIONS:]
     if (error := _load_error(view, plan)) is not None:
         model["error"] = error[: conditions.MESSAGE_LIMIT]
     return model

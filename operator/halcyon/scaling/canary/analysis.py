@@ -31,9 +31,9 @@ QUANTILE = 0.95
 LATE_MARGIN = 0.025
 """A canary is fine where its share of late answers is shown to be less than so much above stable's. It must be above 0: of two
 revisions that both have no late answers none can be shown to have fewer."""
-FEWEST_FOR_QUANTILE = 100
+MIN_FOR_QUANTILE = 100
 """Answers of stable from which its 95th percentile is taken for known: five lie above it."""
-FEWEST_WINDOWS = 3
+MIN_WINDOWS = 3
 """No rollback by fewer windows with requests of both: one stall of a second is no revision's fault."""
 _LIFTS = (0.02, 0.05, 0.1, 0.25, 0.6)
 """Bets on a worse canary: its share beyond the limit, of all that is left up to 1. From barely worse to broken."""
@@ -143,7 +143,7 @@ def _followed(
 
 def _late_bounds(known: Histogram | None, rules: Rules) -> tuple[float, float] | None:
     """(bound above which stable's answers are late, bound above which the canary's are), by what was known before."""
-    if rules.latency_ratio is None or known is None or known.total < FEWEST_FOR_QUANTILE:
+    if rules.latency_ratio is None or known is None or known.total < MIN_FOR_QUANTILE:
         return None
     own = known.least_bound(QUANTILE)
     allowed = None if own is None else known.bound_above(own * rules.latency_ratio)
@@ -198,9 +198,9 @@ def _latency(memory: CanaryMemory, rules: Rules, stable: Sample, canary: Sample)
     own, its = known.quantile(QUANTILE), memory.canary.quantile(QUANTILE)
     bounds = _late_bounds(known, rules)
     if bounds is None:
-        few = known.total < FEWEST_FOR_QUANTILE
+        few = known.total < MIN_FOR_QUANTILE
         why = (
-            f"stable's p95 is taken from {FEWEST_FOR_QUANTILE} answers on, and there are {known.total}"
+            f"stable's p95 is taken from {MIN_FOR_QUANTILE} answers on, and there are {known.total}"
             if few
             else f"stable's p95, or {rules.latency_ratio:g} times it, is above the largest bound of {known.bounds_s[-1]:g} s"
         )
@@ -225,7 +225,7 @@ def _shares(
 ) -> Evidence:
     p_worse, p_fine = min(1.0, from_log(-track.worse.peak)), min(1.0, from_log(-track.fine.now))
     finding: Finding = "open"
-    if p_worse <= rules.part and track.spread.windows >= FEWEST_WINDOWS:
+    if p_worse <= rules.part and track.spread.windows >= MIN_WINDOWS:
         finding = "worse"
     elif p_fine <= rules.beta:
         finding = "fine"

@@ -24,17 +24,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 _TINY = 1e-9
-_MOST_STEPS, _CLOSE = 100, 1e-14
+_MAX_STEPS, _CLOSE = 100, 1e-14
 _SHARED = 0.01
 """Of the capital that is dealt out anew before each window. Without it one window that is bad for both revisions (an outage behind
 them) would ruin every bet for good: bets would be right for windows in which nobody fails."""
-_MOST_LOG = 690.0
+_MAX_LOG = 690.0
 """exp of more is no float."""
 _OWN_WINDOWS = 10.0
 """Windows' worth of trust that single requests are independent, before the spread between windows is believed instead."""
 
 
-MOST_BLOCKS, FEWEST_BLOCKS = 48, 24
+MAX_BLOCKS, MIN_BLOCKS = 48, 24
 BEST_AT = 60
 """Windows at which statements on means are tightest: some minutes of looks."""
 
@@ -73,7 +73,7 @@ def nearest(bet: tuple[float, float], trials: tuple[int, int], margin: float) ->
     high = min(max(q, r - margin), 1 - _TINY, 1 - _TINY - margin)
     a = (low + high) / 2
     # The sum of both divergences is convex along the line: it is least where its slope is 0. Newton's steps, halves where they leave.
-    for _ in range(_MOST_STEPS):
+    for _ in range(_MAX_STEPS):
         b = a + margin
         of_a, of_b = a * (1 - a), b * (1 - b)
         slope = n * (a - q) / of_a + m * (b - r) / of_b
@@ -110,7 +110,7 @@ def log_e(first: Tally, second: Tally, bet: tuple[float, float], margin: float) 
 
 def from_log(value: float) -> float:
     """exp, bounded."""
-    return math.exp(min(value, _MOST_LOG))
+    return math.exp(min(value, _MAX_LOG))
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ class Blocks:
 
     What waits behind a long queue waits long, one and all; and a queue that is long now is long in a second. So a variance is taken
     from block to block, as that of a process in which a block carries over a part of the one before (Andrews and Monahan, Econometrica
-    60, 1992), and blocks grow: where there are more than `MOST_BLOCKS`, each two become one.
+    60, 1992), and blocks grow: where there are more than `MAX_BLOCKS`, each two become one.
     """
 
     rows: tuple[Row, ...] = ()
@@ -202,7 +202,7 @@ class Blocks:
             rows = (*self.rows[:-1], _added(self.rows[-1], row))
             return Blocks(rows, self.windows + 1, self.size, self.filled + 1)
         rows, size = (*self.rows, row), self.size
-        if len(rows) <= MOST_BLOCKS:
+        if len(rows) <= MAX_BLOCKS:
             return Blocks(rows, self.windows + 1, size, 1)
         pairs = [_added(rows[n], rows[n + 1]) for n in range(0, len(rows) - 1, 2)]
         if len(rows) % 2:
@@ -220,7 +220,7 @@ class Blocks:
     def difference(self, alpha: float) -> tuple[float, float] | None:
         """Of the means, second less first: an interval that holds at all looks together, for many windows; None of too few."""
         first, n, second, m = self.whole
-        if len(self.rows) < FEWEST_BLOCKS:
+        if len(self.rows) < MIN_BLOCKS:
             return None
         weights = (-1 / n, first / n / n, 1 / m, -second / m / m)
         reach = self._reach(weights, alpha)
@@ -230,7 +230,7 @@ class Blocks:
     def ratio(self, alpha: float) -> tuple[float, float] | None:
         """Of the means, second by first: the same; None also where a mean is 0."""
         first, n, second, m = self.whole
-        if len(self.rows) < FEWEST_BLOCKS or min(first, second) <= 0:
+        if len(self.rows) < MIN_BLOCKS or min(first, second) <= 0:
             return None
         reach = self._reach((-1 / first, 1 / n, 1 / second, -1 / m), alpha)
         middle = math.log(second / m) - math.log(first / n)

@@ -19,7 +19,7 @@ SYNC_S = 15.0
 """`--horizontal-pod-autoscaler-sync-period`, its default."""
 TOLERANCE = 0.1
 """`--horizontal-pod-autoscaler-tolerance`, its default."""
-MOST = 2**31 - 1
+MAX_REPLICAS = 2**31 - 1
 """The largest count that a Kubernetes field can hold."""
 
 
@@ -99,7 +99,7 @@ def _term(name: SignalName, value: Value | Missing, target: int, replicas: int) 
     goal = float(target * 1000)
     ratio = total / (goal * replicas) if replicas else math.inf
     tolerated = 1.0 - TOLERANCE <= ratio <= 1.0 + TOLERANCE
-    proposal = replicas if tolerated else min(math.ceil(total / goal), MOST)
+    proposal = replicas if tolerated else min(math.ceil(total / goal), MAX_REPLICAS)
     return Term(name, target, value.value, ratio, proposal, tolerated)
 
 

@@ -12,13 +12,13 @@ _STEP = 0.005
 _FIRST = 0.05
 """Before anything is known: what ten surprises would have taught. Unlearnt in 1,000 calm forecasts.
 Twice of it costs 2 % more GPU time; what it keeps back, and where not, is in docs/decisions/0022."""
-_MOST = 0.5
+_MAX_SHARE = 0.5
 """More would be a second copy of the load's own peak."""
 _EVERY = 0.25
 """Share of the lead between two forecasts that are remembered: closer ones are nearly the same forecast."""
-_EVERY_S = 5.0
+_INTERVAL_S = 5.0
 """The least time between two of them."""
-_LONGEST_S = 900.0
+_MAX_PERIOD_S = 900.0
 """Forecasts further ahead than this are judged at this lead."""
 
 
@@ -40,8 +40,8 @@ class Headroom:
         return not self.due or self.due[0][0] <= now or self._is_new(now, lead_s)
 
     def _is_new(self, now: float, lead_s: float) -> bool:
-        lead = min(lead_s, _LONGEST_S)
-        return not self.due or now + lead - self.due[-1][0] >= max(lead * _EVERY, _EVERY_S)
+        lead = min(lead_s, _MAX_PERIOD_S)
+        return not self.due or now + lead - self.due[-1][0] >= max(lead * _EVERY, _INTERVAL_S)
 
     def with_forecast(self, now: float, rate: float, foreseen: float, lead_s: float) -> Headroom:
         """With the forecast for now + lead_s remembered, and those that are due judged by `rate`, that of now."""
@@ -56,9 +56,9 @@ class Headroom:
                     break
             first += 1
         if self._is_new(now, lead_s):
-            due = (*due[first:], (now + min(lead_s, _LONGEST_S), foreseen))
+            due = (*due[first:], (now + min(lead_s, _MAX_PERIOD_S), foreseen))
         elif first:
             due = due[first:]
         else:
             return self
-        return Headroom(min(max(value, 0.0), _MOST), due)
+        return Headroom(min(max(value, 0.0), _MAX_SHARE), due)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from halcyon.scaling.frozen import immutable
 
-MOST_S = 1800.0
-"""The wait grows up to here (`hold.MOST_S` is the same, for the same reason). An `idleAfter` that is longer counts as it is."""
+MAX_TIMEOUT_S = 1800.0
+"""The wait grows up to here (`scale_down_hold.MAX_HOLD_S` is the same, for the same reason). An `idleAfter` that is longer counts as it is."""
 _ENOUGH = 1.5
 """The next gap may be longer by so much: people and timers come back at about the same distance, not at the same."""
 _CHEAP = 4.0
@@ -43,5 +43,5 @@ class IdleTimeout:
         away_s = back[0] - self.left[0]
         saved, spent = away_s * self.left[1], start_s * back[1]
         if spent > saved:
-            return IdleTimeout(min(_ENOUGH * (self.wait_s(idle_after_s) + away_s), MOST_S))
+            return IdleTimeout(min(_ENOUGH * (self.wait_s(idle_after_s) + away_s), MAX_TIMEOUT_S))
         return IdleTimeout(self.patience_s / 2 if _CHEAP * spent < saved else self.patience_s)

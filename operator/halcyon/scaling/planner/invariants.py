@@ -16,10 +16,10 @@ from halcyon.scaling.planner.forecast.recurring_spikes import SpikeMemory
 from halcyon.scaling.planner.forecast.seasonality import History
 from halcyon.scaling.planner.forecast.trend_damping import TrendDamping
 from halcyon.scaling.planner.headroom import Headroom
-from halcyon.scaling.planner.idle_timeout import MOST_S, IdleTimeout
+from halcyon.scaling.planner.idle_timeout import MAX_TIMEOUT_S, IdleTimeout
 from halcyon.scaling.planner.scale_down_hold import ScaleDownHold
 
-MOST_COUNT = 10**6
+MAX_COUNT = 10**6
 """Most replicas that a memory may tell of; more is no memory of this planner's."""
 
 
@@ -70,8 +70,8 @@ def _unsound_capacity(part: Capacity) -> str | None:
 def _unsound_hold(part: ScaleDownHold) -> str | None:
     needs = (*part.needs, *part.bare)
     counts = [*(count for _, count in needs), *(count for count in (part.held, part.would) if count is not None)]
-    if any(not 0 <= count <= MOST_COUNT for count in counts):
-        return f"a count that is not between 0 and {MOST_COUNT}"
+    if any(not 0 <= count <= MAX_COUNT for count in counts):
+        return f"a count that is not between 0 and {MAX_COUNT}"
     if (
         any(b < a for kept in (part.needs, part.bare) for (a, _), (b, _) in pairwise(kept))
         or min(part.patience_s or 0.0, part.shortest_s) < 0
@@ -96,8 +96,8 @@ def _unsound_damping(part: TrendDamping) -> str | None:
 
 def _unsound_zero(part: IdleTimeout) -> str | None:
     counts = [event[1] for event in (part.left, part.back) if event is not None]
-    if not 0 <= part.patience_s <= 10 * MOST_S or any(not 0 < count <= MOST_COUNT for count in counts):
-        return f"patience is {part.patience_s:g} s, or a count is not between 1 and {MOST_COUNT}"
+    if not 0 <= part.patience_s <= 10 * MAX_TIMEOUT_S or any(not 0 < count <= MAX_COUNT for count in counts):
+        return f"patience is {part.patience_s:g} s, or a count is not between 1 and {MAX_COUNT}"
     return None
 
 

@@ -16,11 +16,11 @@ from dataclasses import replace
 
 from halcyon.scaling.frozen import immutable
 
-SHORTEST_S = 60.0
+MIN_HOLD_S = 60.0
 """No release of what the rate needs is sooner than this: the rate falls with the mean of a minute."""
 FIRST_S = 180.0
 """The most patience with a load whose gaps nobody knows; burstier ones have mostly shown theirs by then."""
-MOST_S = 1800.0
+MAX_HOLD_S = 1800.0
 """Patience ends here, unless a start itself takes longer."""
 
 REGRET = 4.0
@@ -35,7 +35,7 @@ class ScaleDownHold:
     """(time, count), ascending in time and falling in count: only what still counts."""
     patience_s: float | None = None
     """None until a rise after a release, or calm, has taught it."""
-    shortest_s: float = SHORTEST_S
+    shortest_s: float = MIN_HOLD_S
     """Where patience ends on its way down."""
     lowered_at: float | None = None
     """When the held count fell last."""
@@ -84,7 +84,7 @@ class ScaleDownHold:
             lowered = now
         elif (_is_higher(self.held, held) or _is_higher(self.would, would)) and not foreseen:
             if lowered is not None and now - lowered < REGRET * span:
-                patience, lowered, eased = min(2 * span, max(MOST_S, start_s)), None, now
+                patience, lowered, eased = min(2 * span, max(MAX_HOLD_S, start_s)), None, now
         elif now - eased > 4 * span and (patience is None or patience > self.shortest_s):
             patience, eased = max((span if patience is None else patience) / 2, self.shortest_s), now
         return held, ScaleDownHold(needs, patience, self.shortest_s, lowered, eased, held, bares, would)

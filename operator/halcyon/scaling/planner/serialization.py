@@ -1,4 +1,4 @@
-"""The planner's memory as JSON values and back: what survives a restart, in less than `MOST_BYTES`.
+"""The planner's memory as JSON values and back: what survives a restart, in less than `MAX_BYTES`.
 
     {"version": 1, "arrivals": {...}, "capacity": {...}, ... one object per part of `PlannerMemory`}
 
@@ -28,11 +28,11 @@ from halcyon.scaling.planner.scale_down_hold import ScaleDownHold
 
 VERSION = 1
 """Of the format; another one is not read."""
-MOST_BYTES = 40 * 1024
+MAX_BYTES = 40 * 1024
 """Of compact JSON. An object of Kubernetes holds 1 MiB, and a request for it is to be quick."""
-MOST_SAMPLES = 128
+MAX_SAMPLES = 128
 """Fine samples of the arrivals: one per second fills its window with 71."""
-MOST_NEEDS = 64
+MAX_NEEDS = 64
 """Needs that a hold keeps: a minute of looks; older ones become coarser."""
 _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 _DIGIT = {character: value for value, character in enumerate(_ALPHABET)}
@@ -71,7 +71,7 @@ def packed(memory: PlannerMemory) -> dict[str, Any]:
         pack = _PACK.get(type(value))
         document[part.name] = _encoded(value) if pack is None else pack(value)
     for part_name, field, less in _LESS:
-        while _size(document) >= MOST_BYTES and document[part_name][field]:
+        while _size(document) >= MAX_BYTES and document[part_name][field]:
             document[part_name][field] = less(document[part_name][field])
     return document
 
@@ -285,24 +285,24 @@ _UNPACK: dict[type, Callable[[dict[str, Any]], Any]] = {History: _unpack_history
 
 
 def _thinned(arrivals: ArrivalRate) -> ArrivalRate:
-    """With at most `MOST_SAMPLES` fine samples, the newest among them."""
+    """With at most `MAX_SAMPLES` fine samples, the newest among them."""
     count = len(arrivals.times)
-    if count <= MOST_SAMPLES:
+    if count <= MAX_SAMPLES:
         return arrivals
-    kept = sorted({count - 1 - (count - 1) * i // (MOST_SAMPLES - 1) for i in range(MOST_SAMPLES)})
+    kept = sorted({count - 1 - (count - 1) * i // (MAX_SAMPLES - 1) for i in range(MAX_SAMPLES)})
     return replace(
         arrivals, times=tuple(arrivals.times[i] for i in kept), counts=tuple(arrivals.counts[i] for i in kept)
     )
 
 
 def _fewer(hold: ScaleDownHold) -> ScaleDownHold:
-    """With at most `MOST_NEEDS` needs: neighbours become one, as high and as long as the two were."""
+    """With at most `MAX_NEEDS` needs: neighbours become one, as high and as long as the two were."""
     needs, bare = _fewer_of(hold.needs), _fewer_of(hold.bare)
     return hold if needs is hold.needs and bare is hold.bare else replace(hold, needs=needs, bare=bare)
 
 
 def _fewer_of(needs: tuple[tuple[float, int], ...]) -> tuple[tuple[float, int], ...]:
-    while len(needs) > MOST_NEEDS:
+    while len(needs) > MAX_NEEDS:
         pairs = [needs[i : i + 2] for i in range(0, len(needs) - 1, 2)]
         # The newest need stays itself: it is what is needed now.
         rest = needs[-1:] if len(needs) % 2 else pairs.pop()

@@ -24,9 +24,9 @@ from urllib.parse import urlsplit, urlunsplit
 from halcyon.signals.prometheus import arrival_history
 
 CONNECT_S = 3.0
-_MOST_SAID = 200
+_MAX_ERROR_LENGTH = 200
 """Characters of a question or an answer in an error."""
-_MOST_TOKEN = 16384
+_MAX_TOKEN_LENGTH = 16384
 
 Rows = list[Mapping[str, Any]]
 """`data.result` of Prometheus's answer."""
@@ -183,10 +183,10 @@ def _authorization(site: PrometheusSite) -> dict[str, str]:
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or "not text"
         raise Unanswered(f"Prometheus at {site.shown}: the token file {site.token_file} can't be read: {why}") from None
-    if not re.fullmatch(r"[!-~]+", token) or len(token) > _MOST_TOKEN:
+    if not re.fullmatch(r"[!-~]+", token) or len(token) > _MAX_TOKEN_LENGTH:
         raise Unanswered(
             f"Prometheus at {site.shown}: the token file {site.token_file} must hold one token and nothing else, "
-            f"1 to {_MOST_TOKEN} characters without spaces"
+            f"1 to {_MAX_TOKEN_LENGTH} characters without spaces"
         )
     return {"Authorization": f"Bearer {token}"}
 
@@ -220,4 +220,4 @@ def _cause(error: BaseException) -> str:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= _MOST_SAID else text[:_MOST_SAID] + "..."
+    return text if len(text) <= _MAX_ERROR_LENGTH else text[:_MAX_ERROR_LENGTH] + "..."

@@ -31,7 +31,7 @@ PodKey = tuple[str, str]
 Metric = NewType("Metric", str)
 
 _PERCENT = {ACTIVE: 100.0, UTIL: 1.0}
-_MOST = {ACTIVE: 1.05, UTIL: 100.0}
+_MAX = {ACTIVE: 1.05, UTIL: 100.0}
 """A busy share measured over a moment may end a little above 1; it then counts as 1."""
 _SLICE = "GPU_I_ID"
 _LABELS = ("exported_namespace", "exported_pod", "namespace", "pod", "UUID", "gpu", _SLICE, "instance", "job")
@@ -103,7 +103,7 @@ def answered(rows: Iterable[Mapping[str, Any]]) -> GpuSamples:
             sliced.add(pod)
         age_s = times.get((metric, series))
         # NaN fails the comparison too.
-        if age_s is not None and age_s <= STALE_S and 0 <= value <= _MOST[metric]:
+        if age_s is not None and age_s <= STALE_S and 0 <= value <= _MAX[metric]:
             found[pod][metric].append((min(value * _PERCENT[metric], 100.0), age_s))
         else:
             left_out += 1

@@ -21,7 +21,7 @@ from halcyon.simulate.policies.registry import OWN
 
 _POINTS = 1200
 """Points of a line over time: more than a page has dots for is only a larger file."""
-_LEAST_PCT = 0.01
+_MIN_PCT = 0.01
 """Where the axis of violations ends: below it, on a logarithmic scale, is nothing to see."""
 _PER_ROW = 3
 _SETTINGS: dict[Any, Any] = {
@@ -80,7 +80,7 @@ def _front(field: Axes, title: str, points: Sequence[PolicyPoint]) -> None:
         star = kind in OWN
         field.scatter(
             [point.gpu_ratio for point in own],
-            [max(point.violations_pct, _LEAST_PCT) for point in own],
+            [max(point.violations_pct, _MIN_PCT) for point in own],
             s=90 if star else 14,
             marker="*" if star else "o",
             color="crimson" if star else colours(number % 20),
@@ -90,7 +90,7 @@ def _front(field: Axes, title: str, points: Sequence[PolicyPoint]) -> None:
     line = statistics.front(point for point in points if _kind(point) not in OWN)
     field.plot(
         [point.gpu_ratio for point in line],
-        [max(point.violations_pct, _LEAST_PCT) for point in line],
+        [max(point.violations_pct, _MIN_PCT) for point in line],
         color="grey",
         linewidth=0.8,
         drawstyle="steps-post",

@@ -35,7 +35,7 @@ _T = (
     2.086,
 )
 """Two-sided 95 % points of Student's t for 1 to 20 degrees of freedom."""
-_LEAST_PCT = 0.1
+_MIN_PCT = 0.1
 """Violations below this share count as this where shares are compared as ratios."""
 MEANS = (
     "violations_pct",
@@ -181,7 +181,7 @@ def contenders(points: Sequence[PolicyPoint], slack: float) -> list[PolicyPoint]
 
 def excess(other: PolicyPoint, point: PolicyPoint) -> float:
     """How far `other` is from being as good as `point` in both figures: the larger of its two ratios; up to 1, it is."""
-    violations = max(other.violations_pct, _LEAST_PCT) / max(point.violations_pct, _LEAST_PCT)
+    violations = max(other.violations_pct, _MIN_PCT) / max(point.violations_pct, _MIN_PCT)
     return max(violations, other.gpu_ratio / point.gpu_ratio)
 
 

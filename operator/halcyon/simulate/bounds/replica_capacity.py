@@ -15,7 +15,7 @@ from halcyon.simulate.engine.event_loop import SIGNALS, Floats, engine
 _REQUESTS = 100_000
 _WARM_UP = 5_000
 """Requests at the start of each simulation that don't count: the replica begins idle."""
-_MOST_LATE = 0.01
+_MAX_LATE = 0.01
 _STEP = 0.8
 _STEPS = 31
 """Rates tried from the peak down, each 0.8 of the one before: to a thousandth of the peak."""
@@ -68,4 +68,4 @@ def latencies(service: ServiceLaw, arrivals: Floats) -> Floats:
 
 def _meets(service: ServiceLaw, slo_s: float, arrivals: Floats) -> bool:
     late = latencies(service, arrivals)[_WARM_UP:] > slo_s
-    return float(np.mean(late)) <= _MOST_LATE
+    return float(np.mean(late)) <= _MAX_LATE

@@ -59,7 +59,7 @@ ROTATE = 11
 """Where in `State.ready` the search for the least loaded pod begins."""
 CHANGES = 12
 """How often a pod became ready, was drained or was gone."""
-LEAST = 13
+MIN_HELD = 13
 """No ready pod holds fewer requests."""
 _TALLIES = 14
 
@@ -280,10 +280,10 @@ def _marked(held: int, place: int, count: int, marks: Marks) -> int:
 @jit
 def _least_loaded(slots: int, tally: Ints, ready: Ints, loads: Ints, marks: Marks) -> int:
     """The ready pod with the fewest requests, another one each time among equals; -1 where all hold `slots`."""
-    least = tally[LEAST]
+    least = tally[MIN_HELD]
     while least < slots and loads[least] == 0:
         least += 1
-    tally[LEAST] = least
+    tally[MIN_HELD] = least
     if least >= slots:
         return -1
     count = tally[READY_PODS]
@@ -415,7 +415,7 @@ def _answer(
             work[pod, instance, 0] = np.inf
             if pods[PHASE, pod] == READY:
                 _held(pod, -size, pods, loads, places, marks)
-                tally[LEAST] = min(tally[LEAST], pods[HELD, pod])
+                tally[MIN_HELD] = min(tally[MIN_HELD], pods[HELD, pod])
             else:
                 pods[HELD, pod] -= size
             tally[IN_PODS] -= size
@@ -446,7 +446,7 @@ def _open(
             _flip(0, places[pod], marks)
             tally[READY_PODS] += 1
             loads[0] += 1
-            tally[LEAST] = 0
+            tally[MIN_HELD] = 0
             tally[CHANGES] += 1
 
 

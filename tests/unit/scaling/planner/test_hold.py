@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from halcyon.scaling.planner.scale_down_hold import REGRET, SHORTEST_S, ScaleDownHold
+from halcyon.scaling.planner.scale_down_hold import MIN_HOLD_S, REGRET, ScaleDownHold
 
 HOUR_S = 3600.0
-REGRETTED = HOUR_S / (REGRET * 2 * SHORTEST_S) + 2
+REGRETTED = HOUR_S / (REGRET * 2 * MIN_HOLD_S) + 2
 """Nine: each but the last two follows a calm of four holds of two minutes, which has undone the doubling before it."""
 IN_ALL = 16
 """15 by a search over all sequences of regret and calm, from holds of a minute times a power of two; one for those of other lengths."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from halcyon.scaling.planner.capacity.backlog import Drain, drain
 from halcyon.scaling.planner.forecast.arrival_rate import ArrivalRate
 from halcyon.scaling.planner.headroom import Headroom
-from halcyon.scaling.planner.scale_down_hold import FIRST_S, MOST_S, SHORTEST_S, ScaleDownHold
+from halcyon.scaling.planner.scale_down_hold import FIRST_S, MAX_HOLD_S, MIN_HOLD_S, ScaleDownHold
 
 
 def seen(rates: list[float], arrivals: ArrivalRate | None = None, at: float = 0.0) -> ArrivalRate:
@@ -418,8 +418,8 @@ def test_regret_doubles_the_patience_and_calm_halves_it() -> None:
         _, hold = hold.with_need(float(second), 5 if second % 210 < 10 else 2, 60.0)
         spans.append(hold.seconds(60.0))
     # Rises every three and a half minutes: holds of 1 and of 2 lose the next one and regret it; one of 4 doesn't.
-    assert (spans[0], max(spans)) == (SHORTEST_S, 4 * SHORTEST_S)
-    assert max(spans) <= MOST_S
+    assert (spans[0], max(spans)) == (MIN_HOLD_S, 4 * MIN_HOLD_S)
+    assert max(spans) <= MAX_HOLD_S
     for second in range(6 * 210, 30000, 5):
         _, hold = hold.with_need(float(second), 2, 60.0)
     assert hold.patience_s == hold.shortest_s
@@ -448,7 +448,7 @@ def test_regret_is_learnt_from_the_load_itself_where_chance_keeps_the_count() ->
         bare = 5 if second % 210 < 10 else 2
         held, hold = hold.with_need(float(second), 5, 60.0, bare=bare)
         assert held == 5
-    assert hold.patience_s == 4 * SHORTEST_S
+    assert hold.patience_s == 4 * MIN_HOLD_S
 
 
 def test_a_release_that_chance_has_put_off_is_regretted_too() -> None:

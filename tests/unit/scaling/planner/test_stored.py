@@ -22,7 +22,7 @@ from halcyon.scaling.planner.outputs import PlannerMemory
 from halcyon.scaling.planner.plan import plan
 from halcyon.scaling.planner.reading import Objectives, PodReading, Reading
 from halcyon.scaling.planner.scale_down_hold import ScaleDownHold
-from halcyon.scaling.planner.serialization import MOST_BYTES, packed, resumed, unpacked
+from halcyon.scaling.planner.serialization import MAX_BYTES, packed, resumed, unpacked
 from tests.drawn import draws
 
 EPOCH = 1_763_700_000.0
@@ -94,7 +94,7 @@ def test_what_comes_back_is_the_same_to_nine_digits_and_plans_the_same(seed: int
 
 
 def test_two_weeks_of_a_busy_model_take_less_than_the_bound() -> None:
-    assert 15_000 < len(json.dumps(packed(WEEKS(1)), separators=(",", ":"))) < MOST_BYTES
+    assert 15_000 < len(json.dumps(packed(WEEKS(1)), separators=(",", ":"))) < MAX_BYTES
 
 
 def test_bins_come_back_as_they_are_from_a_millionth_to_millions() -> None:
@@ -124,7 +124,7 @@ def huge() -> PlannerMemory:
 
 def test_no_memory_is_larger_than_the_bound_and_what_is_needed_is_kept() -> None:
     document = packed(huge())
-    assert len(json.dumps(document, separators=(",", ":"))) < MOST_BYTES
+    assert len(json.dumps(document, separators=(",", ":"))) < MAX_BYTES
     back = again(huge())
     assert back.hold.needs[0][1] == back.hold.held == 5000
     assert back.hold.needs[-1] == (pytest.approx(EPOCH + 4999 / 3, abs=0.001), 1)

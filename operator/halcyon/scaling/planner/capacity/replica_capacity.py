@@ -16,11 +16,11 @@ _LOOK_BATCHES = 200.0
 are the batches of other sizes that they had."""
 _PRIOR_SPREAD = 25.0
 """How much spread of batch sizes (weight x rows squared) counts as much as the slope known before."""
-_FEWEST = 20.0
-"""Batches until a line is drawn, where their sizes tell no slope (`_LEAST_SPREAD`): the first ones are few, small, and run on a pod
+_MIN_SAMPLES = 20.0
+"""Batches until a line is drawn, where their sizes tell no slope (`_MIN_SPREAD`): the first ones are few, small, and run on a pod
 that is cold. A line through two of them has promised an eighth of what a replica could do, and the replica that was started for it
 stayed for three minutes. Where there is load, 20 take seconds; a warm-up of the smallest and the largest batch tells it before."""
-_LEAST_SPREAD = 4.0
+_MIN_SPREAD = 4.0
 """Spread of batch sizes that tells a slope: one batch of 1 row and one of 4 have 4.5. Sizes next to each other tell noise."""
 _OUTLIER = 5.0
 """A single batch that took so many times what the line says is left out: a pause, or a kernel that is chosen anew."""
@@ -62,7 +62,7 @@ class Capacity:
         """With seconds by batch size from a warm-up, where nothing is known yet."""
         if self.line is not None or not prior:
             return self
-        each = max(math.ceil(_FEWEST / len(prior)), 10)
+        each = max(math.ceil(_MIN_SAMPLES / len(prior)), 10)
         return self._with_more([(rows, each, seconds) for rows, seconds in prior.items()], self.seen)
 
     def of_revision(self, revision: str) -> Capacity:
@@ -123,7 +123,7 @@ class Capacity:
         else:
             whole = _sum(sums, [*clean, *guessed])
             kept = _sum(sums, [*clean, *((count / _FIRST_BATCHES, rows, mean) for count, rows, mean in guessed)])
-            if whole[0] >= _FEWEST or whole[2] - whole[1] * whole[1] / whole[0] >= _LEAST_SPREAD:
+            if whole[0] >= _MIN_SAMPLES or whole[2] - whole[1] * whole[1] / whole[0] >= _MIN_SPREAD:
                 line = _fitted(*whole, None)
         return Capacity(*kept, line, seen, self.starts, self.started, self.revision)
 

@@ -53,7 +53,7 @@ _STEP_BLOCKS = 3
 """The least number of blocks that a step is looked for in."""
 _TREND_SPANS = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Spans in which a trend is looked for, in horizons."""
-_SHORTEST_TREND_S = 60.0
+_MIN_TREND_S = 60.0
 """No trend is read from less."""
 _STEP_SIGMAS = 2.0
 """Standard errors by which a step has to explain blocks better than a line does, to be taken for one."""
@@ -286,7 +286,7 @@ class ArrivalRate:
         """`_ends` for this horizon."""
         if self._ends is not None and self._ends[0] == horizon_s:
             return self._ends[1]
-        spans = {min(max(horizon_s * times, _SHORTEST_TREND_S), _COARSE_S - _COARSE_STEP_S) for times in _TREND_SPANS}
+        spans = {min(max(horizon_s * times, _MIN_TREND_S), _COARSE_S - _COARSE_STEP_S) for times in _TREND_SPANS}
         now, total = self.coarse_times[-1], self.coarse_counts[-1]
         made = []
         for span in spans:

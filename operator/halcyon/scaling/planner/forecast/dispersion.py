@@ -14,7 +14,7 @@ from halcyon.scaling.frozen import immutable
 
 _SPAN_S = 300.0
 """Time constant of the dispersion: long enough to be a property of the traffic, not of the moment."""
-_MOST = 200.0
+_MAX_INDEX = 200.0
 """Beyond it (the burstiest trace known has 13) nothing could be told from noise any more."""
 _UNSEEN = 13.0
 """What is doubted before anything was seen: as with the burstiest trace known."""
@@ -119,7 +119,7 @@ class Dispersion:
                     noise = _moved(noise, seen, max(weight, 1 / (_MEDIAN_WORTH + later)))
                 else:
                     first = (*first, seen)
-                    noise = min(_median(first) / _MEDIAN, _MOST) if len(first) >= _FEW else noise
+                    noise = min(_median(first) / _MEDIAN, _MAX_INDEX) if len(first) >= _FEW else noise
             elif not first:
                 noise = 1.0
         quiet_s = self.quiet_s + length if count == 0 else 0.0
@@ -127,7 +127,7 @@ class Dispersion:
 
 
 def _moved(value: float, seen: float, weight: float) -> float:
-    return min(value + weight * (min(seen, 4 * value + 12) - value), _MOST)
+    return min(value + weight * (min(seen, 4 * value + 12) - value), _MAX_INDEX)
 
 
 def _median(values: tuple[float, ...]) -> float:

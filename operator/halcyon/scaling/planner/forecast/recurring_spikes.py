@@ -40,15 +40,15 @@ hide the rest of it. Chosen among 4, 9, 16, 25 and 40 on synthetic load: less se
 spikes."""
 QUIET_S = 10.0
 """A spike has ended when the rate was below half its height this long. Shorter gaps belong to it."""
-LONGEST_S = 1800.0
+MAX_SPIKE_S = 1800.0
 """What lasts longer is a new level, no spike."""
 GAP_S = 60.0
 """Longer silence means that nobody watched."""
 KEEP = 16
 """Spikes that are remembered: the intervals that agree are among the newest."""
-SHORTEST_PERIOD_S = 120.0
+MIN_PERIOD_S = 120.0
 """Spikes that come more often are the load itself: their pods are held from one to the next anyway."""
-LONGEST_PERIOD_S = 86_400.0
+MAX_PERIOD_S = 86_400.0
 """Beyond a day the season knows."""
 AGREE = 0.1
 """Intervals agree within this share of their length: timers, cron jobs and people with a habit do; exponential intervals do in one pair
@@ -284,7 +284,7 @@ def _begun(memory: SpikeMemory, at: float, rate: float, count: float, seconds: f
 
 def _within(memory: SpikeMemory, onset: float, at: float, rate: float, *, count: float, seconds: float) -> SpikeMemory:
     """A spike goes on, ends, or turns out to be a new level."""
-    if at - onset > LONGEST_S:
+    if at - onset > MAX_SPIKE_S:
         return replace(memory, at=at, base=rate, onset=None, low_since=None, count=count, seconds=seconds, bet=None)
     low_since = memory.low_since
     height = memory.square / memory.mass if memory.mass > 0 else rate
@@ -354,7 +354,7 @@ def _bet(spikes: tuple[Spike, ...], wrong_at: float | None) -> Bet | None:
     if len(agreeing) < (1 if wrong_at is None else 2):
         return None
     period = sum(agreeing) / len(agreeing)
-    if not SHORTEST_PERIOD_S * (1 - AGREE) <= period <= LONGEST_PERIOD_S * (1 + AGREE):
+    if not MIN_PERIOD_S * (1 - AGREE) <= period <= MAX_PERIOD_S * (1 + AGREE):
         return None
     margin = min(FIRST_MARGIN * period, FIRST_MARGIN_MOST_S)
     if len(agreeing) > 1:

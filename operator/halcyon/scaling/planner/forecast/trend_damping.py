@@ -14,7 +14,7 @@ _GAIN = 0.2
 """Weight of one judgement: four of a rise that turns halve the faith, and as many of one that goes on bring it back."""
 _EVERY = 0.25
 """Share of the lead between two forecasts that are remembered: closer ones are nearly the same forecast."""
-_EVERY_S = 5.0
+_INTERVAL_S = 5.0
 """The least time between two of them."""
 
 
@@ -44,6 +44,6 @@ class TrendDamping:
             first += 1
         due = self.due[first:]
         at = now + lead_s + WINDOW_S / 2
-        if rising is not None and rising > rate and (not due or at - due[-1][0] >= max(lead_s * _EVERY, _EVERY_S)):
+        if rising is not None and rising > rate and (not due or at - due[-1][0] >= max(lead_s * _EVERY, _INTERVAL_S)):
             return TrendDamping(share, (*due, (at, rate, rising)))
         return TrendDamping(share, due) if first else self

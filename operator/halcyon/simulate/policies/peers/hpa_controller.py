@@ -10,7 +10,7 @@ import math
 from typing import Literal
 
 from halcyon.api.spec.scaling import Behavior, ScalingRules
-from halcyon.scaling.hpa.algorithm import MOST, milli
+from halcyon.scaling.hpa.algorithm import MAX_REPLICAS, milli
 from halcyon.scaling.hpa.behavior import DOWN_WINDOW_S, HpaMemory, first_seen, paced, written
 from halcyon.simulate.engine.case import Case
 from halcyon.simulate.engine.policy_view import PolicyView
@@ -82,7 +82,7 @@ def average_value(total: float | None, target: float, *, pods: int, tolerance: f
     value, goal = milli(total), milli(target)
     if pods and within(value / (goal * pods), tolerance):
         return pods
-    return min(math.ceil(value / goal), MOST)
+    return min(math.ceil(value / goal), MAX_REPLICAS)
 
 
 def pods_mean(
@@ -111,13 +111,13 @@ def pods_mean(
     ratio = mean / target
     waiting = unready if ratio > 1 else 0
     if not missing and not waiting:
-        return current if within(ratio, tolerance) else min(math.ceil(round(ratio * ready, 9)), MOST)
+        return current if within(ratio, tolerance) else min(math.ceil(round(ratio * ready, 9)), MAX_REPLICAS)
     counted = ready + missing + waiting
     filled = missing * target if ratio < 1 else 0.0
     ratio_after = (mean * ready + filled) / counted / target
     if within(ratio_after, tolerance) or (ratio < 1 < ratio_after) or (ratio_after < 1 < ratio):
         return current
-    count = min(math.ceil(round(ratio_after * counted, 9)), MOST)
+    count = min(math.ceil(round(ratio_after * counted, 9)), MAX_REPLICAS)
     against = count > current if ratio_after < 1 else count < current
     return current if against else count
 
