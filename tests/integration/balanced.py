@@ -217,10 +217,10 @@ async def agent(
     [port] = free_ports(1)
     ports = balanced.haproxy.ports
     code = (
-        "from pathlib import Path; from halcyon.balancer.agent.settings import Settings; "
+        "from pathlib import Path; from halcyon.balancer.agent.settings import AgentSettings; "
         "from halcyon.balancer.config.model import Ports; from halcyon.balancer.agent.main import run_agent; "
-        "from halcyon.balancer.secrets.mounted_secrets import Secrets; "
-        f"raise SystemExit(run_agent(Settings({(real.namespace if real else 'default')!r}, 'm-balancer', 'm-balancer-x', Path({str(balanced.haproxy.directory)!r}), "
+        "from halcyon.balancer.secrets.mounted_secrets import SecretNames; "
+        f"raise SystemExit(run_agent(AgentSettings({(real.namespace if real else 'default')!r}, 'm-balancer', 'm-balancer-x', Path({str(balanced.haproxy.directory)!r}), "
         f"{port}, {ports!r}, {metrics_port}, Path({str(secrets)!r}), '127.0.0.1', {stop_within_s}, {secured_by!r})))"
     )
     host, api_port = (real.host, real.port) if real else ("127.0.0.1", api.port)

@@ -15,12 +15,12 @@ NOT_IN_GIT = shutil.ignore_patterns("__pycache__", "uplot")
 ASK = """
 import asyncio
 from aiohttp.test_utils import TestClient, TestServer
-from halcyon.dashboard.authorization import Access
-from halcyon.dashboard.history import History
+from halcyon.dashboard.authorization import Authorizer
+from halcyon.dashboard.history import ChartHistory
 from halcyon.dashboard.server import Dashboard
 
 async def ask():
-    site = Dashboard(None, Access(None, clock=float, namespaces=set), History(), steps=int)
+    site = Dashboard(None, Authorizer(None, clock=float, namespaces=set), ChartHistory(), steps=int)
     async with TestClient(TestServer(site.app())) as client:
         for path in ("/", "/static/app.js"):
             answer = await client.get(path)
