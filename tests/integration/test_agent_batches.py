@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import aiohttp
 
 from halcyon.api.documents.observation_report import BatchStats
@@ -11,25 +9,8 @@ from halcyon.balancer.runtime.server_assignment import Endpoint
 from halcyon.balancer.telemetry.sampler import MAX_WITH_BATCHES, PodSampler
 from halcyon.balancer.telemetry.triton_client import TritonClient
 from tests.ports import free_ports
+from tests.unit.balancer.batch_statistics import size, stats, version
 from tests.unit.balancer.stand_ins import Pod
-
-
-def size(rows: int, count: int, infer_ns: int, input_ns: int = 0, output_ns: int = 0) -> dict[str, Any]:
-    return {
-        "batch_size": rows,
-        "compute_input": {"count": count, "ns": input_ns},
-        "compute_infer": {"count": count, "ns": infer_ns},
-        "compute_output": {"count": count, "ns": output_ns},
-    }
-
-
-def version(*sizes: dict[str, Any], name: str = "digits", number: str = "1") -> dict[str, Any]:
-    """As Triton 2.51 answers, less what isn't read."""
-    return {"name": name, "version": number, "last_inference": 1, "execution_count": 7, "batch_stats": list(sizes)}
-
-
-def stats(*versions: dict[str, Any]) -> dict[str, Any]:
-    return {"model_stats": list(versions)}
 
 
 def pods(count: int) -> list[Endpoint]:
