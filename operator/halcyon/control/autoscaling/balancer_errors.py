@@ -1,6 +1,6 @@
-"""What balancers say that they can't do: kept beside the hub, by model and balancer pod.
+"""Errors that balancers report, kept with the observation store, by model and balancer pod.
 
-A balancer that has been silent for `FRESH_S` has no say here, as it has none in the hub.
+A balancer that has been silent for `FRESH_S` no longer counts, as in the observation store.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ _MAX_AGENTS = 32
 
 
 class BalancerErrorStore(ObservationStore):
-    """A hub that keeps what it is told of troubles."""
+    """An observation store that also keeps balancers' errors."""
 
     def __init__(self, on_change: Callable[[str, str], None], on_record: OnRecord) -> None:
-        """As the hub; `on_change` is called for each trouble that comes, goes, or is another, too."""
+        """Create the store; `on_change` is also called for each error that appears, disappears or changes."""
         super().__init__(on_change=on_change, on_record=on_record)
         self._changed = on_change
         self._troubles: dict[Key, dict[str, tuple[str, float]]] = {}
 
     def receive(self, record: Record, now: float) -> bool:
-        """As the hub does."""
+        """Take a report as the base class does, and the error in it."""
         taken = super().receive(record, now)
         if taken:
             self._hear(Key(record.namespace, record.name), record, now)
         return taken
 
     def troubles(self, key: Key, now: float) -> tuple[str, ...]:
-        """A sentence for each balancer pod with a trouble; `now` is monotonic, in seconds."""
+        """Return a sentence for each balancer pod with an error; `now` is monotonic, in seconds."""
         said = self._troubles.get(key, {})
         return tuple(f"pod {pod}: {text}" for pod, (text, at) in sorted(said.items()) if now - at <= FRESH_S)
 
     def forget(self, namespace: str, name: str) -> None:
-        """As the hub does."""
+        """Drop a model as the base class does, and its errors."""
         super().forget(namespace, name)
         self._troubles.pop(Key(namespace, name), None)
 

@@ -1,15 +1,15 @@
-"""One model's decision, by its policy, with what is remembered from one to the next.
+"""One model's decision, made by its policy, and the memory kept from one decision to the next.
 
     policy     actuator   batches seen   decided by
     Planner    any        yes            the planner
-    Planner    any        no             the HPA's rules: what one replica can do is not known yet
+    Planner    any        no             the HPA's rules: the capacity of one replica is not known yet
     Rules      Direct     -              the HPA's rules
-    Rules      HPA        -              nobody here: the HPA itself
+    Rules      HPA        -              the HPA itself, outside this module
 
-A planner that knows less than a day of its model's past asks the site's Prometheus for it, where there is one; it decides without
-waiting.
+A planner that knows less than a day of its model's past requests it from the site's Prometheus, if there is one. It decides
+without waiting for the answer.
 
-Not here: when to decide and what becomes of it (`scaler`), how (`scaling.planner`, `scaling.direct`).
+Out of scope: when to decide and what follows (`loop`), the algorithms (`scaling.planner`, `scaling.hpa`).
 """
 
 from __future__ import annotations
@@ -44,21 +44,21 @@ from halcyon.signals.clock import WallClock
 log = logging.getLogger(__name__)
 
 SCRAPE = "scrape"
-"""Source of signals that the operator has read from the servers itself, where there are no agents."""
+"""Source of signals that the operator has scraped from the servers itself, if there are no agents."""
 
 
 @dataclass(frozen=True)
 class _Ruled:
-    """The last decision by the HPA's rules: they are asked at the HPA's pace."""
+    """The last decision by the HPA's rules, which are evaluated at the HPA's pace."""
 
     at: float
-    """Monotonic."""
+    """Monotonic, in seconds."""
     verdict: Decision
     written: HpaMemory
     unwritten: HpaMemory
 
     def is_good(self, now: float, current: int) -> bool:
-        """Whether it still stands: it is not old, knew all it needed, and nobody else has written the count."""
+        """Return whether it is still valid: recent, made with all signals, and replicas weren't written by another writer."""
         if now - self.at >= algorithm.SYNC_S or self.verdict.unknown:
             return False
         return current in {self.verdict.current, self.verdict.desired}
@@ -66,7 +66,7 @@ class _Ruled:
 
 @dataclass(frozen=True, slots=True)
 class _Aimed:
-    """The objectives of a model, and what they were made of."""
+    """The objectives of a model, and their inputs."""
 
     spec: Spec
     opened: InForce | None
@@ -77,38 +77,38 @@ class _Aimed:
 
 @dataclass(slots=True)
 class _Model:
-    """What is remembered of one model."""
+    """Memory of one model."""
 
     memory: PlannerMemory | None = None
-    """None where nobody plans for it."""
+    """The planner's memory; None if the model isn't planned for."""
     rows: float = 1.0
-    """Mean rows of a request, as they were read last."""
+    """Mean rows of a request, as last read."""
     aimed: _Aimed | None = None
     opened: tuple[Spec, InForce] | None = None
-    """Its schedules, as they were looked at last."""
+    """Its schedules in force, as last evaluated."""
     ruled: _Ruled | None = None
 
 
 @dataclass
 class Decider:
-    """Decides, and remembers."""
+    """Decisions of all models, and the memory they need."""
 
     sensing: ModelSignals
     kept: MutableMapping[Key, Saved] = field(default_factory=dict)
-    """What an earlier process has learnt, of models that were not planned for here yet."""
+    """Memories saved by an earlier process, of models that this process has not planned for yet."""
     histories: HistoryBackfill | None = None
-    """None where the site has no Prometheus."""
+    """Import of past arrivals; None if the site has no Prometheus."""
 
     _models: dict[Key, _Model] = field(default_factory=dict)
     _epoch: WallClock = field(init=False)
-    """What the planner's memories have their times by."""
+    """Clock of the times in the planner's memories."""
 
     def __post_init__(self) -> None:
-        """Nothing is remembered yet."""
+        """Take over the clock of the signals."""
         self._epoch = self.sensing.epoch
 
     def decide(self, key: Key, spec: Spec, actuator: Actuator, now: float) -> Decision:
-        """The decision for a model that has `scaling`; `now` is monotonic."""
+        """Decide for a model that has `scaling`; `now` is monotonic."""
         model = self._models.get(key)
         if model is None:
             model = self._models[key] = _Model()
@@ -127,23 +127,23 @@ class Decider:
         return self._left_to_the_hpa(key, spec, now)
 
     def not_written(self, key: Key) -> None:
-        """The last decision could not be written: the rules forget that they have made it."""
+        """Make the rules forget their last decision, because it could not be written."""
         model = self._models.get(key)
         if model is not None and model.ruled is not None:
             model.ruled = replace(model.ruled, at=-math.inf, written=model.ruled.unwritten)
 
     def memory(self, key: Key) -> PlannerMemory | None:
-        """What the planner remembers; None where nobody plans for it."""
+        """Return the planner's memory; None if the model isn't planned for."""
         model = self._models.get(key)
         return None if model is None else model.memory
 
     def history(self, key: Key) -> History | None:
-        """The model's past as the planner knows it; None where nobody plans for it."""
+        """Return the model's past as the planner knows it; None if the model isn't planned for."""
         memory = self.memory(key)
         return None if memory is None else memory.history
 
     def known(self, key: Key, spec: Spec) -> Known | None:
-        """What the planner has learnt of a model; None where nobody plans for it, or what a replica can do isn't known yet."""
+        """Return what the planner has learnt; None if the model isn't planned for, or a replica's capacity isn't known yet."""
         model = self._models.get(key)
         if model is None or (memory := model.memory) is None or model.aimed is None:
             return None
@@ -154,13 +154,13 @@ class Decider:
         return Known(aims, replica, memory.arrivals.spread.value, memory.margin.value)
 
     def learn(self, key: Key, history: History) -> None:
-        """A model's past, in place of that which the planner knows; whatever else it has learnt stays."""
+        """Replace the past that the planner knows of a model; everything else that it has learnt stays."""
         model = self._models[key]
         if model.memory is not None:
             model.memory = model.memory.having(history=history)
 
     def forget(self, key: Key) -> None:
-        """The model is gone, or nobody decides for it any more."""
+        """Drop a model that was deleted or is no longer autoscaled."""
         self._models.pop(key, None)
         self.kept.pop(key, None)
         if self.histories is not None:
@@ -184,7 +184,7 @@ class Decider:
         if planned.memory.capacity.line is None and read.replicas > 0 and _is_learning(planned):
             made = self._by_rules(key, model, spec, now, bounds(aims))
             if made.desired is not None:
-                # The planner takes over from what they have decided: a hand-over moves nothing.
+                # The planner continues from the rules' decision, so that the hand-over doesn't change replicas.
                 hold = replace(planned.memory.hold, needs=((at, made.desired),), held=made.desired)
                 model.memory = planned.memory.having(hold=hold)
             return replace(made, look_again_at=planned.look_again_at)
@@ -193,7 +193,7 @@ class Decider:
         planned = bounded(planned, aims, lambda others: plan(at, others, read, before))
         made = decisions.of_plan(planned, at=at, signals=(rate, *sensed.signals))
         if made.unknown and gathered.unknown:
-            # The planner knows that it was told nothing; who was silent is known here.
+            # The planner only knows that data is missing; which agent was silent is known here.
             why = "; ".join(gathered.unknown)
             made = replace(
                 made, unknown=why, said=f"{decisions.counted(planned.count)}: {why}; the last good count stays"
@@ -201,7 +201,7 @@ class Decider:
         return made
 
     def _restored(self, key: Key) -> PlannerMemory:
-        """What an earlier process has kept of this very model, else nothing."""
+        """Return the memory that an earlier process has saved of this very model, else an empty one."""
         saved, memory = self.kept.pop(key, None), PlannerMemory()
         if saved is not None and saved.uid == self.sensing.uid(key):
             restored = saved.restored()
@@ -215,7 +215,7 @@ class Decider:
     def _by_rules(
         self, key: Key, model: _Model, spec: Spec, now: float, limits: tuple[int, int] | None = None
     ) -> Decision:
-        """By the HPA's rules, within `limits` (those of the spec where none are given)."""
+        """Decide by the HPA's rules, within `limits` (default: those of the spec)."""
         current = self.sensing.caches.replicas(key)
         ruled = model.ruled
         if spec.scaling is None:
@@ -239,7 +239,7 @@ class Decider:
             current,
             read,
             defaults.targets(spec),
-            # Where they stand in for the planner, the pace is not the user's, and who is idle is not theirs to say.
+            # If the rules stand in for the planner, the user's pace doesn't apply, and they must not decide that a model is idle.
             None if planned else spec.scaling.behavior,
             low=max(low, 1) if planned else low,
             high=high,
@@ -252,7 +252,7 @@ class Decider:
         return made
 
     def _left_to_the_hpa(self, key: Key, spec: Spec, now: float) -> Decision:
-        """What the signals ask of it, by the sum that it does itself with what it is served."""
+        """Return what the signals ask of the HPA, computed as the HPA does from the metrics it is served."""
         found = self.sensing.by_rules(key, spec)
         return decisions.of_hpa(
             self.sensing.caches.replicas(key),
@@ -263,7 +263,7 @@ class Decider:
         )
 
     def _follow_clock(self) -> None:
-        """The wall clock was set: what is remembered moves with it, since a step of time is no silence and no flood."""
+        """Shift all memories after the wall clock was set: a step of time is neither a silence nor a burst of requests."""
         by_s = self.sensing.epoch.offset_s - self._epoch.offset_s
         for model in self._models.values():
             if model.memory is not None:
@@ -272,7 +272,7 @@ class Decider:
 
 
 def _open(model: _Model, spec: Spec, at: float) -> InForce | None:
-    """The schedules that are open; None where the spec has none."""
+    """Return the schedules in force; None if the spec has none."""
     if spec.scaling is None or not spec.scaling.schedules:
         return None
     held = model.opened
@@ -284,7 +284,7 @@ def _open(model: _Model, spec: Spec, at: float) -> InForce | None:
 def _aims(
     model: _Model, spec: Spec, opened: InForce | None, batches: Mapping[int, tuple[int, float]] | None
 ) -> Objectives:
-    """The objectives in force; they are the same as long as what they are made of is."""
+    """Return the objectives in force; the same object as long as their inputs are the same."""
     held = model.aimed
     if held is not None and held.spec is spec and held.opened is opened and held.batches is batches:
         return held.aims
@@ -305,5 +305,5 @@ def _rate_signal(read: Reading, planned: Plan) -> Signal:
     rate = planned.memory.arrivals.rate()
     if rate is None:
         return Signal("requestRate", missing="it is known from the second reading on")
-    # The rate's own term is the first.
+    # The rate's own part is the first.
     return Signal("requestRate", rate, None, planned.terms[0].replicas if planned.terms else None, read.at)

@@ -1,8 +1,8 @@
-"""How long decisions take and how old those in force are, as histograms that take less than a microsecond to fill.
+"""Histograms of how long decisions take and how old those in force are; an observation takes less than a microsecond.
 
-A decision's age is counted at every moment of every model: a model that nobody decides for any more shows, which the number
-of decisions would hide. So `halcyon_decision_age_seconds` counts model-seconds, and a quantile of it is that of the age that
-somebody would find who looks at a model at random.
+The age of each model's decision is counted continuously. A model whose decisions have stopped therefore shows, which a count
+of decisions would hide. So `halcyon_decision_age_seconds` counts model-seconds, and its quantiles are those of the age seen
+for a random model at a random time.
 
     halcyon_decision_seconds        by decision: reading, planning and what follows, until the next model's turn
     halcyon_decision_age_seconds    by model-second: the age of the decision in force
@@ -26,32 +26,32 @@ _TOOK_S = (
     *(2e-5, 3e-5, 4e-5, 5e-5, 6e-5, 7e-5, 8e-5, 9e-5, 1e-4, 1.2e-4, 1.5e-4, 2e-4, 2.5e-4, 3e-4, 4e-4, 5e-4, 7e-4),
     *(1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1),
 )
-"""Close to each other around the 100 us that a decision may take, so that a quantile can be told to a tenth."""
+"""Bucket bounds, dense around the 100 us that a decision may take, so that a quantile is known to within 10 %."""
 _AGES_S = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 4.5, 5.0, 6.0, 7.5, 10.0, 15.0, 30.0, 60.0)
 _BELOW_S = (0.0, *_AGES_S)
-"""Where each bucket of ages begins."""
+"""Lower bound of each age bucket."""
 
 
 class _Spent:
-    """Model-seconds by age, of decisions by the age that they have reached."""
+    """Model-seconds by age, computed from the age that each decision has reached."""
 
     def __init__(self) -> None:
         self._reached = [0] * len(_BELOW_S)
-        """Decisions whose age lies in this bucket,"""
+        """Number of decisions whose age has reached each bucket and no older one."""
         self._beyond_s = [0.0] * len(_BELOW_S)
-        """and the seconds that they were in it. Both only grow, and so does every bucket: a counter that fell would read as a restart."""
+        """Seconds that these decisions spent in it. Both only grow, and so does every bucket: a falling counter means a restart."""
         self.total_s2 = 0.0
-        """The integral of the age over the seconds."""
+        """Integral of the age over time."""
 
     def add(self, age_s: float) -> None:
-        """One decision, from age 0 to `age_s`."""
+        """Add one decision, from age 0 to `age_s`."""
         bucket = bisect_left(_AGES_S, age_s)
         self._reached[bucket] += 1
         self._beyond_s[bucket] += age_s - _BELOW_S[bucket]
         self.total_s2 += age_s * age_s / 2
 
     def with_ages(self, ages_s: Iterable[float]) -> _Spent:
-        """A copy with decisions of these ages as well."""
+        """Return a copy that also holds decisions of these ages."""
         made = _Spent()
         made._reached, made._beyond_s, made.total_s2 = list(self._reached), list(self._beyond_s), self.total_s2
         for age_s in ages_s:
@@ -59,7 +59,7 @@ class _Spent:
         return made
 
     def seconds(self) -> list[float]:
-        """By bucket; who is older has been in all of the younger ones for as long as they are wide."""
+        """Return the seconds by bucket; an older decision has spent the full width of every younger bucket in it."""
         spent_s = list(self._beyond_s)
         older = 0
         for bucket in range(len(_AGES_S), 0, -1):
@@ -72,7 +72,7 @@ class DecisionMetrics(Collector):
     """Both histograms."""
 
     def __init__(self, ages: Callable[[], Iterable[float]], registry: CollectorRegistry) -> None:
-        """`ages`: seconds since each model was decided for, of those that were."""
+        """Register both. `ages`: seconds since the last decision, of each model that has one."""
         self._ages = ages
         self._took = [0] * (len(_TOOK_S) + 1)
         self._took_s = 0.0
@@ -80,17 +80,17 @@ class DecisionMetrics(Collector):
         registry.register(self)
 
     def took(self, seconds: float) -> None:
-        """A decision was made in so long."""
+        """Count a decision that took this long."""
         self._took[bisect_left(_TOOK_S, seconds)] += 1
         self._took_s += seconds
 
     def ended(self, age_s: float) -> None:
-        """A decision was in force for so long, and isn't any more."""
+        """Count a decision that was in force until this age."""
         self._ended.add(age_s)
 
     @override
     def collect(self) -> Iterator[HistogramMetricFamily]:
-        """Both as they are now, decisions that are still in force with the age that they have reached."""
+        """Yield both as they are now; decisions still in force count with the age that they have reached."""
         took = histogram_family(operator_metrics.DECISION)
         took.add_metric([], _buckets(_TOOK_S, self._took), self._took_s)
         yield took

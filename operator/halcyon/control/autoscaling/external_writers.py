@@ -1,8 +1,8 @@
-"""Who else writes the count. One change by hand is a person's right; again and again it is an autoscaler of somebody's.
+"""Detection of other writers of `spec.replicas`. A single manual change is allowed; repeated changes mean another autoscaler.
 
-An HPA of somebody else is found by what it scales (`caches`); this finds those that write without one: a GitOps tool that
-puts back its file's `replicas`, a script, another operator. A count is nobody's but ours where it was asked for lately: by /scale
-or through our HPA. Who has written another one is known where the object's managedFields tell; writes of /scale leave
+External HPAs are found by their scale target (`cluster_state`). This module finds writers without an HPA: a GitOps tool that
+restores the `replicas` of its file, a script, another operator. A value counts as ours if we recently requested it, by /scale
+or through our HPA. The writer of any other value is known only if the object's managedFields name it: writes to /scale leave
 no trace there (Kubernetes 1.35, custom resources).
 """
 
@@ -14,35 +14,35 @@ from dataclasses import dataclass, field
 from halcyon.kube.kinds import Key
 
 OURS = frozenset({"halcyon", "kube-controller-manager"})
-"""Field managers that write the count for us: the operator, and the controller of HPAs."""
+"""Field managers that write replicas for us: the operator, and the HPA controller."""
 LATELY_S = 60.0
-"""An HPA that asks every 15 s has written what it was told within this time."""
+"""How long a requested value counts as ours: an HPA that polls every 15 s has written it within this time."""
 TIMES, WITHIN_S = 3, 300.0
-"""So many changes within so long are no person's."""
+"""Number of changes within a period that can't be manual."""
 CALM_S = 600.0
-"""After this long without one more, Halcyon takes the count again."""
+"""Time without another change after which Halcyon writes replicas again."""
 
 
 @dataclass
 class ExternalWriters:
-    """Watches the count of every model. Times are monotonic, in seconds."""
+    """Replica changes of every model that Halcyon didn't request. Times are monotonic, in seconds."""
 
     _seen: dict[Key, int] = field(default_factory=dict)
     _asked: dict[Key, dict[int, float]] = field(default_factory=dict)
-    """When each count was asked for last."""
+    """Time of the last request for each value, by value."""
     _foreign: dict[Key, deque[float]] = field(default_factory=dict)
     _until: dict[Key, tuple[float, str]] = field(default_factory=dict)
 
     def look(self, key: Key, replicas: int, desired: int, writer: str, now: float) -> str:
-        """Who fights for the count, in a sentence; empty where nobody does.
+        """Return a sentence that names the competing writer; empty if there is none.
 
-        `replicas` is the count in force, `desired` the one that we ask for from now on; `writer` the field manager that
-        managedFields name, or nothing.
+        `replicas` is the value in force and `desired` the one that we request from now on. `writer` is the field manager that
+        managedFields name; empty if they name none.
         """
         before = self._seen.get(key)
         known = self._asked.get(key)
         if before == replicas and known is not None and len(known) == 1 and desired in known and key not in self._until:
-            # Nearly always: nothing has changed, and nobody was seen to fight.
+            # Nearly always: nothing has changed, and there is no competing writer.
             known[desired] = now
             return ""
         self._seen[key] = replicas
@@ -58,7 +58,7 @@ class ExternalWriters:
             self._until.pop(key, None)
             self._asked[key] = asked | {desired: now}
             return ""
-        # What we would ask for isn't asked for while we stand back.
+        # While we stand back, `desired` is not requested, so it is not recorded as ours.
         self._asked[key] = asked
         return (
             f"{who} has set spec.replicas {TIMES} times within {WITHIN_S / 60:.0f} min, to {replicas} at last; "
@@ -67,14 +67,14 @@ class ExternalWriters:
         )
 
     def wrote(self, key: Key, replicas: int) -> None:
-        """We have written the count: who puts it back before the next look is seen to."""
+        """Record our own write, so that a writer that reverts it before the next call of `look` is noticed."""
         self._seen[key] = replicas
 
     def rest(self, key: Key) -> None:
-        """The count isn't ours to ask for now (the HPA's own rules, a person's mode): whatever it becomes meanwhile is no fight."""
+        """Stop watching while replicas aren't ours to set (HPA's own rules, or the mode): changes meanwhile are no conflict."""
         self._seen.pop(key, None)
 
     def forget(self, key: Key) -> None:
-        """The model is gone."""
+        """Drop a deleted model."""
         for held in (self._seen, self._asked, self._foreign, self._until):
             held.pop(key, None)

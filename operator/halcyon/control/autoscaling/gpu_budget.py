@@ -1,8 +1,8 @@
-"""The site's GPU budget: what each model may have of it, kept between the moments at which it is shared anew. Pure.
+"""Each model's grant from the site's GPU budget, kept between two allocations. Pure.
 
-A model that asks for more than it was granted last gets it at once where GPUs are free; where none are, it has what it had
-until all demands are shared again (`share`, once a second at most). Nobody is shrunk for another: a pod that serves is worth
-more than one that has to start. Not here: how it is shared (`scaling.budget`), what a model wants.
+A model that requests more than its last grant gets it at once if enough GPUs are free. If not, it keeps its grant until the
+budget is allocated again (`share`, at most once a second). No model is scaled down in favour of another: a serving pod is
+worth more than one that has to start. Out of scope: the allocation (`scaling.gpu_budget`), a model's desired replicas.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ class GpuBudget:
     """Demands and grants of all models."""
 
     gpus: int
-    """That all models together may hold."""
+    """GPUs that all models together may hold."""
     _demands: dict[Key, Demand] = field(default_factory=dict)
     _granted: dict[Key, int] = field(default_factory=dict)
     _free: int = 0
     _stale: bool = True
 
     def __post_init__(self) -> None:
-        """Nothing is granted yet."""
+        """Start with no grants."""
         self._free = self.gpus
 
     def ask(self, key: Key, *, wanted: int, current: int, gpus: int, priority: int = 0) -> ReplicaLimit | None:
-        """What a model may have; None where that is what it wants.
+        """Return the limit on a model's replicas; None if it may have all that it wants.
 
         Args:
             key: the model.
-            wanted: replicas that its decision asks for.
+            wanted: desired replicas of its decision.
             current: replicas in force.
-            gpus: of one replica; 0 for a model that needs no budget.
-            priority: of its pods; higher goes first.
+            gpus: GPUs of one replica; 0 for a model that needs no budget.
+            priority: priority of its pods; higher goes first.
         """
         if not gpus:
             self.forget(key)
@@ -57,18 +57,18 @@ class GpuBudget:
         return ReplicaLimit("budget", allowed, Grant(str(key), allowed, wanted, gpus, "site", self.gpus).say())
 
     def known(self) -> set[Key]:
-        """Whoever asks for a part of it."""
+        """Return the models that have a demand."""
         return set(self._demands)
 
     def forget(self, key: Key) -> None:
-        """The model asks for nothing any more."""
+        """Drop a model's demand and grant."""
         self._free += self._held(key)
         self._granted.pop(key, None)
         if self._demands.pop(key, None) is not None:
             self._stale = True
 
     def share(self) -> list[Key]:
-        """Share the budget among all demands, where any has changed; gives the models that may have more than before."""
+        """Allocate the budget among all demands if any has changed; return the models that may have more than before."""
         if not self._stale:
             return []
         self._stale = False
@@ -79,13 +79,13 @@ class GpuBudget:
         return [key for key, count in self._granted.items() if count > before[key]]
 
     def _lasting(self, key: Key) -> Demand:
-        """With what it holds as its floor, and one replica where it has none: that comes before anybody's growth."""
+        """Return the demand with what it holds as its floor, or one replica if it holds none: floors come before any growth."""
         demand = self._demands[key]
         held = max(demand.current, self._granted[key])
         wanted = max(demand.wanted, held)
         return replace(demand, wanted=wanted, current=held, floor=min(wanted, max(held, 1)))
 
     def _held(self, key: Key) -> int:
-        """GPUs: what was granted may be written any moment, and what runs runs until it is gone."""
+        """Return the GPUs held by a model: a grant may be written at any moment, and running pods hold theirs until they end."""
         demand = self._demands.get(key)
         return 0 if demand is None else max(self._granted[key], demand.current) * demand.gpus_per_replica

@@ -1,13 +1,15 @@
-"""A model's past from the site's Prometheus, once, for planners that have little of their own: asked for in the background.
+"""One-time import of a model's past arrivals from the site's Prometheus, for planners that know little of it themselves.
 
-| the answer                   | what follows                                                           |
+Queries run in the background, one at a time.
+
+| answer                       | effect                                                                 |
 | ---------------------------- | ---------------------------------------------------------------------- |
-| a history                    | it is joined with what was learnt here                                 |
-| Prometheus knows none        | nothing                                                                |
-| nobody answers               | everybody waits for `RETRY_S`; that it is so, the source itself tells  |
-| one that can't be used       | the others go on; this model is asked for again after `REFUSED_S`      |
+| a history                    | it is merged with what was learnt here                                 |
+| no data                      | nothing                                                                |
+| no answer                    | all models wait for `RETRY_S`; the source itself reports the failure   |
+| an unusable answer           | the others go on; this model is queried again after `REFUSED_S`        |
 
-One after the other. Not here: what is asked (`signals.recorded`), which models need it (`deciding`).
+Out of scope: the query (`signals.prometheus.arrival_history`), which models need it (`decider`).
 """
 
 from __future__ import annotations
@@ -26,23 +28,23 @@ log = logging.getLogger(__name__)
 
 RETRY_S = 60.0
 REFUSED_S = 3600.0
-"""Somebody has to change the query, or what Prometheus scrapes, before it is otherwise."""
+"""Retry interval after an unusable answer: it stays unusable until the query, or what Prometheus scrapes, is changed."""
 
 Ask = Callable[[str, str], Awaitable[History | None]]
-"""The history of a model by namespace and name, None where there is none; PrometheusError where it couldn't be asked for."""
+"""Query for a model's history by namespace and name; None if there is none. Raises PrometheusError if the query fails."""
 
 
 def merged(past: History, ours: History) -> History:
-    """Both as one: each bin as we know it, or else as the past does.
+    """Return both as one history; where both know a bin, ours wins.
 
-    Takes 30 us for each bin of ours that is newer than the past; up to 0.15 s in all where both know the same bins, since the
-    season's models are then made anew.
+    Takes 30 us for each bin of ours that is newer than the past. Takes up to 0.15 s in total if both know the same bins, since
+    the seasonal models are then rebuilt.
     """
     return _continued(_grounded(past, ours), ours)
 
 
 def _grounded(past: History, ours: History) -> History:
-    """The past, in which the bins are ours that we know too."""
+    """Return the past, with our values for the bins that we know too."""
     known = _closed_bins(ours)
     if all(number >= past.open for number in known):
         return past
@@ -53,13 +55,13 @@ def _grounded(past: History, ours: History) -> History:
 
 
 def _continued(past: History, ours: History) -> History:
-    """The past, and what we have seen since its end."""
+    """Return the past, extended by what we have seen since its end."""
     if past.open < 0:
         return ours
     history = past
     for number, mean in _closed_bins(ours).items():
         if number >= past.open:
-            # A second short of the bin's end, or it would count for the next one where the bin before is not known.
+            # A second short of the bin's end, or it would count for the next one if the bin before is not known.
             seen_s = BIN_S - 1.0
             history = history.with_sample(number * BIN_S + seen_s, requests=mean * seen_s, seconds=seen_s)
     if ours.seconds > 0 and ours.until > history.until:
@@ -68,36 +70,36 @@ def _continued(past: History, ours: History) -> History:
 
 
 def _closed_bins(history: History) -> dict[int, float]:
-    """Mean rates by number of the bin, oldest first; those that are known."""
+    """Return the known mean rates by bin number, oldest first."""
     first = history.open - len(history.bins)
     return {first + index: mean for index, mean in enumerate(history.bins) if mean is not None}
 
 
 class HistoryBackfill:
-    """Models whose past is wanted, and asking for it. All methods belong to one event loop."""
+    """Queue of models whose past is needed, and the task that queries for it. All methods belong to one event loop."""
 
     def __init__(self, ask: Ask, *, clock: Callable[[], float]) -> None:
-        """`clock`: monotonic, in seconds."""
+        """Start with an empty queue. `clock`: monotonic, in seconds."""
         self._ask, self._clock = ask, clock
         self._due: dict[Key, float] = {}
-        """When to ask, monotonic."""
+        """Time of the next query, monotonic."""
         self._news = asyncio.Event()
 
     def want(self, key: Key) -> None:
-        """Little is known of this model's past."""
+        """Queue this model: little is known of its past."""
         self._due[key] = -math.inf
         self._news.set()
 
     def forget(self, key: Key) -> None:
-        """Nobody plans for it any more; an answer that is under way is dropped."""
+        """Drop a model that is no longer planned for, and any answer still under way for it."""
         self._due.pop(key, None)
 
     async def run(self, known: Callable[[Key], History | None], learn: Callable[[Key, History], None]) -> None:
-        """Ask until cancelled.
+        """Run queries until cancelled.
 
         Args:
-            known: what a model's planner has seen itself by now; None where nobody plans for it.
-            learn: takes the joined history in its place.
+            known: returns what the model's planner has seen itself so far; None if the model is not planned for.
+            learn: takes the merged history, which replaces it.
         """
         while True:
             key = min(self._due, key=lambda one: self._due[one], default=None)
@@ -130,7 +132,7 @@ class HistoryBackfill:
     ) -> None:
         if (ours := known(key)) is None:
             return
-        # In a thread, since it may take as long as a thousand decisions. What is seen meanwhile joins at once.
+        # In a thread, since it may take as long as a thousand decisions. What is seen meanwhile is then added at once.
         past = await asyncio.to_thread(_grounded, past, ours)
         if (ours := known(key)) is not None:
             learn(key, _continued(past, ours))

@@ -1,10 +1,11 @@
-"""The one decision loop, for all models: who is due, what is served and shown, and whose count is to be written.
+"""The one decision loop for all models: which are due now, what is served and published, and whose replicas are written.
 
-A model is decided on when its agents have said something new, at most once a second unless it confirms growth; and without that, when the last
-decision wanted to look again. The standby decides too, in the shadow, and writes nothing: its memory is warm when it leads.
+A model is decided when its agents send a new report, at most once a second unless the report confirms growth. Without a
+report it is decided again at the time that its last decision set. The standby decides too but writes nothing, so its memory is
+warm when it becomes the leader.
 
-Not here: how it is decided (`deciding`), what is known (`sensing`), how /scale is written (`scale_writer`), what of it is told
-(`telling`) and what becomes of that in the status (`scaling_status`).
+Out of scope: how a decision is made (`decider`), its inputs (`model_signals`), the write to /scale (`scale_writer`), which
+decisions are published (`status_updates`) and how the status shows them (`control.status.scaling`).
 """
 
 from __future__ import annotations
@@ -44,12 +45,12 @@ log = logging.getLogger(__name__)
 
 TICK_S = 0.1
 SLICE_S = 0.02
-"""Deciding for many lets others have their turn after this long."""
+"""Time after which a round of decisions yields to other tasks."""
 
 
 @dataclass
 class Autoscaler:
-    """Decides for every model with `scaling`; writes /scale while it leads."""
+    """The autoscaler: decides for every model with `scaling`, and writes /scale while this replica leads."""
 
     client: Kube
     caches: ClusterState
@@ -60,29 +61,29 @@ class Autoscaler:
     leads: Callable[[], bool]
     """Whether this replica leads."""
     led: Callable[[], bool]
-    """Whether anybody does."""
+    """Whether any replica leads."""
     clock: Callable[[], float]
     """Monotonic, in seconds."""
     keep: Callable[[Key, str, PlannerMemory], None] = field(default=lambda *_: None)
-    """Given key, uid and what was learnt with every decision, to be kept for the process after this one."""
+    """Receives key, uid and planner memory with every decision, to be kept for the next process."""
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     budget: GpuBudget | None = None
-    """The site's GPUs; None: no limit but quotas and nodes."""
+    """The site's GPU budget; None: no limit but quotas and nodes."""
     tracer: Tracer = OFF
 
     ceilings: ReplicaLimits = field(init=False)
     deciding: Decider = field(init=False)
     times: DecisionMetrics = field(init=False)
-    """What decisions cost, and how old they are."""
+    """Duration and age of decisions."""
     rivals: ExternalWriters = field(default_factory=ExternalWriters)
     decisions: int = 0
     """Decisions made since the start."""
 
     _models: dict[Key, ModelState] = field(default_factory=dict)
-    """Models that are decided for."""
+    """State of the autoscaled models."""
 
     def __post_init__(self) -> None:
-        """Nothing was decided yet."""
+        """Create the decider, the limits, the writer and the metrics."""
         self.deciding = Decider(self.sensing)
         self.ceilings = ReplicaLimits(self.caches, self.spec_of, self.clock, self.budget)
         self._writer = ScaleWriter(
@@ -103,19 +104,19 @@ class Autoscaler:
         in_force = self._models.values
         self.times = DecisionMetrics(lambda: (self.clock() - m.decided for m in in_force() if m.verdict), self.registry)
 
-    # What others ask for
+    # Requested by other components
 
     async def reading(self, namespace: str, name: str) -> metrics.RulesReading | Missing:
-        """What the metrics API serves for the policy Rules."""
+        """Return what the metrics API serves for the policy Rules."""
         key = Key(namespace, name)
         return self.sensing.by_rules(key, self.spec_of(key)).read
 
     async def desired(self, namespace: str, name: str) -> Value | Missing:
-        """What the metrics API serves for the policy Planner: the count to have now.
+        """Return what the metrics API serves for the policy Planner: the desired replicas.
 
-        The standby's own decisions may differ by one from the leader's, and an HPA that asks now the one, now the other would
-        turn the count around: while there is a leader, it answers with what that has written into the status, or with the
-        count that it has raised since.
+        The standby's own decisions may differ by one from the leader's, and an HPA that polls both in turn would make replicas
+        flap. While there is a leader, the standby therefore returns what the leader has written into the status, or the higher
+        replicas that it has written since.
         """
         key = Key(namespace, name)
         spec, now = self.spec_of(key), self.clock()
@@ -139,19 +140,19 @@ class Autoscaler:
         return Value(float(model.verdict.desired), now)
 
     def facts(self, key: Key) -> Signals | None:
-        """What a reconcile is told of a model beside its scaling; the mean batch as it was when it was news."""
+        """Return what a reconcile needs of a model besides its scaling; the mean batch as last published."""
         return self._telling.facts(key)
 
     def shown(self, key: Key) -> PublishedScaling:
-        """What a reconcile is told of a model's scaling: as it was when it was news, so that the status rests."""
+        """Return a model's scaling for a reconcile, as last published, so that the status stays unchanged in between."""
         return self._telling.shown(self._models.get(key) or ModelState(key, math.inf))
 
     def scaled(self, key: Key) -> ModelState | None:
-        """What /metrics is told of a model; None where nobody decides for it."""
+        """Return a model's state for /metrics; None if it is not autoscaled."""
         return self._models.get(key)
 
     def unheard(self) -> list[Key]:
-        """Models with scaling, and with balancers, whose metrics this replica can't serve yet."""
+        """Return the models with scaling whose metrics this replica can't serve yet."""
         found = []
         for key, spec in self._scaled():
             if defaults.policy(spec) == "Planner":
@@ -165,16 +166,16 @@ class Autoscaler:
                 found.append(key)
         return found
 
-    # What others tell
+    # Reported by other components
 
     def heard(self, key: Key, *, confirms: bool = False) -> None:
-        """One of its agents has spoken; `confirms`: right after it had spoken before."""
+        """Note that an agent of the model has reported; `confirms`: the report confirms growth in the one right before it."""
         if (model := self._models.get(key)) is not None:
             model.heard = True
             model.confirmed |= confirms
 
     def planned(self, key: Key, plan: ReconcilePlan) -> None:
-        """Told by each reconcile: what writes this model's count."""
+        """Take over what writes this model's replicas; called by each reconcile."""
         model = self._models.get(key)
         if plan.actuator is Actuator.NONE:
             if model is not None:
@@ -187,7 +188,7 @@ class Autoscaler:
         model.actuator = plan.actuator
 
     def forget(self, key: Key) -> None:
-        """Nobody decides for it any more."""
+        """Stop deciding for a model."""
         model = self._models.pop(key, None)
         if model is not None and model.verdict is not None:
             self.times.ended(self.clock() - model.decided)
@@ -196,7 +197,7 @@ class Autoscaler:
         self.rivals.forget(key)
 
     def gone(self, key: Key) -> None:
-        """The model is gone."""
+        """Drop a deleted model."""
         self.forget(key)
         self.sensing.forget(key)
         self._telling.gone(key)
@@ -227,7 +228,7 @@ class Autoscaler:
                     model.writing.cancel()
 
     def _share(self, now: float) -> None:
-        """Whoever the site's budget leaves more than before is decided for at once."""
+        """Share the site's budget, and make models that may have more of it than before due at once."""
         if self.ceilings.budget is None:
             return
         deciding = {m.key for m in self._models.values() if m.verdict is not None and m.verdict.desired is not None}
@@ -236,7 +237,7 @@ class Autoscaler:
                 model.due = now
 
     async def _round(self) -> None:
-        """Everybody who is due, oldest decision first."""
+        """Decide for every model that is due now, oldest decision first."""
         began = self.clock()
         due = [m for m in self._models.values() if m.due <= began or (m.heard and m.may_be_decided(began, SPACING_S))]
         for model in sorted(due, key=lambda model: model.decided):
@@ -245,7 +246,7 @@ class Autoscaler:
             try:
                 self._decide(model)
             except Exception:
-                # One model's surprise is not the others' standstill. Its count holds: what it has decided grows stale.
+                # One model's failure must not stop the others. Its replicas hold, since its last decision grows stale.
                 log.exception("cannot decide", extra={"key": str(model.key)})
                 model.due = self.clock() + REST_S
             ended = self.clock()
@@ -259,7 +260,7 @@ class Autoscaler:
         key, now = model.key, model.tried
         spec, resource = self.spec_of(key), self.caches.resources.get(key)
         if resource is None:
-            self.gone(key)  # nobody else tells a standby
+            self.gone(key)  # a standby isn't notified otherwise
             return
         if spec is None or spec.scaling is None:
             model.due = now + REST_S
@@ -273,7 +274,7 @@ class Autoscaler:
         if spec.scaling.mode != "Active" or made.desired is None:
             model.rival = ""
             self.rivals.rest(key)
-        elif not self.caches.is_behind(key):  # else the count may be from before our own write
+        elif not self.caches.is_behind(key):  # else the cached replicas may be from before our own write
             writer = str(resource["metadata"].get("replicasWriter") or "")
             model.rival = self.rivals.look(key, made.current, made.desired, writer, now)
         if (memory := self.deciding.memory(key)) is not None:
@@ -286,9 +287,9 @@ class Autoscaler:
 
     def _act(self, model: ModelState, made: Decision) -> None:
         if made.desired == made.current or self._writer.wanted(model) is None or model.writing is not None:
-            return  # the first says nearly always what the second would, and costs nothing
+            return  # the first check nearly always decides, and costs nothing
         if self.caches.is_behind(model.key):
-            model.due = self.clock() + TICK_S  # the count may be another already
+            model.due = self.clock() + TICK_S  # the replicas may have changed already
             return
         self._writer.begin(model)
 
@@ -303,16 +304,16 @@ class Autoscaler:
         model.due = self.clock() + SPACING_S
 
     def _follow(self) -> None:
-        """A standby reconciles nothing, so it takes from the caches which models are scaled.
+        """Take the scaled models from the caches, because a standby reconciles nothing.
 
-        Not by what: when it leads, it writes no count before a reconcile has told it (`planned`).
+        The actuator stays NONE: a new leader writes no replicas before a reconcile has set it (`planned`).
         """
         for key, _ in self._scaled():
             if key not in self._models:
                 self._models[key] = ModelState(key, self.clock())
 
     def _scaled(self) -> Iterable[tuple[Key, Spec]]:
-        """Every model with scaling, and its spec in force."""
+        """Yield every model with scaling, and its spec in force."""
         for key in self.caches.resources.keys():  # noqa: SIM118  # an informer is no dict
             spec = self.spec_of(key)
             if spec is not None and spec.scaling is not None:

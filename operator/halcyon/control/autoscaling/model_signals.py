@@ -1,14 +1,14 @@
-"""What is known of a model now: agents' records, pods and balancers from the caches, put together for whoever decides.
+"""Current signals of a model for the decider: agents' reports, combined with pods and balancers from the caches.
 
-GPU utilisation is taken from the first of these that tells it of at least half of the ready pods, the others as these:
+GPU utilisation comes from the first source that covers at least half of the ready pods; the other pods are assumed to match:
 
-| source     | what it is                                              | known for                    |
-| ---------- | ------------------------------------------------------- | ---------------------------- |
-| agents     | Triton's own nv_gpu_utilization                         | `observations.FRESH_S`, 10 s |
-| prometheus | DCGM's, where the site has a Prometheus                 | `dcgm.STALE_S`, 30 s         |
-| derived    | the busy share of the instances, where pods have GPUs   | `derived.STALE_S`, 12 s      |
+| source     | meaning                                                 | valid for                     |
+| ---------- | ------------------------------------------------------- | ----------------------------- |
+| agents     | Triton's own nv_gpu_utilization                         | `observations.FRESH_S`, 10 s  |
+| prometheus | DCGM's value, if the site has a Prometheus              | `dcgm.STALE_S`, 30 s          |
+| derived    | the busy share of the instances, if pods have GPUs      | `busy_fraction.STALE_S`, 12 s |
 
-Not here: any decision (`deciding`), how records become numbers (`signals.reading`, `scaling.rules`).
+Out of scope: any decision (`decider`), how reports become numbers (`signals.planner_reading`, `scaling.hpa.metrics`).
 """
 
 from __future__ import annotations
@@ -46,24 +46,24 @@ from halcyon.signals.prometheus.source import Sampled
 BATCH_WINDOW_S = 15.0
 _SHOWN_MEAN_S = 15.0
 _RULES_WINDOW_S = 20.0
-"""More than the 15 s that the rules take the mean of."""
+"""Window for the policy Rules; longer than the 15 s over which they average."""
 _AGENTS = "agents"
 
 
 @immutable(frozen=True, slots=True)
 class _Utilization:
-    """GPU utilisation of the ready pods that are known."""
+    """GPU utilisation of the ready pods for which it is known."""
 
     source: str
     values: tuple[float, ...]
-    """Percent, of one pod each."""
+    """Percent, one value per pod."""
     at: float
-    """Of the newest, monotonic."""
+    """Time of the newest value, monotonic."""
 
 
 @immutable(frozen=True, slots=True)
 class PlannerInput:
-    """The planner's reading, and the signals in it as they are shown."""
+    """The planner's reading, and its signals as they are published."""
 
     gathered: Gathered
     signals: tuple[Signal, ...]
@@ -71,24 +71,24 @@ class PlannerInput:
 
 @immutable(frozen=True, slots=True)
 class RulesInput:
-    """What the policy Rules goes by: its two values, and the same as signals that are shown."""
+    """Input of the policy Rules: its two values, and the same two as published signals."""
 
     read: metrics.RulesReading | Missing
     signals: tuple[Signal, ...]
-    """queueDepth, and gpuUtilization where there is a target for it."""
+    """queueDepth, and gpuUtilization if there is a target for it."""
     heard: bool
-    """Whether any agent has spoken for the model."""
+    """Whether any agent has reported on the model."""
 
 
 @immutable(frozen=True, slots=True)
 class _Means:
-    """Exponential means of what is shown."""
+    """Exponential means of the published values."""
 
     at: float | None = None
     waiting: float | None = None
     gpu: float | None = None
     source: str = ""
-    """Of `gpu`: with another source it begins anew."""
+    """Source of `gpu`; a change of source restarts the mean."""
 
     def with_values(self, now: float, waiting: float | None, gpu: float | None, source: str) -> _Means:
         weight = 1.0 if self.at is None else 1 - math.exp((self.at - now) / _SHOWN_MEAN_S)
@@ -101,15 +101,15 @@ class _Means:
 
 @dataclass(slots=True)
 class _Standing:
-    """What Kubernetes says of a model, as long as nothing changes there."""
+    """State of a model in Kubernetes, kept as long as nothing changes there."""
 
     spec: Spec
     changes: tuple[int, int]
-    """How often pods and Deployments had changed, all models together."""
+    """Change counters of pods and of Deployments, over all models, when this was built."""
     found: Sequence[Object]
-    """Its server pods,"""
+    """Server pods that the rest was built from."""
     beside: Sequence[Object]
-    """and its balancers', that the rest was made of."""
+    """Balancer pods that the rest was built from."""
     pods: tuple[PodReading, ...]
     balancers: frozenset[str]
     revision: str
@@ -118,20 +118,20 @@ class _Standing:
 
 @dataclass(slots=True)
 class _Model:
-    """What readings need to remember of one model."""
+    """State that readings of one model need from one call to the next."""
 
     memory: SignalMemory = field(default_factory=SignalMemory)
     means: _Means = field(default_factory=_Means)
     stands: _Standing | None = None
     ready_at: dict[str, float] = field(default_factory=dict)
-    """When each pod became ready the first time, by uid."""
+    """Time when each pod first became ready, by uid."""
     busy: BusyMemory = field(default_factory=BusyMemory)
-    """Of models whose pods tell no GPU utilisation."""
+    """Memory for models whose pods report no GPU utilisation."""
 
 
 @dataclass
 class ModelSignals:
-    """Reads, and remembers what readings need to remember of each model."""
+    """Readings of all models, and the state that they need from one call to the next."""
 
     caches: ClusterState
     hub: ObservationStore
@@ -140,38 +140,38 @@ class ModelSignals:
     wall: Callable[[], float]
     """Seconds since the epoch."""
     sampled: Callable[[str, str], Sampled | None] | None = None
-    """GPU utilisation by namespace and name of a pod, from the site's Prometheus; None where it has none."""
+    """Lookup of GPU utilisation by namespace and name of a pod, in the site's Prometheus; None if the site has no Prometheus."""
 
     _models: dict[Key, _Model] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Compare the clocks."""
+        """Compare the two clocks."""
         self.epoch = WallClock.of(monotonic_s=self.clock(), wall_s=self.wall())
         self._deployments = self.caches.children[kinds.DEPLOYMENT]
 
     def check_clocks(self) -> None:
-        """Compare them anew: somebody may have set the wall clock."""
+        """Compare the clocks again, in case the wall clock was set."""
         self.epoch = self.epoch.checked(monotonic_s=self.clock(), wall_s=self.wall())
 
     def uid(self, key: Key) -> str:
-        """Of the ModelDeployment; empty where there is none."""
+        """Return the uid of the ModelDeployment; empty if there is none."""
         return str(((self.caches.resources.get(key) or {}).get("metadata") or {}).get("uid", ""))
 
     def is_heard(self, key: Key) -> bool:
-        """Whether any agent has spoken for the model."""
+        """Return whether any agent has reported on the model."""
         return self.hub.knows(key.namespace, key.name)
 
     def by_rules(self, key: Key, spec: Spec | None) -> RulesInput:
-        """What the policy Rules goes by."""
+        """Return the input of the policy Rules."""
         read, observation, source = self._by_rules(key, spec)
         signals = () if spec is None else self._signals(read, source, defaults.targets(spec))
         return RulesInput(read, signals, heard=observation is not None)
 
     def for_planner(self, key: Key, spec: Spec) -> PlannerInput | None:
-        """The planner's reading, and what of it is shown; None where nobody has spoken for the model.
+        """Return the planner's reading and its published signals; None if no agent has reported on the model.
 
-        A pod that was ready when we first saw it, and took longer than its `startupTimeout`, was ready before: that it
-        became ready again is not its start.
+        A pod that was ready when first seen, but later than its `startupTimeout` allows, was ready before. It has only become
+        ready again, so that time is not taken for its start.
         """
         picture = self.hub.look(key.namespace, key.name, self.clock())
         if picture is None:
@@ -202,7 +202,7 @@ class ModelSignals:
         return PlannerInput(gathered, _shown(model.means, spec, gathered, source, seen_at))
 
     def facts(self, key: Key) -> Signals | None:
-        """What a reconcile is told beside the scaling: load errors, versions, dead pods, the mean batch."""
+        """Return what a reconcile needs besides the scaling: load errors, versions, dead pods, the mean batch."""
         observation = self.hub.observe(key.namespace, key.name, self.clock(), window_s=_RULES_WINDOW_S)
         if observation is None:
             return None
@@ -214,7 +214,7 @@ class ModelSignals:
         )
 
     def worked(self, key: Key, spec: Spec) -> Worked | None:
-        """How busy the GPUs of the ready pods are, and what each pod has computed; None where nobody has spoken for the model."""
+        """Return how busy the GPUs of ready pods are, and each pod's computed rows; None if no agent has reported on the model."""
         picture = self.hub.look(key.namespace, key.name, self.clock())
         if picture is None:
             return None
@@ -227,7 +227,7 @@ class ModelSignals:
         return Worked(min(sum(values) / len(values) / 100, 1.0) if values else None, told.rows)
 
     def mean_batch(self, key: Key) -> float | None:
-        """As in `facts`."""
+        """Return the mean batch, as in `facts`."""
         return self.hub.mean_batch(key.namespace, key.name, self.clock(), BATCH_WINDOW_S)
 
     def _signals(
@@ -242,7 +242,7 @@ class ModelSignals:
         return tuple(found)
 
     def forget(self, key: Key) -> None:
-        """The model is gone."""
+        """Drop a deleted model."""
         self._models.pop(key, None)
 
     def _model(self, key: Key) -> _Model:
@@ -252,7 +252,7 @@ class ModelSignals:
         return model
 
     def _by_rules(self, key: Key, spec: Spec | None) -> tuple[metrics.RulesReading | Missing, Observation | None, str]:
-        """The two values, what they were made from, and the source of GPU utilisation."""
+        """Return the two values, the observation they come from, and the source of GPU utilisation."""
         if spec is None:
             return Missing(f"there is no ModelDeployment {key} whose spec was accepted"), None, _AGENTS
         observation = self.hub.observe(key.namespace, key.name, self.clock(), window_s=_RULES_WINDOW_S)
@@ -277,15 +277,15 @@ class ModelSignals:
     def _utilization(
         self, key: Key, spec: Spec, observation: Observation, ready: Collection[str]
     ) -> _Utilization | None:
-        """What stands in where the agents tell it of too few of the `ready` pods; None where nothing has to, or can.
+        """Return a substitute if the agents report too few of the `ready` pods; None if none is needed or available.
 
-        Nor does anything where pods have no GPUs: busy instances on CPUs are no busy GPUs.
+        There is none for pods without GPUs: busy instances on CPUs are not busy GPUs.
         """
         now, seen = observation.at, {pod.name: pod for pod in observation.pods}
         own = sum(name in seen and fresh(seen[name].points, now, lambda p: p.gpu) is not None for name in ready)
         if spec.runtime.gpu.count == 0 or 2 * own >= len(ready):
             return None
-        # Also while Prometheus tells it: the counters take a while until they tell anything.
+        # Updated even if Prometheus has the value, because the counters need a while before they yield one.
         model = self._model(key)
         busy = model.busy = model.busy.with_observation(observation)
         if (sampled := self.sampled) is not None:
@@ -305,7 +305,7 @@ class ModelSignals:
         return replace(signal, value=value.value, at=self.epoch.at(value.at))
 
     def _standing(self, key: Key, model: _Model, spec: Spec) -> _Standing:
-        """What Kubernetes says of the model, looked up anew only where something has changed there."""
+        """Return the model's state in Kubernetes, looked up again only if something has changed there."""
         pods_now, deployments_now = self.caches.pods.changes, self._deployments.changes
         held = model.stands
         if held is not None and held.spec is spec and held.changes == (pods_now, deployments_now):
@@ -329,7 +329,7 @@ class ModelSignals:
         return made
 
     def _revision(self, key: Key) -> str:
-        """Key of the revision that the servers are to have; empty where there is no Deployment yet."""
+        """Return the key of the target revision of the servers; empty if there is no Deployment yet."""
         deployment = servers(self.caches, key)
         if deployment is None:
             return ""
@@ -338,7 +338,7 @@ class ModelSignals:
 
 
 def _shown(means: _Means, spec: Spec, gathered: Gathered, source: str, gpu_at: float | None) -> tuple[Signal, ...]:
-    """queueDepth, and gpuUtilization where pods have GPUs, as means of about 15 s: a reader can't follow single ones."""
+    """Return queueDepth, and gpuUtilization if pods have GPUs, as means of about 15 s: single values are too erratic to read."""
     read = gathered.reading
     targets = spec.scaling.targets if spec.scaling else Targets()
     if read.waiting is None:

@@ -1,4 +1,4 @@
-"""What the scaler keeps of one model from one decision to the next."""
+"""State that the autoscaler keeps of one model from one decision to the next."""
 
 from __future__ import annotations
 
@@ -13,53 +13,53 @@ from halcyon.scaling.policy import decision
 from halcyon.scaling.policy.decision import Change, Decision
 
 MOVED_FOR_S = 2.0
-"""Values that have moved are told after this long: where a count follows from them, with that."""
+"""Delay before moved values are published, so that a replica change that follows from them is published with them."""
 
 
 @dataclass(slots=True)
 class PublishedDecision:
-    """What the status was told last. Times are monotonic, in seconds."""
+    """The decision published last in the status. Times are monotonic, in seconds."""
 
     at: float
     verdict: Decision
     rival: str
     moved: float = math.inf
-    """Since when values are others."""
+    """Time since which values differ from the published ones."""
 
 
 @dataclass(slots=True)
 class ModelState:
-    """One model that is decided for. Times are monotonic, in seconds."""
+    """State of one autoscaled model. Times are monotonic, in seconds."""
 
     key: Key
     due: float
-    """When it is looked at again at the latest."""
+    """Latest time of the next decision."""
     actuator: Actuator = Actuator.NONE
-    """What writes its count; NONE until a reconcile has told it."""
+    """What writes its replicas; NONE until a reconcile has set it (`Autoscaler.planned`)."""
     heard: bool = False
-    """Whether an agent has spoken since the last decision."""
+    """Whether an agent has reported since the last decision."""
     confirmed: bool = False
-    """Whether what it said confirms what it had seen right before: growth that counts now."""
+    """Whether that report confirms the one right before it: growth that counts now."""
     tried: float = -math.inf
-    """When it was decided for last, or was to be and couldn't."""
+    """Time of the last attempt to decide, successful or not."""
     decided: float = -math.inf
-    """When the verdict was made."""
+    """Time of the decision in `verdict`."""
     verdict: Decision | None = None
     rival: str = ""
-    """Who else writes the count, in a sentence."""
+    """A sentence that names another writer of the replicas; empty if there is none."""
     shown: PublishedDecision | None = None
     changes: deque[Change] = field(default_factory=lambda: deque(maxlen=decision.KEPT))
-    """The newest first."""
+    """Newest first."""
     raised: int = 0
-    """How often the count asked for was raised,"""
+    """Number of increases of the desired replicas while this operator replica led."""
     lowered: int = 0
-    """and lowered, while this replica led."""
+    """Number of decreases of the same."""
     writing: asyncio.Task[None] | None = None
     untold: bool = False
-    """Whether the status has news to tell that wait for the count to be written."""
+    """Whether a status update waits for the replicas to be written first."""
 
     def is_news(self, made: Decision, rival: str, now: float, every_s: float) -> bool:
-        """Whether the status has to be told: at once where counts change, else where a value has moved for good, and not too often."""
+        """Return whether the status needs an update: at once if replicas change; else if a value stays moved, and not too often."""
         told = self.shown
         if told is None:
             return True
@@ -75,13 +75,13 @@ class ModelState:
         return now - told.at >= every_s and now - told.moved >= MOVED_FOR_S
 
     def may_be_decided(self, now: float, spacing_s: float) -> bool:
-        """Whether what its agents say may be looked at now.
+        """Return whether its agents' reports may be evaluated now.
 
-        Sooner where one confirms growth, and at zero: somebody waits for it, and agents say little then.
+        Sooner if a report confirms growth, and at zero replicas: a client waits then, and agents report little.
         """
         is_empty = self.verdict is not None and self.verdict.current == 0
         return self.confirmed or is_empty or now - self.tried >= spacing_s
 
     def asked(self, made: Decision) -> int | None:
-        """The count that a verdict asks for; where an HPA decides, the one that it has written."""
+        """Return the desired replicas of a decision; if an HPA decides, the replicas that it has written."""
         return made.current if made.desired is None and self.actuator is Actuator.HPA else made.desired

@@ -1,11 +1,11 @@
-"""What planners have learnt, kept in a few ConfigMaps of the operator's own namespace: it outlives every replica.
+"""Persistent planner memories, in a few ConfigMaps of the operator's own namespace, so that they outlive every replica.
 
     halcyon-memory-000, -001, ...    binaryData: NAMESPACE.NAME -> zlib of {"uid", "at", "sign", "memory", "cost"}
 
-Another release in that namespace has its own: their names begin with its own.
-The hash of a model's name modulo the count of shards, a power of two, says in which it is. Only the leader writes.
-What was counted of its GPUs' time is kept beside, and is no reason to write: it is as old as the memory is.
-Not here: what a memory is and its JSON (`scaling.planner.stored`), and what is done with one that was read.
+Another release in that namespace has its own ConfigMaps; their names begin with the release's name.
+A model's shard is the hash of its name modulo the number of shards, a power of two. Only the leader writes.
+The model's GPU time is kept with its memory and causes no write by itself, so it is as old as the memory.
+Out of scope: the content of a memory and its JSON (`scaling.planner.serialization`), and the use of one that was read.
 """
 
 from __future__ import annotations
@@ -31,51 +31,55 @@ from halcyon.scaling.planner.serialization import MAX_BYTES, Restored, packed, r
 log = logging.getLogger(__name__)
 
 LABEL, LABEL_VALUE = f"{GROUP}/memory", "planner"
-"""Marks the shards. Not the label of children: informers watch that one, and would keep every shard in memory."""
+"""Label of the shards. It differs from the label of children: informers watch that one, and would keep every shard in memory."""
 SAVE_INTERVAL_S = 600.0
 RETRY_S = 60.0
-"""After a save that failed, in part or as a whole."""
+"""Delay after a save that failed, in part or as a whole."""
 PACE_S = 0.25
-"""Between two models that are packed: 12 ms each, so a twentieth of a core."""
+"""Pause after packing a model, which takes 12 ms: so packing uses 5 % of a core."""
 READ_RETRY_INTERVAL_S = 1.0
 MEAN_SHARD_BYTES = 400 * 1024
-"""What a shard may hold on average: about 40 models after two weeks. A request of this size takes some 10 ms to make."""
+"""Maximum mean size of the shards: about 40 models after two weeks. Building a request of this size takes about 10 ms."""
 MAX_SHARD_BYTES = 768 * 1024
-"""What the fullest may hold. The API server refuses a ConfigMap of more than 1 MiB."""
+"""Maximum size of the largest shard. The API server rejects a ConfigMap of more than 1 MiB."""
 MAX_SHARDS = 512
 _MAX_JSON_BYTES = 4 * MAX_BYTES
-"""More is no memory of ours, and is not unpacked: a few KiB can hold zeros that fill the process."""
+"""Limit above which an entry is not unpacked: it isn't ours, and a few KiB of compressed zeros can fill the process's memory."""
 CONFIG_MAPS = "halcyon-memory"
-"""What the names of the shards begin with, for a release named halcyon."""
+"""Prefix of the shards' names, for a release named halcyon."""
 _NUMBERED = re.compile(r"(.+)-(\d{3})")
 BROKEN = (zlib.error, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """One model's memory as it is kept."""
+    """One model's memory as it is stored."""
 
     uid: str
-    """Of the ModelDeployment that learnt it; another of the same name is another model."""
+    """Uid of the ModelDeployment that learnt it; another of the same name is another model."""
     at: float
-    """When it was packed, seconds since the epoch."""
+    """Time when it was packed, seconds since the epoch."""
     sign: str
-    """What it had learnt by then, see `sign_of`."""
+    """Digest of what it had learnt by then, see `sign_of`."""
     content: bytes
-    """The whole of this, compressed."""
+    """All of the above and the memory, compressed."""
 
     def restored(self) -> Restored:
-        """The memory, for a process whose counters begin anew, and what of it can't be read. Takes 20 to 40 ms."""
+        """Return the memory for a process whose counters start from zero, and the unreadable parts. Takes 20 to 40 ms."""
         restored = unpacked(_document(self.content).get("memory"))
         return Restored(resumed(restored.memory), restored.problems)
 
     def cost(self) -> Any:  # any JSON value
-        """What `scaling.cost.Ledger` has given to be kept; None where nothing was. One of `BROKEN` is raised where it can't be read."""
+        """Return the stored JSON of `scaling.gpu_cost.Ledger`; None if there is none.
+
+        Raises:
+            One of BROKEN: it can't be read.
+        """
         return _document(self.content).get("cost")
 
 
 def saved(uid: str, memory: PlannerMemory, *, at: float, cost: object = None) -> Saved:
-    """The memory packed: about 10 KB after two weeks. Takes 12 to 20 ms. `cost`: a JSON value that is kept beside it."""
+    """Pack a memory: about 10 KB after two weeks. Takes 12 to 20 ms. `cost`: a JSON value that is stored with it."""
     sign = sign_of(memory)
     document = {"uid": uid, "at": at, "sign": sign, "memory": packed(memory)}
     document |= {} if cost is None else {"cost": cost}
@@ -83,7 +87,7 @@ def saved(uid: str, memory: PlannerMemory, *, at: float, cost: object = None) ->
 
 
 def read(content: bytes) -> Saved:
-    """What `saved` made; one of `BROKEN` is raised where it is something else."""
+    """Parse the output of `saved`; raise one of `BROKEN` for anything else."""
     document = _document(content)
     uid, at, sign = document["uid"], document["at"], document["sign"]
     if not (isinstance(uid, str) and isinstance(at, int | float) and isinstance(sign, str)):
@@ -103,14 +107,14 @@ def _document(content: bytes) -> dict[str, Any]:
 
 
 def sign_of(memory: PlannerMemory) -> str:
-    """Stands for what was learnt: with the same sign there is nothing worth a write.
+    """Return a digest of what was learnt: if it is unchanged, there is nothing worth a write.
 
     Batches, rates, seasons and the dispersion are learnt from requests, and each request moves the time of the last one. What
-    is learnt without a request has its own place here: start times, the service line after a warm-up, the end of a spike, a
-    bet on the next that was wrong. All else that moves at rest is time that passes: empty bins (after a restart they are unknown,
-    and the season asks other days), holds that run out (by their times), samples that repeat the last.
+    is learnt without a request is listed here by itself: start times, the service line after a warm-up, the end of a spike, a
+    wrong bet on the next spike. All other changes at rest only reflect passing time: empty bins (after a restart they are
+    unknown, and the season uses other days), expiring holds (by their times), samples that repeat the last.
 
-    Numbers are rounded as they are in JSON, so that a memory has the same sign after it was read.
+    Numbers are rounded as in the JSON, so that a memory has the same digest after it was read.
     """
     capacity, spikes = memory.capacity, memory.spikes
     line = () if capacity.line is None else (capacity.line.t0_s, capacity.line.row_s)
@@ -127,24 +131,24 @@ _NOTHING = sign_of(PlannerMemory())
 
 
 def entry_name(key: Key) -> str:
-    """Key of a model's entry. Neither part has a dot in it, so no two models share one."""
+    """Return the key of a model's entry. Neither part contains a dot, so no two models share a key."""
     return f"{key.namespace}.{key.name}"
 
 
 def shard_name(index: int, config_maps: str = CONFIG_MAPS) -> str:
-    """Name of a shard's ConfigMap."""
+    """Return the name of a shard's ConfigMap."""
     return f"{config_maps}-{index:03}"
 
 
 def place(entry: str, count: int) -> int:
-    """Which of `count` shards an entry belongs into; the same in every process and version."""
+    """Return which of `count` shards an entry belongs to; the same in every process and version."""
     return zlib.crc32(entry.encode()) % count
 
 
 def shard_count(sizes: Mapping[str, int], now: int) -> int:
-    """How many shards entries of these sizes (bytes) want, a power of two, where there are `now`.
+    """Return how many shards, a power of two, entries of these sizes (bytes) need; `now` is the present number.
 
-    More as soon as they are needed; fewer only where half of them would be half full, so that nothing swings.
+    It grows as soon as needed, but shrinks only if half as many shards would be at most half full, so that it doesn't flap.
     """
     count: int = 1 << (min(max(now, 1), MAX_SHARDS) - 1).bit_length()
     while count < MAX_SHARDS and not _fits(sizes, count, 1.0):
@@ -163,19 +167,19 @@ def _fits(sizes: Mapping[str, int], count: int, share: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ShardWrite:
-    """A shard to be written, or deleted where nothing belongs into it."""
+    """Write of a shard, or its deletion if nothing belongs in it."""
 
     index: int
     content: dict[str, bytes] | None
     takes: bool
-    """Whether it takes away what belongs elsewhere: not to be done before it is there."""
+    """Whether it removes an entry that belongs elsewhere: not allowed before the entry is there."""
 
 
 def steps(stored: Mapping[int, Mapping[str, bytes]], entries: Mapping[str, bytes], count: int) -> list[ShardWrite]:
-    """From the shards as they are to `count` shards with these entries; at every point each entry is in one of them at least.
+    """Return the writes from the stored shards to `count` shards with these entries; each entry is always in at least one shard.
 
-    An entry in shard i that belongs into another, j, was put there under another count m. If m < count, m divides it, so
-    i = hash mod m < j = hash mod count. If m > count, i >= count: shard i goes. So: write the highest first, then delete.
+    An entry in shard i that belongs to another, j, was put there under another count m. If m < count, m divides it, so
+    i = hash mod m < j = hash mod count. If m > count, i >= count: shard i is deleted. So: write the highest first, then delete.
     """
     wanted: defaultdict[int, dict[str, bytes]] = defaultdict(dict)
     for entry in sorted(entries):
@@ -192,23 +196,23 @@ def steps(stored: Mapping[int, Mapping[str, bytes]], entries: Mapping[str, bytes
 
 
 class Shards:
-    """The ConfigMaps, and what is in them as far as this process has read and written it."""
+    """The ConfigMaps, and their content as far as this process has read and written it."""
 
     def __init__(self, client: Kube, namespace: str, config_maps: str = CONFIG_MAPS) -> None:
-        """Nothing is known before `read`. `config_maps`: what their names begin with."""
+        """Start with no content; `read` fetches it. `config_maps`: prefix of the names."""
         self._client, self._namespace, self._name = client, namespace, config_maps
         self._stored: dict[int, dict[str, bytes]] = {}
 
     async def read(self) -> dict[Key, Saved]:
-        """Everything that can be read; of an entry that is there twice the newest.
+        """Read every entry that can be read; of duplicates, the newest.
 
-        Without a shard of this name, those of other names are read, and left as they are: the release may have been installed
-        again under another name. Entries of models that aren't its own are dropped with the first save.
+        If there is no shard with this prefix, those with other prefixes are read and left unchanged: the release may have been
+        reinstalled under another name. Entries of models that aren't its own are dropped with the first save.
 
         Raises:
             ApiError, Unreachable: part of it could not be fetched.
         """
-        # One at a time: a list of all could be tens of MiB, and have no end within a request's time.
+        # One at a time: a list of all could be tens of MiB, and exceed the request timeout.
         listed, _ = await self._client.list(
             CONFIG_MAP, namespace=self._namespace, selector=f"{LABEL}={LABEL_VALUE}", metadata_only=True
         )
@@ -236,7 +240,7 @@ class Shards:
         return found
 
     def _sources(self, listed: list[str]) -> list[tuple[str, int | None]]:
-        """The ConfigMaps to be read, each with its number if it is a shard of this name."""
+        """Return the ConfigMaps to read, each with its number if it is a shard with our prefix."""
         found: list[tuple[str, int | None]] = []
         for name in listed:
             matched = _NUMBERED.fullmatch(name)
@@ -247,7 +251,7 @@ class Shards:
         return [(name, index) for name, index in found if index is not None] or found
 
     async def write(self, entries: Mapping[Key, Saved]) -> bool:
-        """Make the shards hold these entries and no others. Whether they do; what failed is logged and tried the next time."""
+        """Make the shards hold exactly these entries. Return whether they do; failures are logged and retried the next time."""
         content = {entry_name(key): one.content for key, one in entries.items()}
         count = shard_count({entry: len(value) for entry, value in content.items()}, max(self._stored, default=0) + 1)
         good = True
@@ -270,14 +274,14 @@ class Shards:
         binary = {entry: base64.b64encode(value).decode() for entry, value in step.content.items()}
         meta = {"name": name, "namespace": self._namespace, "labels": {LABEL: LABEL_VALUE}}
         shard = {"apiVersion": CONFIG_MAP.api_version, "kind": CONFIG_MAP.kind, "metadata": meta, "binaryData": binary}
-        # If the answer is lost it holds this or what it held; either may be needed, and neither counts as written.
+        # If the response is lost, the shard holds the new or the old content; either may be needed, and neither counts as written.
         self._stored[step.index] = dict.fromkeys({**self._stored.get(step.index, {}), **step.content}, b"")
         await self._client.apply(CONFIG_MAP, shard)
         self._stored[step.index] = step.content
 
 
 class PlannerMemoryStore:
-    """Keeps what planners offer. For the leader only: `load` as it begins, `run`, and `flush` after `run` was cancelled."""
+    """Store of the planners' memories. For the leader only: `load` at its start, `run`, then `flush` after `run` was cancelled."""
 
     def __init__(
         self,
@@ -288,9 +292,9 @@ class PlannerMemoryStore:
         *,
         config_maps: str = CONFIG_MAPS,
     ) -> None:
-        """`namespace`: the operator's own. `clock`: monotonic, `wall`: since the epoch, both in seconds.
+        """Start empty. `namespace`: the operator's own. `clock`: monotonic, `wall`: since the epoch, both in seconds.
 
-        `config_maps`: what the names of the ConfigMaps begin with.
+        `config_maps`: prefix of the ConfigMaps' names.
         """
         self._clock, self._wall = clock, wall
         self._shards = Shards(client, namespace, config_maps)
@@ -298,13 +302,13 @@ class PlannerMemoryStore:
         self._entries: dict[Key, Saved] = {}
         self._offered: dict[Key, tuple[str, PlannerMemory]] = {}
         self.cost: Callable[[Key], object] = lambda _: None
-        """What is to be kept beside a model's memory; a JSON value."""
+        """Function that returns the JSON value to store with a model's memory."""
 
     async def load(self, *, within_s: float = 15.0) -> Mapping[Key, Saved]:
-        """What is kept, of all models. To be asked before the first plan: a memory that is offered replaces what was kept.
+        """Return the stored memories of all models. Call it before the first plan: an offered memory replaces the stored one.
 
         Raises:
-            ApiError, Unreachable: it could not be read within `within_s`. `run` won't write before it could.
+            ApiError, Unreachable: they could not be read within `within_s`. `run` won't write before they were read.
         """
         end = self._clock() + within_s
         while not self._loaded:
@@ -321,7 +325,7 @@ class PlannerMemoryStore:
         return dict(self._entries)
 
     def offer(self, key: Key, uid: str, memory: PlannerMemory) -> None:
-        """The newest memory of a model; costs nothing."""
+        """Take the newest memory of a model; costs nothing."""
         self._offered[key] = (uid, memory)
 
     async def run(self, live: Callable[[], Container[Key]]) -> None:
@@ -332,7 +336,7 @@ class PlannerMemoryStore:
             delay = SAVE_INTERVAL_S if await self._save(live) else RETRY_S
 
     async def flush(self, *, within_s: float) -> None:
-        """Save what fits into the time, models with the newest requests first. What doesn't fit stays as it was saved last."""
+        """Save as many models as time allows, those with the newest requests first. The others stay as last saved."""
         if not self._loaded:
             return
         end = self._clock() + within_s
@@ -341,7 +345,7 @@ class PlannerMemoryStore:
         try:
             async with asyncio.timeout(within_s):
                 for key in reversed(changed):
-                    # The other half is for the writes, without which packing was for nothing.
+                    # The other half is for the writes, without which packing would be useless.
                     if self._clock() > end - within_s / 2:
                         break
                     self._pack(key)
@@ -353,9 +357,9 @@ class PlannerMemoryStore:
         log.info("kept what planners have learnt", extra={"changed": len(changed), "not_packed": left})
 
     async def _save(self, live: Callable[[], Container[Key]]) -> bool:
-        """Pack what changed, a few a second, then write; whether everything is kept now."""
+        """Pack changed memories, a few a second, then write them. Return whether everything is stored now."""
         try:
-            # Written without it, the shards would hold what this process has learnt, and nothing of what is in them.
+            # Writing without loading first would replace the shards' content by what this process has learnt.
             await self.load(within_s=0)
         except (errors.ApiError, errors.Unreachable) as error:
             log.warning("cannot read planners' memories, so none is written", extra={"error": str(error)})

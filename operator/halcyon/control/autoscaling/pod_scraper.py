@@ -1,10 +1,11 @@
-"""Reads the servers of models that have no balancer, and so no agent: each pod once a second, by the agent's own eyes.
+"""Scraping of the servers of models without a balancer, and so without an agent: each pod once a second, with the agent's sampler.
 
-Models are spread over the second, and those whose pods hang make nobody wait while there are fewer than `MAX_AT_ONCE`. A look at
-one takes 1.6 s: with 200 of them, others are read every five seconds.
+Models are spread over the second. Models with hanging pods delay no others as long as there are fewer than `MAX_AT_ONCE` of
+them. Reading one takes 1.6 s: with 200 of them, other models are read every five seconds.
 
-Both replicas of the operator do, so that the standby knows as much when it leads. What is read goes to the hub as the record of
-one agent, `scrape`, that speaks for the model. While balancers are still there (one way becomes the other) theirs is the word.
+Both replicas of the operator scrape, so that the standby knows as much when it leads. Samples go to the observation store as
+the report of one agent, `scrape`. While a model still has balancers (its routing mode is changing), their agents' reports count
+and it is not scraped.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ MAX_AT_ONCE = 64
 
 @dataclass
 class _Read:
-    """One model."""
+    """Scraping state of one model."""
 
     model: str
     eyes: PodSampler
@@ -59,7 +60,7 @@ class _Read:
 
 @dataclass
 class PodScraper:
-    """Reads every model that has to be."""
+    """Scraper of all models without a balancer."""
 
     caches: ClusterState
     hub: ObservationStore
@@ -73,9 +74,9 @@ class PodScraper:
     _reads: dict[Key, _Read] = field(default_factory=dict)
 
     async def run(self) -> None:
-        """Read until cancelled."""
-        # No limit of its own: pods that hang would use it up, and others be taken for unreachable. `MAX_AT_ONCE` and the
-        # eyes, which look at so many pods of a model at a time, are one.
+        """Scrape until cancelled."""
+        # No connection limit: hanging pods would use it up, and others would seem unreachable. `MAX_AT_ONCE` and the
+        # sampler, which limits the pods of a model that it reads at a time, bound it.
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=30)
         async with aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session:
             places, rota = asyncio.Semaphore(MAX_AT_ONCE), PollSchedule[Key](EVERY_S)
@@ -92,7 +93,7 @@ class PodScraper:
                     await asyncio.sleep(TICK_S)
 
     def _list(self, session: aiohttp.ClientSession) -> None:
-        """Whom to read, and with what."""
+        """Update the models to scrape, and their samplers."""
         self._reads = {key: self._of(key, model, session) for key, model in self._wanted()}
 
     async def _turn(self, key: Key, rota: PollSchedule[Key], places: asyncio.Semaphore) -> None:
@@ -101,7 +102,7 @@ class PodScraper:
                 if (read := self._reads.get(key)) is not None:
                     await self._look(key, read)
         except Exception:
-            # One model's surprise is not the others' blindness.
+            # One model's failure must not blind the others.
             log.exception("cannot read servers", extra={"key": str(key)})
         finally:
             rota.done(key)
@@ -135,12 +136,12 @@ class PodScraper:
             sightings=sightings,
             maintenance=read.dead,
         )
-        # A pod can say of itself what it likes.
+        # A pod can report anything about itself.
         believed = vet(record).record
         self.hub.receive(replace(believed, balancer=read.demand.sample(believed.pods)), self.clock())
 
     def _find_dead(self, key: Key, read: _Read, endpoints: list[Endpoint], seen: dict[str, ScrapedPod]) -> None:
-        """A pod whose backend is dead gets requests all the same; a reconcile evicts it."""
+        """Find pods with a dead backend: they still get requests here, so a reconcile evicts them."""
         after = {
             pod: Outcomes(s.metrics.succeeded, s.metrics.backend_failed)
             for pod, s in seen.items()
@@ -158,7 +159,7 @@ class PodScraper:
 
 
 def endpoint(pod: Object) -> Endpoint | None:
-    """A server pod as its EndpointSlice tells it; None before it has an address, and once it has ended."""
+    """Return a server pod as its EndpointSlice would list it; None before it has an address, and once it has ended."""
     address = pod["status"].get("podIP")
     leaving = pod["metadata"]["deletionTimestamp"] is not None
     if not address or not (leaving or pods.is_live(pod)):

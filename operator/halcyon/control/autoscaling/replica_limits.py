@@ -1,6 +1,6 @@
-"""What the surroundings of a model allow, whatever its signals ask for: its namespace's quotas, the site's GPU budget.
+"""External limits on a model's replicas, whatever its signals ask for: its namespace's quotas, the site's GPU budget.
 
-Not here: how quotas are read (`quotas`), how the budget is shared (`site_budget`).
+Out of scope: how quotas are read (`resource_quotas`), how the budget is shared (`gpu_budget`).
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ from halcyon.kube.kinds import Key
 from halcyon.scaling.policy.decision import Decision, ReplicaLimit, limited
 
 SETTLED_S = 2.0
-"""Pods that have just come may not be counted yet in what is known of the quotas: until then there is no room for more."""
+"""Time within which new pods may not be counted yet in a quota's usage: until then the last known limit stays in force."""
 
 
 PROMISE_S = 10.0
-"""Pods that were granted are created within this time, or something else keeps them from it."""
+"""Time within which granted pods are created, unless something else prevents it."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Granted:
-    """A count that a model was granted and that quotas don't know yet."""
+    """Replicas granted to a model that quotas may not count yet."""
 
     count: int
     present: int
-    """Pods that it had then."""
+    """Pods that it had at the time of the grant."""
     at: float
     """Monotonic, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What the quotas have allowed a model."""
+    """The limit that the quotas set for a model."""
 
     present: int
-    """Pods that it has,"""
+    """Number of pods that it has."""
     since: float
-    """and since when so many; monotonic, in seconds."""
+    """Time since which it has this number; monotonic, in seconds."""
     told: resource_quotas.QuotaRoom
 
 
 @dataclass
 class ReplicaLimits:
-    """Limits decisions by them."""
+    """The limits, applied to decisions."""
 
     caches: ClusterState
     spec_of: Callable[[Key], Spec | None]
@@ -58,14 +58,14 @@ class ReplicaLimits:
     clock: Callable[[], float]
     """Monotonic, in seconds."""
     budget: GpuBudget | None = None
-    """None: the site has none."""
+    """The site's GPU budget; None if there is none."""
 
     _rooms: dict[Key, _Known] = field(default_factory=dict)
     _granted: dict[str, dict[Key, _Granted]] = field(default_factory=dict)
-    """By namespace."""
+    """Recent grants, by namespace."""
 
     def over(self, key: Key, spec: Spec, made: Decision) -> Decision:
-        """The decision within what is allowed."""
+        """Return the decision, limited to what is allowed."""
         rises = made.desired is not None and made.desired > made.current
         if self.budget is None and not rises:
             return made  # nearly always: quotas only hold back what grows
@@ -80,14 +80,14 @@ class ReplicaLimits:
         return over
 
     def forget(self, key: Key) -> None:
-        """The model is gone."""
+        """Drop a deleted model."""
         self._rooms.pop(key, None)
         self._granted.get(key.namespace, {}).pop(key, None)
         if self.budget is not None:
             self.budget.forget(key)
 
     def share(self, decided: AbstractSet[Key]) -> Iterable[Key]:
-        """Share the budget anew; gives the models that may have more. Those that aren't `decided` for hold what they have."""
+        """Share the budget again; return the models that may have more. Models that aren't in `decided` keep what they have."""
         if self.budget is None:
             return ()
         there = set(self.caches.resources.keys())
@@ -100,7 +100,7 @@ class ReplicaLimits:
         return self.budget.share()
 
     def _gpus(self, key: Key) -> int | None:
-        """Of one replica: by the spec in force, or where none is known, by the pods that it has been given."""
+        """Return the GPUs of one replica by the spec in force; if none is known, by its Deployment's pods."""
         spec = self.spec_of(key)
         return gpus_each(self.caches, key) if spec is None else spec.runtime.gpu.count
 
@@ -111,7 +111,7 @@ class ReplicaLimits:
         return self.budget.ask(key, wanted=wanted, current=current, gpus=spec.runtime.gpu.count, priority=priority)
 
     def _room(self, key: Key, current: int) -> ReplicaLimit | None:
-        """What the quotas allow to grow to; what is in force already isn't taken back for them."""
+        """Return the limit up to which quotas allow growth; replicas in force are not reduced because of a quota."""
         there = self.caches.quotas.find(key.namespace, QUOTA_WORD)
         deployment = servers(self.caches, key) if there else None
         if deployment is None:
@@ -131,7 +131,7 @@ class ReplicaLimits:
         return sum(pods.is_live(pod) for pod in self.caches.pods.find(key.namespace, key.name))
 
     def _grant(self, key: Key, made: Decision) -> None:
-        """Remember what others must not be granted too: two decide on the same quota before either's pods are there."""
+        """Remember a grant, so that it isn't given twice: two models may decide on one quota before the pods of either exist."""
         if made.desired is None or not self.caches.quotas.find(key.namespace, QUOTA_WORD):
             return
         now = self.clock()
@@ -143,7 +143,7 @@ class ReplicaLimits:
             granted[key] = _Granted(made.desired, self._present(key), now)
 
     def _promised(self, key: Key, now: float) -> list[resource_quotas.Promised]:
-        """Pods that other models of the namespace have been granted and that a quota may not count yet."""
+        """Return the pods granted to other models of the namespace that a quota may not count yet."""
         found = []
         for other, granted in self._granted.get(key.namespace, {}).items():
             deployment = servers(self.caches, other)

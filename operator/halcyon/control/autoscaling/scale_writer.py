@@ -1,9 +1,9 @@
-"""Writes /scale: what is ours to write, when the status has told it, and only where the count is still the one that was seen.
+"""Writes to /scale: only what is ours to write, after the status shows it, and only if replicas are still those that were read.
 
-Where statuses are late, more replicas don't wait for them: a status is one more write in front of the count, of every model whose
-load grows at that moment.
+If status writes are late, scale-ups don't wait for them. Otherwise every model whose load grows at that moment would need one
+more write, of its status, before its replicas.
 
-mode        actuator   the count rises               falls              to 0
+mode        actuator   scale up                      scale down         to 0
 Active      HPA        /scale at once (fast path)    by the HPA alone   /scale
 Active      Direct     /scale                        /scale             /scale
 Recommend   any        -                             -                  -
@@ -30,18 +30,18 @@ from halcyon.kube.tracing import OFF, Tracer
 log = logging.getLogger(__name__)
 
 PUBLISHED_WITHIN_S = 0.3
-"""A status is written within a tenth of that. Where the API server is slower, a standby sees the count itself a moment after it was
-written (`ClusterState.count_ahead`)."""
+"""Maximum wait for the status before scaling up. A status write normally takes a tenth of that. If the API server is slower, a
+standby sees the replicas themselves a moment after they were written (`ClusterState.count_ahead`)."""
 LOWER_WITHIN_S = 1.0
-"""The same for a lower count, which nobody waits for: the next decision may take it back."""
+"""The same before scaling down, which isn't urgent: the next decision may take it back."""
 LATE_FOR_S = 30.0
-"""After a status that a higher count has waited for in vain, those go before theirs for this long."""
+"""How long scale-ups go before their statuses, once one has waited for its status in vain."""
 _LOOK_S = 0.02
 
 
 @dataclass
 class ScaleWriter:
-    """Writes one model's count at a time."""
+    """Writer of models' replicas: one write at a time for each model."""
 
     client: Kube
     caches: ClusterState
@@ -50,29 +50,29 @@ class ScaleWriter:
     clock: Callable[[], float]
     """Monotonic, in seconds."""
     wrote: Callable[[ModelState, int], None]
-    """Told of a count that was written."""
+    """Called with the replicas after a write."""
     failed: Callable[[ModelState], None]
-    """Told that a count could not be written."""
+    """Called after a write that failed."""
     again: Callable[[ModelState], None]
-    """Told that only part of what is wanted was written."""
+    """Called if only part of a scale-up was written."""
     ended: Callable[[ModelState], None]
-    """Told last, whatever became of it."""
+    """Called last, whatever the outcome."""
     tracer: Tracer = OFF
 
     _late_until: float = field(default=-math.inf, init=False)
 
     @property
     def statuses_are_late(self) -> bool:
-        """Whether one was, a moment ago: the API server has more to do than it can."""
+        """Return whether a status was late within the last `LATE_FOR_S`, a sign that the API server is overloaded."""
         return self.clock() < self._late_until
 
     def goes_first(self, model: ModelState) -> bool:
-        """Whether this model's count is to be written before its status tells it."""
+        """Return whether this model's replicas are to be written before its status shows them."""
         wanted = self.wanted(model)
         return wanted is not None and wanted > self.caches.replicas(model.key) and self.statuses_are_late
 
     def wanted(self, model: ModelState) -> int | None:
-        """The count that is ours to write now; None where there is none."""
+        """Return the replicas that are ours to write now; None if there is nothing to write."""
         spec, made = self.spec_of(model.key), model.verdict
         if spec is None or spec.scaling is None or spec.scaling.mode != "Active" or model.rival:
             return None
@@ -83,7 +83,7 @@ class ScaleWriter:
         return wanted if by_us and wanted != current else None
 
     def begin(self, model: ModelState) -> None:
-        """Write what is wanted, unless that is under way."""
+        """Start to write the model's desired replicas."""
         model.writing = asyncio.create_task(self._write(model), name=f"scale {model.key}")
         model.writing.add_done_callback(lambda _: self._end(model))
 
@@ -92,7 +92,7 @@ class ScaleWriter:
         self.ended(model)
 
     async def _write(self, model: ModelState) -> None:
-        """Write, once the standby can know of it: an HPA that asks it must not hear the count before."""
+        """Write once the standby can know the new value: an HPA that polls the standby must not receive the previous one."""
         await self._published(model)
         key = model.key
         resource, wanted = self.caches.resources.get(key), self.wanted(model)
@@ -101,7 +101,7 @@ class ScaleWriter:
         current, told, why = self.caches.replicas(key), self.caches.desired_told(key), model.verdict.why
         is_part = told is not None and current < told < wanted
         if told is not None and is_part:
-            wanted = told  # what is decided since has its own turn, once it is told too
+            wanted = told  # a newer decision is written in its own turn, once the status shows it too
         try:
             with self.tracer.span(
                 "scale",
@@ -113,7 +113,7 @@ class ScaleWriter:
             ):
                 after = await self.client.scale(kinds.MODEL_DEPLOYMENT, resource, before=current, after=wanted)
         except (errors.ApiError, errors.Unreachable) as error:
-            # Changed meanwhile, or out of reach: decided anew in a moment, from what is then.
+            # Changed meanwhile, or unreachable: the model is decided again in a moment, from the state then.
             log.warning("cannot scale", extra={"key": str(key), "error": str(error)})
             self.failed(model)
             return
@@ -124,7 +124,7 @@ class ScaleWriter:
         log.info("scaled", extra={"key": str(key), "replicas": wanted, "before": current, "why": why})
 
     async def _published(self, model: ModelState) -> None:
-        """Until our own cache has the count to be written in the status; not longer than a moment."""
+        """Wait, for a bounded time, until our own cache shows the replicas to be written in the status."""
         began = self.clock()
         while True:
             wanted = self.wanted(model)
@@ -132,7 +132,7 @@ class ScaleWriter:
                 return
             rises, now = wanted > self.caches.replicas(model.key), self.clock()
             if rises and self.statuses_are_late:
-                return  # whichever it was that was late
+                return  # whichever model's status was late
             if now - began >= (PUBLISHED_WITHIN_S if rises else LOWER_WITHIN_S):
                 if rises:
                     self._late_until = now + LATE_FOR_S

@@ -1,12 +1,12 @@
-"""What a balancer would have counted, from what the servers count: for models whose clients meet them without one. Pure.
+"""A balancer's counters, derived from the servers' counters, for models that clients reach without a balancer. Pure.
 
-| a balancer tells | here it is                                                                          |
-| ---------------- | ----------------------------------------------------------------------------------- |
-| requests         | growth of what each server has answered, failed, and has waiting                    |
-| inflight         | what waits in servers, and what they compute: the time that is computed per second  |
-| queued, refused  | 0: nothing waits before a server, and nobody refuses                                |
+| balancer counter | derived from                                                                              |
+| ---------------- | ----------------------------------------------------------------------------------------- |
+| requests         | growth of each server's answered, failed and waiting requests                             |
+| inflight         | requests that wait in servers, plus those being computed: the compute time per second     |
+| queued, refused  | 0: no request waits in front of a server, and none is rejected                            |
 
-A request that comes between two looks at a pod that is new, or that ends, may be missed: none is counted twice.
+A request that arrives between two samples of a pod that is new or terminating may be missed. None is counted twice.
 """
 
 from __future__ import annotations
@@ -17,37 +17,37 @@ from dataclasses import dataclass, field
 from halcyon.api.documents.observation_report import BalancerSample, PodSample
 
 _SERVING = {"ready", "maintenance", "unreachable"}
-"""States of pods that get requests: nobody can take one out."""
+"""States of pods that get requests: without a balancer, no pod can be taken out."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """The last look at a pod."""
+    """The last sample of a pod."""
 
     at: float
     done: int
     came: int
-    """The most that `done` and what waits have been together: the two aren't read in one moment."""
+    """Highest sum of `done` and waiting requests so far: the two aren't read at the same moment."""
     compute_us: int | None
 
 
 @dataclass
 class ScrapedDemand:
-    """Remembers the last look at each pod of one model."""
+    """Demand of one model, with the last sample of each of its pods."""
 
     requests: int = 0
-    """Counter."""
+    """Counter of arrived requests."""
     _seen: dict[str, _Seen] = field(default_factory=dict)
 
     def sample(self, pods: Sequence[PodSample]) -> BalancerSample | None:
-        """What came since the looks before, by one look at each pod; None where most that serve don't tell."""
+        """Return the counters after one more sample of each pod; None if most of the serving pods report nothing."""
         inflight = 0.0
         seen: dict[str, _Seen] = {}
         for pod in pods:
             before, now = self._seen.get(pod.name), _look(pod)
             if now is None:
                 if before is not None:
-                    seen[pod.name] = before  # it may answer again, and what it has counted meanwhile has come
+                    seen[pod.name] = before  # it may answer again, and what it has counted meanwhile has arrived
                 continue
             seen[pod.name], came, busy = _since(before, now)
             self.requests += came
@@ -67,9 +67,9 @@ def _look(pod: PodSample) -> _Seen | None:
 
 
 def _since(before: _Seen | None, now: _Seen) -> tuple[_Seen, int, float]:
-    """What to remember, requests that came between two looks, and how many were computed at a time."""
+    """Return the sample to remember, the requests that arrived between the two, and the mean number computed at a time."""
     if before is None or now.done < before.done:
-        return now, 0, 0.0  # its warm-up, or a server that has started anew
+        return now, 0, 0.0  # its warm-up, or a server that has restarted
     came = max(now.came, before.came)
     busy = 0.0
     if now.compute_us is not None and before.compute_us is not None and now.at > before.at:

@@ -1,6 +1,7 @@
-"""What of the decisions is news: a change of the count and why, values that stay moved, mean batches.
+"""Selection of what the status publishes of decisions: changes of replicas and why, values that stay moved, mean batches.
 
-What is news is remembered as it was then, and told to the reconcile that writes the status. So the status rests where nothing is.
+Published values are kept as they were and passed to the reconcile that writes the status. So the status changes only when
+there is something new.
 """
 
 from __future__ import annotations
@@ -21,50 +22,50 @@ from halcyon.scaling.policy import decision
 from halcyon.scaling.policy.decision import Change, Decision
 
 STATUS_INTERVAL_S = 10.0
-"""What has moved without a change of the count is shown no more often than this,"""
+"""Minimum interval between two updates of values alone, without a change of replicas."""
 SHOWN_EVERY_LATE_S = 30.0
-"""and than this where statuses are late: in a large fleet most of them would tell of nothing but values."""
+"""The same while statuses are late: in a large fleet, most of them would only update values."""
 SETTLED_S = 15.0
-"""A process that is younger may not have heard its agents yet: that it knows nothing is no news."""
+"""Age below which a process may not have received its agents' reports yet, so that missing data isn't published."""
 
 
 @dataclass
 class StatusUpdates:
-    """Has statuses written where there is news. Only the leader tells, of what it has decided itself."""
+    """Requests for status updates. Only the leader publishes, and only what it has decided itself."""
 
     caches: ClusterState
     sensing: ModelSignals
     writer: ScaleWriter
     enqueue: Callable[[Key, Priority], None]
-    """Has a model reconciled."""
+    """Queues a model for a reconcile."""
     leads: Callable[[], bool]
     clock: Callable[[], float]
     """Monotonic, in seconds."""
     tracer: Tracer
 
     _batches: dict[Key, float | None] = field(default_factory=dict)
-    """Mean batches as they were told."""
+    """Mean batches as last published."""
     _settled: bool = False
 
     def __post_init__(self) -> None:
-        """From now on agents are waited for."""
+        """Start the settling time."""
         self._began = self.clock()
 
     @property
     def every_s(self) -> float:
-        """The least time between two tellings of values alone."""
+        """Return the minimum interval between two updates of values alone."""
         return SHOWN_EVERY_LATE_S if self.writer.statuses_are_late else STATUS_INTERVAL_S
 
-    # What a reconcile asks for
+    # Requested by a reconcile
 
     def facts(self, key: Key) -> Signals | None:
-        """What is known of a model beside its scaling; the mean batch as it was when it was news."""
+        """Return what is known of a model besides its scaling; the mean batch as last published."""
         found = self.sensing.facts(key)
         return None if found is None else replace(found, mean_batch=self._batches.get(key))
 
     def shown(self, model: ModelState) -> PublishedScaling:
-        """A model's scaling as it was when it was news."""
-        # Who has just begun to lead tells what it has decided in the shadow, and what the leader before it has told.
+        """Return a model's scaling as last published."""
+        # A new leader publishes what it has decided as a standby, and the changes published by the previous leader.
         made = model.verdict if model.shown is None else model.shown.verdict
         changes = model.changes if model.shown is not None else self._changes_before(model.key)
         is_young = self.clock() - self._began < SETTLED_S
@@ -75,29 +76,29 @@ class StatusUpdates:
             settling=is_young and (made is None or bool(made.unknown)),
         )
 
-    # What the loop tells
+    # Reported by the loop
 
     def decided(self, model: ModelState, made: Decision, now: float) -> None:
-        """Remember a change, and have the status written where it says something new: before the count, if that is to wait for it."""
+        """Record a change, and request a status update if there is something new; after the write to /scale if that goes first."""
         before, asked = self._asked_before(model, made), model.asked(made)
-        # Where the count is only held, nothing was decided.
+        # If replicas are only held, nothing was decided.
         if asked is not None and asked != before and not (made.unknown and made.desired is not None):
             self._remember(model, made, before, asked)
         if model.is_news(made, model.rival, now, self.every_s):
             model.shown = PublishedDecision(now, made, model.rival)
             if self.writer.goes_first(model):
-                model.untold = True  # until the count is written
+                model.untold = True  # until the replicas are written
             else:
                 self.enqueue(model.key, Priority.CHANGE if self.writer.wanted(model) is None else Priority.COUNT)
 
     def not_waiting(self, model: ModelState) -> None:
-        """No count is being written any more that was to go before its status: the status has its turn."""
+        """Request the status update that had to wait for the write to /scale, which has ended."""
         if model.untold:
             model.untold = False
             self.enqueue(model.key, Priority.CHANGE)
 
     def settle(self, models: Iterable[ModelState]) -> None:
-        """Once, after `SETTLED_S`: from then on it is news which models nothing was heard of."""
+        """Publish, once after `SETTLED_S`, which models have sent no reports."""
         if self._settled or self.clock() - self._began < SETTLED_S:
             return
         self._settled = True
@@ -106,7 +107,7 @@ class StatusUpdates:
                 self.enqueue(model.key, Priority.CHANGE)
 
     async def show_batches(self, slice_s: float) -> None:
-        """Have the status of models written whose mean batch has moved; others have their turn every `slice_s`."""
+        """Request a status update for models whose mean batch has moved; yields to other tasks every `slice_s`."""
         began = self.clock()
         for namespace, name in self.sensing.hub.models():
             if self.clock() - began > slice_s:
@@ -123,22 +124,24 @@ class StatusUpdates:
                 self.enqueue(key, Priority.CHANGE)
 
     def gone(self, key: Key) -> None:
-        """The model is gone."""
+        """Drop a deleted model."""
         self._batches.pop(key, None)
 
     def _asked_before(self, model: ModelState, made: Decision) -> int:
-        """The count that was asked for until now, as the status told it."""
+        """Return the desired replicas until now, as the status showed them."""
         if model.shown is None:
             model.changes.extend(self._changes_before(model.key))
             before = self.caches.desired_told(model.key)
         elif made.desired is None and model.shown.verdict.desired is not None:
-            before = None  # from now on it is the HPA's: what it hasn't followed yet was no change of its own
+            before = (
+                None  # from now on the HPA decides: a desired value that it hasn't followed is no change of its own
+            )
         else:
             before = model.asked(model.shown.verdict)
         return made.current if before is None else before
 
     def _remember(self, model: ModelState, made: Decision, before: int, asked: int) -> None:
-        """Another count was decided."""
+        """Record a change of the desired replicas."""
         why = made.why if made.desired is not None else f"{decision.counted(asked)}: {made.why or 'by the HPA'}"
         model.changes.appendleft(Change(made.at, before, asked, why))
         model.raised += asked > before
@@ -156,6 +159,6 @@ class StatusUpdates:
             pass  # it was made before; how long that took is a metric
 
     def _changes_before(self, key: Key) -> list[Change]:
-        """The changes that the status tells."""
+        """Return the changes listed in the status."""
         status = (self.caches.resources.get(key) or {}).get("status") or {}
         return decision.changes_from((status.get("scaling") or {}).get("decisions"))

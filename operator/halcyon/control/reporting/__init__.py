@@ -1,1 +1,1 @@
-"""What people and Prometheus read: the dashboard's source, per-model metrics, GPU costs, recent events, start times."""
+"""Output for users and Prometheus: the dashboard's source, per-model metrics, GPU costs, recent events, start times."""

@@ -1,7 +1,7 @@
-"""What the web dashboard reads of the operator, the reviews that it asks for, and its life: serving and sampling.
+"""Data source of the web dashboard, its access reviews, and the service that runs it: serving and sampling.
 
-Every replica serves it: caches and agents' records are warm on the standby too, and the counts asked for are in the status that the
-leader writes. Not here: what is shown (`halcyon.dashboard`).
+Every replica serves it: caches and agents' reports are warm on the standby too, and the desired replicas are in the status that
+the leader writes. Out of scope: what the dashboard shows (`halcyon.dashboard`).
 """
 
 from __future__ import annotations
@@ -41,58 +41,58 @@ from halcyon.signals.time_series import Ring
 log = logging.getLogger(__name__)
 
 WINDOW_S = 15.0
-"""Over which rates are taken: agents at rest speak every 5 s."""
+"""Window for rates: agents at rest report every 5 s."""
 SLICE_S = 0.02
-"""Sampling many lets others have their turn after this long."""
+"""Time after which sampling yields to other tasks."""
 CLOSE_WITHIN_S = 0.5
-"""Of the 2 s that a hand-over may take."""
+"""Maximum time to close, out of the 2 s that a hand-over may take."""
 _SLICES = STEP_S
-"""Each second the models of one slice are sampled, so that thousands are no lump."""
+"""Number of slices. Each second the models of one slice are sampled, so that thousands cause no load peak."""
 _QUEUED = 1
 _PENDING, _GPU = ([*PodPoint.__dataclass_fields__].index(name) for name in ("pending", "gpu"))
 _OF_BALANCERS = tuple(3 + BALANCER_COUNTERS.index(name) for name in ("requests", "refused", "errors"))
 _OF_SERVERS = tuple(
     3 + POD_COUNTERS.index(name) for name in ("succeeded", "failed", "rows", "executions", "queue_us", "compute_us")
 )
-"""Columns of the rings (`signals.hub`)."""
+"""Columns of the rings (`signals.time_series`, `signals.store_state`)."""
 
 
 @dataclass(frozen=True)
 class DashboardSettings:
-    """How the dashboard is served."""
+    """Options for serving the dashboard."""
 
     local: bool
-    """On localhost, plain, without sign-in; else on every address, by TLS, for users of the cluster."""
+    """Whether to serve on localhost, without TLS and sign-in; else on every address, with TLS, for users of the cluster."""
     port: int
     proxy: Proxy | None = None
-    """Whose word on users is taken; None: nobody's."""
+    """Proxy that is trusted to authenticate users; None: no proxy is trusted."""
 
 
 class TokenReviews(Protocol):
-    """Tells whose a token is."""
+    """Lookup of a token's user."""
 
     async def user(self, token: str) -> User | None:
-        """The user; None where the token isn't valid."""
+        """Return the user; None if the token isn't valid."""
 
 
 class ModelReviews:
-    """May somebody see models: asked of the API server."""
+    """Access reviews by the API server: whether a user may see models."""
 
     def __init__(self, client: Kube, tokens: TokenReviews, *, local: bool) -> None:
-        """`local`: with rights in some namespaces only, so that each is asked about by itself."""
+        """Take the clients. `local`: the operator has rights in some namespaces only, so each namespace is reviewed by itself."""
         self._client, self._tokens, self._local = client, tokens, local
 
     @property
     def knows_all(self) -> bool:
-        """Whether it can be asked about all namespaces at once."""
+        """Return whether one review can cover all namespaces."""
         return not self._local
 
     async def user(self, token: str) -> User | None:
-        """Whose token it is."""
+        """Return the user of a token."""
         return await self._tokens.user(token)
 
     async def may_see(self, user: User, *, namespace: str, name: str = "") -> bool:
-        """Whether they may list the ModelDeployments of a namespace (empty: of all), or get the one of this name."""
+        """Return whether a user may list the ModelDeployments of a namespace (empty: all), or get the one with this name."""
         kind = LOCAL_SUBJECT_ACCESS_REVIEW if self._local else SUBJECT_ACCESS_REVIEW
         review = _review(kind, user, namespace=namespace, name=name)
         made = await self._client.create(kind, review, namespace=namespace if self._local else "")
@@ -117,7 +117,7 @@ def _review(kind: Kind, user: User, *, namespace: str, name: str) -> Object:
 
 @dataclass
 class OperatorSource:
-    """The operator, as the dashboard reads it."""
+    """The operator's state, as the dashboard reads it."""
 
     caches: ClusterState
     hub: ObservationStore
@@ -129,36 +129,36 @@ class OperatorSource:
     _names: tuple[int, Collection[Name]] = (-1, ())
 
     def __post_init__(self) -> None:
-        """Nothing has happened yet."""
+        """Start to record events."""
         self._happened = RecentEvents(self.wall)
         self.caches.resources.listeners.append(self._happened.changed)
 
     @property
     def synced(self) -> bool:
-        """Whether the caches are filled."""
+        """Return whether the caches are filled."""
         return self.caches.synced
 
     @property
     def changes(self) -> int:
-        """How often a ModelDeployment has come, changed or gone."""
+        """Return how often a ModelDeployment was added, changed or deleted."""
         return self.caches.resources.changes
 
     def names(self) -> Collection[Name]:
-        """Every model."""
+        """Return the names of all models."""
         if self._names[0] != self.changes:
             self._names = (self.changes, [Name(*key) for key in self.caches.resources.keys()])  # noqa: SIM118  # an informer is no dict
         return self._names[1]
 
     def model(self, name: Name) -> Object | None:
-        """The ModelDeployment."""
+        """Return the ModelDeployment."""
         return self.caches.resources.get(Key(*name))
 
     def servers(self, name: Name) -> Sequence[DashboardPod]:
-        """Its server pods."""
+        """Return its server pods."""
         return self._pods(name.namespace, name.name)
 
     def balancers(self, name: Name) -> Sequence[DashboardPod]:
-        """Its balancers' pods."""
+        """Return its balancer pods."""
         return self._pods(name.namespace, f"balancer/{name.name}")
 
     def _pods(self, namespace: str, word: str) -> Sequence[DashboardPod]:
@@ -166,11 +166,11 @@ class OperatorSource:
         return [DashboardPod(pod, doing.state, doing.reason, doing.message) for pod, doing in found]
 
     def events(self, name: Name) -> Sequence[Event]:
-        """What has happened to it lately."""
+        """Return its recent events."""
         return self._happened.of(Key(*name))
 
     def overlay(self, name: Name) -> str:
-        """Of the revision that is asked for, else of the one that serves."""
+        """Return the overlay of the target revision; without one, that of the current revision."""
         told = ((self.model(name) or {}).get("status") or {}).get("revision") or {}
         records = self.caches.children[kinds.CONTROLLER_REVISION]
         for which in ("target", "current"):
@@ -180,38 +180,38 @@ class OperatorSource:
         return ""
 
     def reading(self, name: Name) -> ModelNumbers:
-        """What is known of it now."""
+        """Return its current numbers."""
         now = self.clock()
         picture = self.hub.look(name.namespace, name.name, now)
         if picture is None:
             return UNKNOWN
         gpu, scaled = _gpu(picture, now), self.scaler.scaled(Key(*name))
         if gpu is None and scaled is not None and scaled.verdict is not None:
-            # Of the site's Prometheus, or derived: the decision has it for all ready pods together.
+            # From the site's Prometheus, or derived: the decision has it for all ready pods together.
             ready = sum(pod.state in {"ready", "unreachable"} for pod in picture.pods.values())
             told = next((s.value for s in scaled.verdict.signals if s.name == "gpuUtilization"), None)
             gpu = None if told is None or not ready else told / ready
         return measured(picture, now, gpu=gpu)
 
     def answers(self, name: Name) -> Mapping[str, ReportedHistogram]:
-        """What its balancers have counted of their clients' answers, by pod."""
+        """Return the histograms of answers to clients that its balancers have counted, by pod."""
         return self.hub.answers(*name, self.clock())
 
     def past(self, name: Name) -> Past | None:
-        """What its planner remembers of the arrivals."""
+        """Return the past arrivals that its planner remembers."""
         history = self.scaler.deciding.history(Key(*name))
         if history is None or not history.bins:
             return None
         return Past(BIN_S, history.open * BIN_S, history.bins)
 
     def known(self, name: Name) -> Known | None:
-        """What its planner has learnt."""
+        """Return what its planner has learnt."""
         spec = self.scaler.spec_of(Key(*name))
         return None if spec is None or spec.scaling is None else self.scaler.deciding.known(Key(*name), spec)
 
 
 def measured(picture: ModelSnapshot, now: float, *, gpu: float | None) -> ModelNumbers:
-    """The reading of what agents have said."""
+    """Return a model's numbers from its agents' reports."""
     balancers = [ring for _, ring in picture.balancers]
     servers = [pod.ring for pod in picture.pods.values() if pod.ring is not None]
     asked, refused, lost = _rates(balancers, _OF_BALANCERS, now)
@@ -237,7 +237,7 @@ def _gpu(picture: ModelSnapshot, now: float) -> float | None:
 
 
 def _rates(rings: Iterable[Ring], columns: Sequence[int], now: float) -> list[float | None]:
-    """Per column, the sum of the rates that are known; None where none is."""
+    """Return, per column, the sum of the known rates; None if none is known."""
     total: list[float | None] = [None] * len(columns)
     for ring in rings:
         for index, rate in enumerate(ring.rates(columns, now, WINDOW_S)):
@@ -257,7 +257,7 @@ def _newest(ring: Ring, column: int, now: float) -> float | None:
 
 
 def sliced(models: Iterable[Name]) -> list[list[Name]]:
-    """The models by the second at which they are sampled."""
+    """Return the models grouped by the second in which they are sampled."""
     slices: list[list[Name]] = [[] for _ in range(_SLICES)]
     for name in models:
         slices[hash(name) % _SLICES].append(name)
@@ -265,7 +265,7 @@ def sliced(models: Iterable[Name]) -> list[list[Name]]:
 
 
 def due(slices: Sequence[Sequence[Name]], before_s: int, now_s: int) -> list[Name]:
-    """The models to sample at this second: each once in `STEP_S` seconds, whichever seconds were missed."""
+    """Return the models to sample at this second: each once in `STEP_S` seconds, even if seconds were missed."""
     seconds = range(max(before_s + 1, now_s - _SLICES + 1), now_s + 1)
     return [name for second in seconds for name in slices[second % _SLICES]]
 
@@ -280,7 +280,7 @@ class DashboardService:
         reviews: ModelReviews,
         ports: ListeningPorts,
     ) -> None:
-        """What is shown is the source's."""
+        """Create the dashboard over `source`."""
         wall = source.wall
         self._ports = ports
         self._chosen, self._source, self._wall = chosen, source, wall
@@ -296,10 +296,10 @@ class DashboardService:
         self._site = Dashboard(source, access, self.history, steps=steps)
 
     async def run(self, tls: Callable[[], Awaitable[ServingTLS]]) -> None:
-        """Serve and sample until cancelled. A port that can't be had is the dashboard's loss alone.
+        """Serve and sample until cancelled. If the port can't be opened, only the dashboard is missing.
 
         Args:
-            tls: waits for the operator's certificate.
+            tls: waits for the operator's certificate and returns its TLS.
         """
         if not self._site.has_pages:
             log.warning(NO_PAGES)
@@ -337,7 +337,7 @@ class DashboardService:
                 try:
                     self.sample(name, now)
                 except Exception:
-                    # A page that lacks a point is no reason to end an operator.
+                    # A missing point in a chart must not end the operator.
                     log.exception("a model's history lacks a point", extra={"key": f"{name.namespace}/{name.name}"})
                 if clock() - began > SLICE_S:
                     await asyncio.sleep(0)
@@ -349,7 +349,7 @@ class DashboardService:
             await asyncio.sleep(1.0)
 
     def sample(self, name: Name, at: float) -> None:
-        """One point of a model; `at` in seconds since the epoch."""
+        """Add one point to a model's history; `at` in seconds since the epoch."""
         model = self._source.model(name)
         if model is None:
             return

@@ -1,14 +1,14 @@
-"""What models' GPUs cost: looked at every ten seconds, of both replicas, so that the standby knows as much when it leads.
+"""Cost of models' GPUs, sampled every ten seconds by both replicas, so that the standby knows as much when it leads.
 
-A model on CPU has no cost here. What is told in the status is told as it was when it was news, so that a model at rest is at rest: its shares
-of the day drift for hours, which the time alone says too.
+A model on CPU has no cost here. The status keeps the values as last published, so that an idle model causes no updates: its
+shares of the day drift for hours merely because time passes.
 
-| what is another            | is told                                                                                      |
+| change                     | published                                                                                    |
 | -------------------------- | -------------------------------------------------------------------------------------------- |
-| the GPUs that it holds     | at once                                                                                      |
-| shares, by much            | every ten minutes while it works, once when it has come to rest, every hour while it rests   |
+| of the GPUs that it holds  | at once                                                                                      |
+| of shares, by much         | every ten minutes while it works, once when it becomes idle, every hour while it is idle     |
 
-Not here: what is counted how (`scaling.cost`).
+Out of scope: how GPU time is counted (`scaling.gpu_cost`).
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ log = logging.getLogger(__name__)
 
 EVERY_S = 10.0
 SLICE_S = 0.02
-"""Others have their turn after this long."""
+"""Time after which counting yields to other tasks."""
 AT_WORK_S, AT_REST_S = 600.0, 3600.0
-"""Shares are compared with what was told no more often than this."""
+"""Minimum interval between two comparisons of shares with the published ones."""
 RESTS_AFTER_S = 60.0
-"""Without an inference."""
+"""Time without an inference after which a model is idle."""
 PRODUCT = "nvidia.com/gpu.product"
-"""Label of nodes, by NVIDIA's GPU feature discovery; a model that asks for a product has it in its nodeSelector."""
+"""Node label set by NVIDIA's GPU feature discovery; a model that requires a product has it in its nodeSelector."""
 
 
 @dataclass
 class _Counted:
-    """One model."""
+    """GPU time and published cost of one model."""
 
     uid: str
     ledger: Ledger
     shown: Cost | None = None
     compared_at: float = -math.inf
-    """When shares were last held against those that were told, whatever came of it."""
+    """Time when shares were last compared with the published ones, whatever the result."""
     worked_at: float = -math.inf
-    """When inferences were counted last."""
+    """Time when inferences were last counted."""
 
     def is_due(self, at: float) -> bool:
-        """Whether to compare shares again."""
+        """Return whether to compare shares now."""
         rests = at - self.worked_at >= RESTS_AFTER_S
         if rests and self.compared_at < self.worked_at + RESTS_AFTER_S:
             return True
@@ -66,7 +66,7 @@ class _Counted:
 
 @dataclass
 class GpuCosts:
-    """Counts, and remembers what was told."""
+    """GPU time of all models, and their costs as last published."""
 
     caches: ClusterState
     sensing: ModelSignals
@@ -78,12 +78,12 @@ class GpuCosts:
     """Monotonic, in seconds."""
     prices: Prices = field(default_factory=Prices)
     kept: Mapping[Key, Saved] = field(default_factory=dict)
-    """What an earlier process has kept, of models that weren't counted here yet."""
+    """State saved by an earlier process, of models that this process has not counted yet."""
 
     _models: dict[Key, _Counted] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Tell the caches, for views, and hear from them who is gone, on a standby too."""
+        """Provide costs to the caches for scopes, and subscribe to deletions of models, on a standby too."""
         self.caches.costs = self.shown
         self.caches.resources.listeners.append(self._changed)
 
@@ -100,7 +100,7 @@ class GpuCosts:
                     began = self.clock()
 
     def count(self, key: Key) -> None:
-        """Look at a model."""
+        """Sample one model."""
         spec = self.spec_of(key)
         if spec is None or not spec.runtime.gpu.count:
             if self._models.pop(key, None) is not None and self.leads():
@@ -123,27 +123,27 @@ class GpuCosts:
                 self.enqueue(key)
 
     def price(self, spec: Spec) -> float | None:
-        """Of a GPU of this model for an hour, by the product that it asks for; None where it isn't known."""
+        """Return the price of one of the model's GPUs for an hour, by the product in its nodeSelector; None if unknown."""
         return self.prices.of((spec.runtime.placement.node_selector or {}).get(PRODUCT))
 
     def shown(self, key: Key) -> Shown:
-        """What a reconcile is told: as it was when it was news; of a model that wasn't looked at yet, what was told before."""
+        """Return the cost for a reconcile, as last published; for a model not sampled yet, `settling` keeps the status as it is."""
         known = self._models.get(key)
         return Shown(None if known is None else known.shown, self.prices.currency, settling=known is None)
 
     def spent(self, key: Key) -> Spent | None:
-        """GPU-seconds since this process counts; None where none were counted."""
+        """Return the GPU-seconds since this process started; None if none were counted."""
         known = self._models.get(key)
         return None if known is None else known.ledger.total
 
     def per_hour(self, key: Key) -> float | None:
-        """What the GPUs that a model holds cost; None where that isn't known."""
+        """Return the hourly cost of the GPUs that a model holds; None if unknown."""
         known, spec = self._models.get(key), self.spec_of(key)
         price = None if spec is None else self.price(spec)
         return None if known is None or price is None or known.ledger.last is None else price * known.ledger.last.held
 
     def stored(self, key: Key) -> list[list[float]] | None:
-        """What is to be kept beside the planner's memory."""
+        """Return the JSON value to store with the planner's memory."""
         known = self._models.get(key)
         return None if known is None else known.ledger.to_json()
 

@@ -1,7 +1,7 @@
-"""The part of /metrics that tells of models: made anew for each scrape from what is known, so that a model that goes leaves nothing.
+"""The per-model part of /metrics, built from scratch for each scrape, so that a deleted model leaves nothing behind.
 
-Only the replica that leads tells it; a sum over replicas would count twice. Made a slice at a time: 5,000 models take a while, and
-decisions don't wait for a scrape.
+Only the leader exports it, because a sum over replicas would count twice. It is built a slice at a time: 5,000 models take a
+while, and decisions don't wait for a scrape.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ from halcyon.scaling.gpu_cost import Spent
 from halcyon.scaling.policy.decision import Signal
 
 SLICE_S = 0.02
-"""Others have their turn after this long."""
+"""Time after which a scrape yields to other tasks."""
 
 GPU_STATES = ("starting", "busy", "idle", "unknown")
 More = tuple[tuple[str, str], ...]
-"""Labels beside those of the model."""
+"""Labels in addition to those of the model."""
 
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What is known of one model."""
+    """Facts of one model that are exported."""
 
     resource: Object
     spec: Spec | None
-    """The spec in force; None where none was accepted yet."""
+    """The spec in force; None if none was accepted yet."""
     scaled: ModelState | None
-    """None where nobody decides for it."""
+    """State of its autoscaling; None if it isn't autoscaled."""
     start: PodStart | None
     spent: Spent | None = None
-    """None where no GPU time was counted."""
+    """GPU time; None if none was counted."""
     per_hour: float | None = None
-    """What its GPUs cost; None where that isn't known."""
+    """Cost of its GPUs per hour; None if unknown."""
 
 
 @dataclass(frozen=True)
 class ModelMetrics:
-    """Reads the facts, and writes the page."""
+    """Builder of the page from all models' facts."""
 
     caches: ClusterState
     spec_of: Callable[[Key], Spec | None]
@@ -62,7 +62,7 @@ class ModelMetrics:
     """Monotonic, in seconds."""
 
     async def page(self) -> str:
-        """In the text format; empty on a standby."""
+        """Return the page in the text format; empty on a standby."""
         if not self.leads():
             return ""
         lines: dict[Metric, list[str]] = {metric: [] for metric in per_model_metrics.METRICS}
@@ -70,7 +70,7 @@ class ModelMetrics:
         for key in self.caches.resources.keys():  # noqa: SIM118  # an informer is no dict
             resource = self.caches.resources.get(key)
             if resource is None:
-                continue  # it has gone meanwhile
+                continue  # it was deleted meanwhile
             with self.caches.malformed.passed_over(kinds.MODEL_DEPLOYMENT.kind, key, "metrics"):
                 for metric, text in self._lines(key, resource):
                     lines[metric].append(text)
@@ -80,7 +80,7 @@ class ModelMetrics:
         return "".join(head(metric) + "".join(found) for metric, found in lines.items() if found)
 
     def _lines(self, key: Key, resource: Object) -> list[tuple[Metric, str]]:
-        """All of a model, or none."""
+        """Return all lines of a model; an error yields none, not a part."""
         ours = told(zip(per_model_metrics.OF, key, strict=True))
         facts = ModelFacts(
             resource,
@@ -97,7 +97,7 @@ class ModelMetrics:
 
 
 def samples(facts: ModelFacts) -> Iterator[tuple[Metric, More, float]]:
-    """Metric, labels beside the model's, and value of everything that is known."""
+    """Yield metric, additional labels and value of everything that is known."""
     status: dict[str, Any] = facts.resource.get("status") or {}
     for condition in status.get("conditions") or ():
         labels = tuple((name, str(condition.get(name))) for name in ("type", "status", "reason"))
@@ -127,7 +127,7 @@ def samples(facts: ModelFacts) -> Iterator[tuple[Metric, More, float]]:
 
 
 def _of_spec(spec: Spec, resource: Object, total: int) -> Iterator[tuple[Metric, More, float]]:
-    # The count of the spec in force is not kept in it.
+    # The spec in force doesn't keep spec.replicas.
     count = int((resource.get("spec") or {}).get("replicas", 1))
     yield per_model_metrics.WANTED, (), defaults.wanted_replicas(spec.model_copy(update={"replicas": count}))
     yield per_model_metrics.GPUS, (), spec.runtime.gpu.count * total

@@ -1,7 +1,7 @@
-"""What has happened to models lately, for who looks at the dashboard: the events that changes of their status are worth.
+"""Recent events of models for the dashboard, derived from changes of their status.
 
-From the cache, so every replica has them and nobody needs a right to read events, in which other people's workloads speak, too. In memory
-alone: of before this process, `kubectl events` tells as long as the cluster keeps them.
+They come from the cache, so every replica has them, and no permission to read events is needed, which would also cover other
+users' workloads. They are kept in memory only; `kubectl events` shows older ones as long as the cluster keeps them.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from halcyon.kube.event_recorder import QUIET_S, NewEvent
 from halcyon.kube.kinds import Key
 
 KEPT = 10
-"""Of a model."""
+"""Maximum number of events kept per model."""
 MODELS = 2000
-"""With events that are kept: those that something has happened to last."""
+"""Maximum number of models whose events are kept: those with the most recent ones."""
 _TELLING = ("conditions", "rollout", "scaling")
 """Parts of the status that events come from."""
 
@@ -27,12 +27,12 @@ class RecentEvents:
     """The last events of each model."""
 
     def __init__(self, wall: Callable[[], float]) -> None:
-        """`wall` is seconds since the epoch."""
+        """Start without events. `wall`: seconds since the epoch."""
         self._wall = wall
         self._of: dict[Key, deque[Event]] = {}
 
     def changed(self, key: Key, before: Object | None, after: Object | None) -> None:
-        """A ModelDeployment has come, changed or gone; what it says when it is seen for the first time is no news."""
+        """Record the events of a changed ModelDeployment; its first appearance yields none, its deletion drops them."""
         if after is None:
             self._of.pop(key, None)
         elif before is not None:
@@ -42,13 +42,13 @@ class RecentEvents:
                     self._keep(key, happening)
 
     def of(self, key: Key) -> Sequence[Event]:
-        """The newest first."""
+        """Return a model's events, newest first."""
         return tuple(reversed(self._of.get(key, ())))
 
     def _keep(self, key: Key, happening: NewEvent) -> None:
         now, kept = self._wall(), self._of.pop(key, None) or deque(maxlen=KEPT)
         made = Event(now, happening.type, happening.reason, happening.message)
-        # As events themselves are written: the same one not twice in a while.
+        # As for written events: the same one isn't repeated within `QUIET_S`.
         if all(now - one.at >= QUIET_S or one[1:] != made[1:] for one in kept):
             kept.append(made)
         self._of[key] = kept

@@ -1,6 +1,6 @@
-"""How long server pods take from their node to their readiness: measured as they become ready, never from what was there before.
+"""Time that server pods take from scheduling to readiness, measured only for pods seen to become ready.
 
-A pod that was ready when it was first seen, or becomes ready again, tells nothing of a start.
+A pod that was ready when first seen, or that becomes ready again, is not counted as a start.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BUCKETS_S = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0
 
 @dataclass(frozen=True, slots=True)
 class PodStart:
-    """One start."""
+    """One start of a server pod."""
 
     seconds: float
     ready_at: float
@@ -32,16 +32,16 @@ class StartTimes:
     """The last start of each model, and all of them as a histogram."""
 
     def __init__(self, caches: ClusterState, registry: CollectorRegistry) -> None:
-        """Listens to the caches from now on."""
+        """Subscribe to the caches."""
         self._last: dict[Key, PodStart] = {}
         self._started: set[str] = set()
-        """Uids of pods that have been ready, of those that exist."""
+        """Uids of existing pods that have been ready."""
         self._seconds = instruments.histogram(operator_metrics.POD_START, registry, buckets=_BUCKETS_S)
         caches.pods.listeners.append(self._changed)
         caches.resources.listeners.append(self._model_changed)
 
     def last(self, key: Key) -> PodStart | None:
-        """Of the server pod that became ready last; None where none has while this process ran."""
+        """Return the start of the server pod that became ready last; None if none has since this process started."""
         return self._last.get(key)
 
     def _changed(self, key: Key, before: Object | None, after: Object | None) -> None:

@@ -1,4 +1,4 @@
-"""`halcyon operator`: its parts, put together. What they do, and when, is operator.py's."""
+"""Object graph of `halcyon operator`. Out of scope: what the parts do, and when (`operator`)."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ VERSION = version("halcyon-operator")
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the operator; returns the exit status: 0 when it was asked to end."""
+    """Run the operator; return the exit status: 0 if it was stopped by a signal."""
     parser = argparse.ArgumentParser(prog="halcyon operator", description="Run the operator.")
     settings.add_arguments(parser)
     arguments = parser.parse_args(list(argv))
@@ -81,7 +81,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _registry() -> CollectorRegistry:
-    # When a counter began doubles the page, and nobody asks for it.
+    # The creation time of each counter doubles the page, and has no use here.
     disable_created_metrics()  # type: ignore[no-untyped-call]  # has no types
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
@@ -90,7 +90,7 @@ def _registry() -> CollectorRegistry:
 
 
 def _peak_memory_bytes() -> float:
-    """The kernel's own mark; getrusage's begins at the size of whoever launched the process."""
+    """Return the kernel's high-water mark; that of getrusage starts at the size of the parent process."""
     found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
     return float(found[1]) * 1024 if found else math.nan
 
@@ -117,7 +117,7 @@ async def _run(chosen: OperatorSettings) -> None:
 
 
 def build(chosen: OperatorSettings, client: KubeClient, tracer: Tracer = OFF) -> Operator:
-    """Put the parts together; nothing runs before `run`."""
+    """Build the operator; nothing runs before `run`."""
     client.tracer = tracer
     clock = time.monotonic
     registry = _registry()
@@ -266,7 +266,7 @@ def build(chosen: OperatorSettings, client: KubeClient, tracer: Tracer = OFF) ->
 
 
 def _instruments(operator: Operator, counts: ReconcileCounts) -> None:
-    """What is read when it is asked for."""
+    """Register the metrics that are read at scrape time."""
     reads: instruments.Reads = {
         listed.LEADING: lambda: float(operator.elector.leading.is_set()),
         listed.QUEUE_READY: lambda: float(len(operator.queue)),

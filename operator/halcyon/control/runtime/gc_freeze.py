@@ -1,8 +1,8 @@
-"""Keeps Python's cyclic collector away from what lives long: a full collection walks all of it, and nothing else runs meanwhile.
+"""Exclusion of long-lived objects from Python's cyclic collector, whose full collections walk all of them and block everything else.
 
-With a thousand models that is 0.4 s of CPU, and 1 to 3 s on a busy machine, every ten seconds. So what lives is frozen: the collector
-walks only what came since. Objects that nobody refers to are freed as ever, frozen or not; cycles that are frozen stay, so they are
-collected right before, and only what is under way at that moment may become one.
+With a thousand models a full collection takes 0.4 s of CPU, and 1 to 3 s on a busy machine, every ten seconds. So live objects
+are frozen, and the collector walks only newer ones. Unreferenced objects are freed as usual, frozen or not. Frozen cycles stay,
+so cycles are collected right before a freeze; only objects in use at that moment may still form frozen cycles later.
 """
 
 from __future__ import annotations
@@ -15,37 +15,37 @@ from dataclasses import dataclass
 
 CHECK_INTERVAL_S = 5.0
 MIN_OBJECTS = 1000
-"""Fewer new objects of the API server's (50 to 100 of Python's each) cost a collection 10 ms."""
+"""Minimum number of new API objects (50 to 100 Python objects each) before a freeze: fewer cost a collection 10 ms."""
 SHARE = 0.1
-"""New ones among all: a collection then walks a tenth of what it would."""
+"""Share of new objects before a freeze: a collection then walks 10 % of what it would without freezing."""
 OFTEN_S = 600.0
-"""It is done after this long anyway, since nobody else collects what is old."""
+"""Maximum time between two freezes, since nothing else collects old objects."""
 THAWED_EVERY = 50
-"""Each so many times all of it is walked, for cycles that came to be among what was frozen."""
+"""Number of freezes after which all objects are walked once, for cycles that formed among the frozen ones."""
 _NEVER = 1_000_000
-"""Collections of the young before the old are walked too: more than there are between two of ours."""
+"""Threshold of young collections before the old generation is walked: more than occur between two freezes."""
 
 
 @dataclass
 class GcFreeze:
-    """What the caches hold, as far as the collector is concerned."""
+    """Periodic freeze of the objects in the caches."""
 
     size: Callable[[], int]
-    """Objects that are held."""
+    """Number of objects in the caches."""
     changes: Callable[[], int]
-    """How many came, changed or went so far."""
+    """Number of objects added, changed or removed so far."""
     every_s: float = CHECK_INTERVAL_S
     settled: int = 0
-    """How often it was frozen."""
+    """Number of freezes so far."""
     clock: Callable[[], float] = time.monotonic
     """In seconds."""
 
     def __post_init__(self) -> None:
-        """Nothing is frozen yet."""
+        """Start with nothing frozen."""
         self._seen, self._at = 0, self.clock()
 
     async def run(self) -> None:
-        """Freeze, and again whenever a good part is new; until cancelled."""
+        """Freeze now, and again whenever enough objects are new, until cancelled."""
         usual = gc.get_threshold()
         gc.set_threshold(*usual[:2], _NEVER)
         try:
@@ -59,7 +59,7 @@ class GcFreeze:
             gc.set_threshold(*usual)
 
     def settle(self) -> None:
-        """Freeze what there is."""
+        """Collect, then freeze everything that is live."""
         self._seen, self._at = self.changes(), self.clock()
         if self.settled % THAWED_EVERY == THAWED_EVERY - 1:
             gc.unfreeze()

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 Check = Callable[[], str]
-"""Empty where all is well, else what isn't."""
+"""Check that returns an empty string if all is well, else the problem."""
 
 
 def build(
@@ -19,9 +19,9 @@ def build(
     ready: Mapping[str, Check],
     of_models: Callable[[], Awaitable[str]],
 ) -> web.Application:
-    """The application. A probe fails with the names of what isn't well.
+    """Build the application. A failing probe lists the failed checks.
 
-    `of_models` is the part of /metrics that the registry doesn't have, in the text format; its families are others.
+    `of_models` returns the part of /metrics that isn't in the registry, in the text format; the two have no family in common.
     """
 
     def probe(checks: Mapping[str, Check]) -> Callable[[web.Request], object]:

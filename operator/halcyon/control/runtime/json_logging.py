@@ -1,4 +1,4 @@
-"""Logs: one JSON object a line, with what a message is about as fields of their own."""
+"""JSON logs: one object per line, with a message's details in separate fields."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskN
 
 
 class JsonFormatter(logging.Formatter):
-    """A record as one line of JSON."""
+    """Formatter of a record as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Time, level, logger, message, and the record's extra fields."""
+        """Return time, level, logger, message, and the record's extra fields."""
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         line = {
             "time": f"{stamp}.{int(record.msecs):03d}Z",
@@ -29,7 +29,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class _Retries(logging.Filter):
-    """kopf calls each attempt that it will repeat an error; the one that it gives up after stays one."""
+    """Filter that lowers kopf's errors to warnings for attempts that it will retry; a final failure stays an error."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if (

@@ -1,6 +1,6 @@
-"""kopf, the front: it logs in, watches ModelDeployments and hands over keys. Its handlers never do the work.
+"""The kopf front end: it logs in, watches ModelDeployments and enqueues their keys. Its handlers never do the work.
 
-Its change handlers, timers, daemons and indices are left out: they write annotations, cost a task per object, or grow
+kopf's change handlers, timers, daemons and indices are not used: they write annotations, cost a task per object, or scale
 worse than quadratically (docs/decisions/0003-kopf.md).
 """
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class _GenerationDiffBase(kopf.DiffBaseStorage):
-    """kopf's memory of what it has seen, without a copy of every object: nothing here depends on it."""
+    """Storage of kopf's last-seen state without a copy of every object: nothing here depends on that state."""
 
     def build(self, *, body: kopf.Body, **_: Any) -> Any:
         return {"generation": body["metadata"].get("generation")}
@@ -32,16 +32,16 @@ class _GenerationDiffBase(kopf.DiffBaseStorage):
         return {"generation": _observed(body.get("status"))}
 
     def store(self, **_: Any) -> None:
-        """Nothing is stored in the object."""
+        """Store nothing in the object."""
 
 
 def _observed(status: object) -> object:
-    """Of a status of any shape."""
+    """Return the observedGeneration of a status of any shape."""
     return status.get("observedGeneration") if isinstance(status, Mapping) else None
 
 
 def registry(enqueue: Callable[[Key], None], kubeconfig: str | None) -> kopf.OperatorRegistry:
-    """The handlers: one that logs in, one that enqueues."""
+    """Return the handlers: one that logs in, one that enqueues."""
     handlers = kopf.OperatorRegistry()
 
     @kopf.on.event(GROUP, VERSION, PLURAL, registry=handlers)
@@ -60,7 +60,7 @@ def registry(enqueue: Callable[[Key], None], kubeconfig: str | None) -> kopf.Ope
 
 
 def settings() -> kopf.OperatorSettings:
-    """Kopf's settings, each with the reason why it isn't the default."""
+    """Return kopf's settings, each with the reason why it isn't the default."""
     chosen = kopf.OperatorSettings()
     chosen.posting.enabled = False  # events are written on changes of conditions only
     chosen.peering.standalone = True  # a Lease elects the leader
@@ -77,9 +77,9 @@ def settings() -> kopf.OperatorSettings:
 async def run(
     handlers: kopf.OperatorRegistry, *, namespaces: tuple[str, ...], identity: str, stop: asyncio.Event
 ) -> None:
-    """Run kopf until `stop`, in a thread with a loop of its own; `namespaces` are all where there are none.
+    """Run kopf until `stop`, in a thread with an event loop of its own; empty `namespaces` means all.
 
-    In ours it would take the signals for itself, and at its end wait for every task that has begun after it. Handlers are
+    In our loop it would install its own signal handlers, and at its end wait for every task started after it. Handlers are
     called in that thread.
 
     Raises:
@@ -88,9 +88,9 @@ async def run(
     logging.getLogger("kopf").setLevel(logging.WARNING)
     logging.getLogger("kopf.objects").setLevel(logging.ERROR)  # a line for every event otherwise
     loop = asyncio.new_event_loop()
-    # Of asyncio: kopf would wait for a threading.Event also after it has failed, and nobody would know.
+    # An asyncio event: kopf would wait for a threading.Event even after it has failed, and the failure would go unnoticed.
     asked = asyncio.Event()
-    # By default kopf makes its identity of the user's name, and a numeric user in a container has none.
+    # By default kopf derives its identity from the user's name, and a numeric user in a container has none.
     operator = kopf.operator(
         registry=handlers,
         settings=settings(),
@@ -112,7 +112,7 @@ async def run(
     try:
         await asyncio.wait({ended, waiting}, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        # When we are cancelled, too: the process can't end before its threads have.
+        # Also when we are cancelled: the process can't end before its threads have.
         waiting.cancel()
         with contextlib.suppress(RuntimeError):  # its loop is closed already
             loop.call_soon_threadsafe(asked.set)
@@ -123,9 +123,9 @@ async def run(
 
 
 def _ended_anyway(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """What a loop says of a generator that it closes at its end while the generator is closing itself: nothing is lost by that.
+    """Ignore a loop's error about a generator that is closing already when the ending loop closes it: nothing is lost.
 
-    kopf's watches are generators, and one that is cancelled while it begins is closed a second time by the loop that ends.
+    kopf's watches are generators. One that is cancelled while it starts is closed a second time by the loop that ends.
     """
     if "asyncgen" in context and isinstance(context.get("exception"), RuntimeError):
         log.debug("a watch was closing already", extra={"error": str(context["exception"])})

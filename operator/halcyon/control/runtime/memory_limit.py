@@ -1,7 +1,7 @@
-"""What memory this process may have: the limit of its container, which the kernel holds it to.
+"""Memory limit of this process: that of its container, enforced by the kernel.
 
-The files are those of a container, whose own control group is at the root of what is mounted there. A value of the environment would
-be that of the pod's start; a limit may be changed while the pod runs.
+The files are as seen in a container, whose own control group is the root of the mount. An environment variable would keep the
+value of the pod's start, but a limit may change while the pod runs.
 Source: the kernel's documentation, "Control Group v2", memory.max; "Memory Resource Controller" (v1), memory.limit_in_bytes.
 """
 
@@ -11,13 +11,13 @@ from pathlib import Path
 
 MOUNT = Path("/sys/fs/cgroup")
 _FILES = ("memory.max", "memory/memory.limit_in_bytes")
-"""Of version 2 and version 1."""
+"""Files of version 2 and version 1."""
 _NONE = 1 << 60
-"""Version 1 has no word for "no limit": it says the largest number of pages."""
+"""Threshold for "no limit" in version 1, which has no word for it and reports the largest number of pages."""
 
 
 def read(mount: Path = MOUNT) -> float | None:
-    """The limit in bytes; None if there is none, or none that can be read."""
+    """Return the limit in bytes; None if there is none, or it can't be read."""
     for name in _FILES:
         try:
             said = (mount / name).read_text().strip()

@@ -1,10 +1,11 @@
-"""The operator: every part of it, started in order and stopped in order.
+"""The operator: its parts, started and stopped in order.
 
-    always                   caches, election, certificates, the TLS site (metrics API, collector), the plain site, kopf, the
-                             reading of servers that have no agent, and Prometheus, where the site has one
-    only while leading       workers, scaler, who serves the metrics API
+    always                   caches, election, certificates, the TLS server (metrics API, collector), the plain HTTP server, kopf,
+                             the decision loop, the dashboard, GPU costs, the scraping of servers without an agent, and Prometheus
+                             if the site has one
+    only while leading       workers, status events, saving of planner memories, the check of who serves the metrics API
 
-The standby has warm caches and the agents' observations, so that it answers the metrics API too and leads at once.
+The standby has warm caches and the agents' observations, so that it serves the metrics API too, and can lead at once.
 """
 
 from __future__ import annotations
@@ -50,25 +51,25 @@ log = logging.getLogger(__name__)
 
 RESYNC_INTERVAL_S = 600.0
 HEAR_WITHIN_S = 15.0
-"""A new replica is ready after this long, whoever was not heard."""
+"""Time after which a new replica is ready even if some agents haven't reported."""
 FLUSH_WITHIN_S = 0.6
-"""Of the 2 s that a hand-over may take. What isn't written then is as it was ten minutes ago at most."""
+"""Time to save memories, out of the 2 s that a hand-over may take. Unsaved ones stay as they were at most ten minutes ago."""
 EVENTS_WITHIN_S = 0.3
-"""The same for events."""
+"""Time to write events, out of the same 2 s."""
 STUCK_S = 120.0
-"""Work is waiting, and no reconcile has begun or ended for this long: the process is taken for stuck."""
+"""Time without a reconcile starting or ending, although keys are queued, after which the process counts as stuck."""
 
 
 @dataclass
 class LeaderState:
-    """Whether this replica does the leader's work now: later than the lease is won, and ended before it is given back."""
+    """Flag that is on while this replica does the leader's work: from after it wins the lease until before it releases it."""
 
     on: bool = False
 
 
 @dataclass
 class Operator:
-    """The parts, and the order in which they start and stop."""
+    """All parts of the process, and their start and stop order."""
 
     settings: OperatorSettings
     client: KubeClient
@@ -94,14 +95,14 @@ class Operator:
     costs: GpuCosts
 
     def __post_init__(self) -> None:
-        """Nothing was heard yet; what pods do is told to their balancers from the start."""
+        """Send notices about pods to their balancers from the start."""
         PodNotices(self.caches, self.collector.tell)
         self._built = time.monotonic()
         self._heard = False
         self._tolerance: bool | None = None
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Run until `stop`; whoever leads stops working before it gives the lease back."""
+        """Run until `stop`; a leader stops working before it releases the lease."""
         released = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             background = [
@@ -147,7 +148,7 @@ class Operator:
         await self.elector.leading.wait()
         self.workers.moved = time.monotonic()  # a standby's workers don't move, and that is no reason to end it now
         await self.caches.wait_synced()
-        # Agents are told our certificate with their plan: one write less where it is there before the first plan.
+        # Agents get our certificate with their plan: if it exists before the first plan, that saves a write.
         await self._until(lambda: self.identity.certificates is not None, within_s=10.0)
         await self._look()
         log.info("working", extra={"model_deployments": len(self.caches.resources.keys())})
@@ -165,7 +166,7 @@ class Operator:
 
     async def _decide(self) -> None:
         await self.caches.wait_synced()
-        # A standby never writes them: what it reads is of this moment, and is read anew when it leads.
+        # A standby never writes memories: it reads them as they are now, and again when it becomes the leader.
         own, config_maps = self.settings.namespace, self.settings.memory_config_maps
         await self._recall(PlannerMemoryStore(self.client, own, time.monotonic, time.time, config_maps=config_maps))
         await self.scaler.run()
@@ -179,7 +180,7 @@ class Operator:
         await self.costs.run()
 
     async def _show(self) -> None:
-        """The web dashboard, where there is to be one: on the standby too."""
+        """Run the web dashboard if it is enabled; on the standby too."""
         if self.board is not None:
             await self.board.run(self._tls)
 
@@ -189,12 +190,12 @@ class Operator:
         return self.identity.tls
 
     async def _ask_prometheus(self) -> None:
-        """Nothing where the site has none. The standby asks too, so that it knows as much when it leads."""
+        """Poll the site's Prometheus, if there is one; on the standby too, so that it knows as much when it leads."""
         source, deciding = self.prometheus, self.scaler.deciding
         if source is None:
             return
         pause_s = await source.poll()
-        log.info(source.status())  # later changes the source tells itself
+        log.info(source.status())  # the source itself logs later changes
         async with asyncio.TaskGroup() as group:
             if deciding.histories is not None:
                 group.create_task(deciding.histories.run(deciding.history, deciding.learn), name="histories")
@@ -202,7 +203,7 @@ class Operator:
             await source.run()
 
     async def _recall(self, memories: PlannerMemoryStore) -> None:
-        """What earlier processes have learnt, for models that nothing was decided for here yet."""
+        """Load what earlier processes have learnt, for models that were not decided here yet."""
         try:
             self.costs.kept = await memories.load()
             self.scaler.deciding.kept = dict(self.costs.kept)
@@ -216,7 +217,7 @@ class Operator:
             await asyncio.sleep(RESYNC_INTERVAL_S)
 
     async def _look(self) -> None:
-        """Who serves the metrics API; a change concerns every model with scaling."""
+        """Check who serves the metrics API; a change concerns every model with scaling."""
         own, watched = self.settings.namespace, self.settings.watch_namespaces
         found = api_service.NOT_HERE
         if not watched:
@@ -236,7 +237,7 @@ class Operator:
                 self.queue.add(key, Priority.RESYNC)
 
     async def _certificates(self) -> None:
-        """Keep the certificates; often until there are some, since the sites wait for them."""
+        """Keep the certificates current; check often until there are some, since the servers wait for them."""
         while True:
             leading = self.elector.leading.is_set()
             try:
@@ -253,7 +254,7 @@ class Operator:
             await asyncio.sleep(0.5 if waiting else CHECK_INTERVAL_S)
 
     async def _serve(self) -> None:
-        """Both sites, until cancelled."""
+        """Run both HTTP servers until cancelled."""
         checks = {"work": self._stuck}
         plain = await self.ports.open(
             probes.build(self.registry, live=checks, ready=self._readiness(), of_models=self.of_models.page),
@@ -288,9 +289,10 @@ class Operator:
         }
 
     def _listening(self) -> str:
-        """Once: a replica that has just started must not be asked for metrics before it has heard the agents.
+        """Return why agents' reports are still awaited; empty once they have arrived or the wait is over, and from then on.
 
-        Bounded, since a model whose agents are silent must not keep the operator from being ready.
+        A replica that has just started must not serve metrics before agents have reported. The wait is bounded, because a model
+        with silent agents must not keep the operator from becoming ready.
         """
         if self._heard or not self.caches.synced:
             return ""

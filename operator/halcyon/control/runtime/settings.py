@@ -27,7 +27,7 @@ from halcyon.signals.prometheus import arrival_history
 from halcyon.signals.prometheus.client import PrometheusSite
 
 _Read = TypeVar("_Read", bound=ApiModel)
-"""What an option's JSON is read as."""
+"""Type that an option's JSON is parsed into."""
 _PREFIX = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[-A-Za-z0-9_.]*")
 
 
@@ -38,7 +38,7 @@ class OperatorSettings:
     namespace: str
     pod_name: str
     watch_namespaces: tuple[str, ...]
-    """Those whose ModelDeployments count; empty: all. Where there are some, nothing that is of the whole cluster is asked for."""
+    """Namespaces whose ModelDeployments are managed; empty: all. If set, no cluster-scoped resource is requested."""
     service: str
     agents_service: str
     lease: str
@@ -54,27 +54,27 @@ class OperatorSettings:
     kubeconfig: str | None
     pod_ip: str
     prometheus: PrometheusSite | None = None
-    """None: there is none to ask."""
+    """The site's Prometheus; None: there is none."""
     gpu_budget: int | None = None
     """GPUs that all models together may hold; None: as many as there are."""
     service_annotations: tuple[str, ...] = SERVICE_ANNOTATIONS
-    """Beginnings of the annotations that models may give their Services."""
+    """Prefixes of the annotations that models may set on their Services."""
     site_policy: SitePolicy = ANYTHING
-    """What ModelDeployments may ask for."""
+    """Limits on what ModelDeployments may request."""
     dashboard: DashboardSettings | None = None
-    """None: there is none."""
+    """None: the dashboard is off."""
     balancers: Placement = ANYWHERE
     """Where balancer pods may run."""
     network: SiteNetwork | None = None
-    """Of whom the NetworkPolicies of models know; None: none are made."""
+    """Peers in the NetworkPolicies of models; None: no policies are created."""
     prices: Prices | None = None
-    """Of GPUs; None: not known."""
+    """GPU prices; None: unknown."""
     traces: TracesSite | None = None
-    """None: none are sent."""
+    """Receiver of traces; None: none are sent."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options, for the command line."""
+    """Add the options to the command line."""
     add = parser.add_argument
     add("--namespace", required=True, help="namespace of the operator itself: its Lease, Secret and Services")
     add("--pod-name", default=os.uname().nodename, help="name of this replica (default: the host's name)")
@@ -315,7 +315,7 @@ def _policy(name: str) -> SitePolicy:
 
 
 def of(arguments: argparse.Namespace) -> OperatorSettings:
-    """The settings of parsed arguments.
+    """Return the settings from parsed arguments.
 
     Raises:
         SettingsError: an option's value can't work.
@@ -382,7 +382,7 @@ def _prometheus(arguments: argparse.Namespace) -> PrometheusSite | None:
 
 
 def _readable(option: str, name: str) -> Path | None:
-    """The file, if it can be read now: one that isn't there is a wrong path more often than a late one."""
+    """Return the file's path; fail now if it can't be read, since a missing file is more often a wrong path than a late mount."""
     if not name:
         return None
     path = Path(name)
