@@ -1,4 +1,4 @@
-"""Whether an object is as it should be already, so that only differences are written. Pure."""
+"""Comparison of a live object with the desired one, so that only differences are written. Pure."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from halcyon.api.types import GROUP, quantity
 from halcyon.kube.client import Object
 
 DIGEST = f"{GROUP}/applied"
-"""Annotation with the digest of what was applied: it tells that a field was left out that was there before."""
+"""Annotation with the digest of the applied object: it reveals fields that were applied before and are left out now."""
 
 
 def with_digest(obj: Object) -> Object:
-    """The object with the annotation."""
+    """Return the object with the annotation."""
     text = orjson.dumps(obj, option=orjson.OPT_SORT_KEYS)
     digest = hashlib.sha256(text).hexdigest()[:16]
     meta = obj["metadata"]
@@ -25,10 +25,10 @@ def with_digest(obj: Object) -> Object:
 
 
 def holds(live: Any, wanted: Any) -> bool:  # any JSON value
-    """Whether `live` has everything that `wanted` has.
+    """Return whether `live` has everything that `wanted` has.
 
-    Fields that only `live` has are the API server's defaults or somebody else's. Lists are compared item by item: those
-    that we write are ours as a whole. Quantities are equal where their values are.
+    Fields that only `live` has are defaults of the API server or belong to other managers. Lists are compared item by item:
+    those that we write are ours as a whole. Quantities are equal if their values are.
     """
     if isinstance(wanted, dict):
         # The API server leaves empty strings out, and keeps them as values of a map.
@@ -44,8 +44,8 @@ def holds(live: Any, wanted: Any) -> bool:  # any JSON value
     return bool(live == wanted) or _same_quantity(live, wanted)
 
 
-# Without an exponent, which the API server writes only if it was given one, and no longer than sizes are: texts that
-# happen to be numbers (a digest `0e12`, a long id) are equal only if they are the same.
+# Without an exponent, which the API server writes only if it was given one, and no longer than sizes are: other texts that
+# look like numbers (a digest `0e12`, a long id) are equal only if they are identical.
 _WRITTEN = re.compile(r"[0-9]{1,18}(\.[0-9]*)?[A-Za-z]*")
 
 

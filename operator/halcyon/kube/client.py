@@ -1,7 +1,7 @@
-"""The way to the API server: the `kubernetes` package's asynchronous transport, with plain dicts on our side.
+"""The client of the API server: the `kubernetes` package's asynchronous transport, with plain dicts on our side.
 
-Configuration, credentials (also those of exec plugins), TLS and connections are the package's. Its typed models are left
-out: they drop fields that they don't know and cost seven to ten times as much (docs/decisions/0004-client.md).
+The package handles configuration, credentials (also those of exec plugins), TLS and connections. Its typed models are not
+used: they drop fields that they don't know, and take seven to ten times as long (docs/decisions/0004-client.md).
 """
 
 from __future__ import annotations
@@ -29,70 +29,70 @@ from halcyon.kube.tracing import OFF, Span
 FIELD_MANAGER = "halcyon"
 REQUEST_TIMEOUT_S = 20.0
 WATCH_TIMEOUT_S = 290
-"""After this long the API server ends a watch; another begins where it ended."""
+"""Time after which the API server ends a watch; another one starts where it ended."""
 SILENCE_S = 100.0
-"""A watch brings a bookmark about once a minute, a little later at times; without one for longer it is taken for dead."""
+"""Time without any event after which a watch counts as dead. It gets a bookmark about once a minute, at times a little later."""
 CHUNK = 500
 MAX_AT_ONCE = 32
-"""Requests under way, but for watches, Leases and counts: a connection costs 0.3 MiB, and twenty new models would open 170."""
+"""Maximum concurrent requests, without watches, Leases and /scale. A connection takes 0.3 MiB, and 20 new models would open 170."""
 MAX_COUNTS_AT_ONCE = 16
-"""Writes of /scale under way. They have turns of their own: what follows from one count must not wait in front of the next."""
+"""Maximum concurrent writes to /scale. They have a limit of their own, so that they don't queue behind the writes that they cause."""
 
 LEASE_LATE_S = 0.5
-"""A Lease that isn't answered after this long has no more applies put in front of it: they are what an API server works on
-longest, and where it has too little CPU, a burst of new models would cost us the lease."""
+"""Time after which an unanswered Lease request holds back further applies. These take an API server longest: if it is short of CPU,
+a burst of new models would cost us the lease."""
 
 Object = dict[str, Any]
 _PLAIN = "application/json"
 _APPLY = "application/apply-patch+yaml; charset=utf-8"
-"""With the charset the package sends a body as it is; without, it would make it JSON in ASCII (see `_as_yaml`)."""
+"""With the charset the package sends a body unchanged; without it, the body would become JSON in ASCII (see `encoding.as_yaml`)."""
 _METADATA = "application/json;as={kind};g=meta.k8s.io;v=v1,application/json"
 
 
 class Kube(Protocol):
-    """What the controller needs of the API server."""
+    """The operations of the API server that the controller needs."""
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
-        """The object, or None where there is none."""
+        """Return the object, or None if it doesn't exist."""
 
     async def apply(
         self, kind: Kind, obj: Object, *, force: bool = True, subresource: str = "", manager: str = FIELD_MANAGER
     ) -> Object:
-        """Server-side apply; returns the object as it is then."""
+        """Apply an object server-side; return the resulting object."""
 
     async def create(self, kind: Kind, obj: Object, *, namespace: str = "", dry_run: bool = False) -> Object:
-        """POST; returns the object as it is then, or as it would be."""
+        """Create an object; return the resulting object, or with `dry_run` the one that would result."""
 
     async def patch(
         self, kind: Kind, namespace: str, name: str, body: Mapping[str, Any], *, subresource: str = ""
     ) -> Object:
-        """JSON merge patch; with metadata.resourceVersion in it only where the object is still that one."""
+        """Send a JSON merge patch. If it has metadata.resourceVersion, it only succeeds while the object has that version."""
 
     async def scale(self, kind: Kind, obj: Object, *, before: int, after: int) -> Object:
-        """Write spec.replicas through /scale, where it is still `obj` and its count still `before`; the Scale as it is then.
+        """Write spec.replicas through /scale if the object is still `obj` and its replicas are still `before`; return the resulting Scale.
 
-        Whatever else has changed meanwhile is no reason to refuse. Raises `Conflicted` where the count or the object is another.
+        Other changes of the object since then don't matter. Raises `Conflicted` if the object or its replicas differ.
         """
 
     async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str | None = None) -> None:
-        """Delete, of this uid only where one is given; no error where there is none."""
+        """Delete an object, only with this uid if one is given. It is no error if it doesn't exist."""
 
     async def evict(self, namespace: str, pod: str) -> None:
-        """Ask for a pod's eviction; PodDisruptionBudgets may refuse (`Busy`, 429)."""
+        """Request a pod's eviction; a PodDisruptionBudget may prevent it (`Busy`, 429)."""
 
     async def list(
         self, kind: Kind, *, namespace: str = "", selector: str = "", metadata_only: bool = False
     ) -> tuple[list[Object], str]:
-        """All objects, read in chunks, and the list's resourceVersion."""
+        """Return all objects, read in chunks, and the list's resourceVersion."""
 
     def watch(
         self, kind: Kind, *, since: str, namespace: str = "", selector: str = "", metadata_only: bool = False
     ) -> AsyncGenerator[tuple[str, Object], None]:
-        """(type, object) of each event after the resourceVersion `since`; ends when the API server ends it."""
+        """Yield (type, object) of each event after the resourceVersion `since`, until the API server ends the watch."""
 
 
 async def connect(kubeconfig: str | None = None) -> KubeClient:
-    """A client for the cluster of this kubeconfig, or for the one that this pod runs in."""
+    """Return a client for the cluster of this kubeconfig, or for the one that this pod runs in."""
     configuration = Configuration()
     if kubeconfig is None:
         kubernetes_config.load_incluster_config(configuration)
@@ -114,12 +114,12 @@ class KubeClient(Kube):
         self._calm = asyncio.Event()
         self._calm.set()
         self.rights = RbacDenials(time.monotonic)
-        """Those that the API server says are missing."""
+        """Rights that the API server reports as missing."""
         self.fence: Callable[[], None] = lambda: None
-        """Asked before each write but that of a Lease; raises where this process may write no more."""
+        """Called before each write except that of a Lease; raises if this process may no longer write."""
         self.tracer = OFF
         self.writes = 0
-        """Requests that changed something, Leases and reviews left out."""
+        """Number of writes, without Leases and reviews."""
 
     async def close(self) -> None:
         """Close the connections."""
@@ -133,8 +133,9 @@ class KubeClient(Kube):
             return None
 
     async def read(self, path: str) -> Object:
-        """A document of the API server's that is no object of a kind."""
-        return await self._json("GET", path, accept="*/*")  # some have a type of their own and are given as no other
+        """Return a document of the API server that is not an object of a kind."""
+        # Some have a media type of their own and are served as no other.
+        return await self._json("GET", path, accept="*/*")
 
     @override
     async def apply(
@@ -191,7 +192,7 @@ class KubeClient(Kube):
                 query={"fieldManager": FIELD_MANAGER},
                 body=[
                     {"op": "test", "path": "/metadata/uid", "value": meta["uid"]},
-                    # A Scale doesn't show a count of 0, and null is what isn't there.
+                    # A Scale leaves out replicas of 0, and null matches a missing field.
                     {"op": "test", "path": "/spec/replicas", "value": before or None},
                     {"op": "add", "path": "/spec/replicas", "value": after},
                 ],
@@ -222,7 +223,7 @@ class KubeClient(Kube):
         items: list[Object] = []
         while True:
             page = await self._json("GET", kind.path(namespace), query=query, accept=accept)
-            # Items of a list don't say what they are, as events and answers do; compared with what is wanted, they would differ.
+            # Items of a list have no apiVersion and kind, unlike events and responses: they would differ from the desired objects.
             items += [{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in page.get("items") or []]
             query["continue"] = page["metadata"].get("continue") or ""
             if not query["continue"]:
@@ -268,13 +269,13 @@ class KubeClient(Kube):
         content: str = _PLAIN,
         accept: str = _PLAIN,
     ) -> Object:
-        # No work may make the lease wait.
+        # The lease must never wait for other work.
         while True:
             if content is _APPLY:
-                await self._calm.wait()  # without a turn: who waits must not keep others from theirs
+                await self._calm.wait()  # before taking a turn: a waiting apply must not block other requests
             async with self._turn(path):
                 if content is _APPLY and not self._calm.is_set():
-                    continue  # the lease is late since
+                    continue  # the lease became late in between
                 if method != "GET" and "/leases" not in path:
                     self.fence()
                 response = await self._send(method, path, query=query, body=body, content=content, accept=accept)
@@ -343,7 +344,7 @@ class KubeClient(Kube):
             response: aiohttp.ClientResponse = answer.response
             span.note(http__response__status_code=response.status)
             watching = "watch" in (query or {})
-            # What is refused for its load, or fails, may not have come as far as its rights.
+            # A request that was throttled or failed may not have reached authorization.
             if response.status < 500 and response.status not in {401, 403, 429}:
                 self.rights.answered(method, path, watching=watching)
             if response.status < 400:
@@ -358,7 +359,7 @@ class KubeClient(Kube):
 
 
 async def pause(delay_s: float, stop: asyncio.Event) -> bool:
-    """Wait, or less where `stop` is set; whether it is."""
+    """Wait for `delay_s`, or until `stop` is set; return whether it is."""
     try:
         async with asyncio.timeout(delay_s):
             await stop.wait()

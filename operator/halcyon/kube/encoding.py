@@ -1,4 +1,4 @@
-"""What goes over the wire to the API server and comes back: apply bodies, lines of a watch, Status documents."""
+"""The wire format of the API server: apply bodies, lines of a watch, Status documents."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _NOT_PLAIN_IN_YAML = re.compile("[\\x7f-\\uffff]")
 
 
 def as_yaml(obj: dict[str, Any]) -> bytes:
-    """An object as JSON that is also YAML, which an apply body is read as.
+    """Return an object as JSON that is also valid YAML, because an apply body is read as YAML.
 
-    JSON in ASCII writes a character above U+FFFF as two escapes, and YAML has none for half a character; YAML, in turn, wants
-    some characters below escaped. So those above stand as they are, and the others are escaped.
+    JSON in ASCII writes a character above U+FFFF as two escapes, and YAML has no escape for half a character. YAML, in turn, requires
+    an escape for some characters below. So those above are written as they are, and the others are escaped.
     """
     text = json.dumps(obj, ensure_ascii=False)
     return _NOT_PLAIN_IN_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode()
 
 
 async def lines(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
-    """Lines of any length: an object may be larger than the stream's buffer."""
+    """Yield the lines of a response, of any length: an object may be larger than the stream's buffer."""
     rest = bytearray()
     async for chunk in response.content.iter_any():
         rest += chunk
@@ -37,7 +37,7 @@ async def lines(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]
 
 
 def status(detail: bytes) -> dict[str, Any]:
-    """The Status document of a refusal; where it is none, its text as the message."""
+    """Return the Status document of an error response; if it isn't one, a dict with its text as the message."""
     try:
         parsed = json.loads(detail)
     except ValueError:
@@ -46,7 +46,7 @@ def status(detail: bytes) -> dict[str, Any]:
 
 
 def error(doing: str, status: int, detail: dict[str, Any], retry_after: str | None = None) -> errors.ApiError:
-    """The error of an HTTP status and its Status document; `retry_after` is the header's."""
+    """Return the error for an HTTP status and its Status document; `retry_after` is the value of the header."""
     wait = (detail.get("details") or {}).get("retryAfterSeconds") or retry_after
     return errors.of_status(
         status,

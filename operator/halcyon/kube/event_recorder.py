@@ -1,4 +1,4 @@
-"""Write Kubernetes Events beside the work that they are about: at most once in ten minutes each, and none that others wait for.
+"""Recorder of Kubernetes Events. The same event is written at most once in ten minutes, in the background: no work waits for it.
 
 Out of scope: which changes deserve an event (`control/status/events.py`).
 """
@@ -25,7 +25,7 @@ QUIET_S = 600.0
 MESSAGE_LIMIT = 1024
 REMEMBERED = 10_000
 PENDING = 1000
-"""Events that wait to be written, 1.5 KiB each: twenty for each of fifty models."""
+"""Maximum number of queued events, 1.5 KiB each: 20 for each of 50 models."""
 WRITERS = 4
 
 
@@ -34,13 +34,13 @@ class NewEvent:
     """An event to be written."""
 
     type: str
-    """Normal or Warning."""
+    """`Normal` or `Warning`."""
     reason: str
     message: str
 
 
 class EventRecorder:
-    """Writes events, beside the work that they tell of: where the API server is slow, a count must not wait for them."""
+    """A writer of events in the background: with a slow API server, a change of replicas must not wait for them."""
 
     def __init__(self, client: Kube, *, instance: str, clock: Callable[[], float]) -> None:
         """`instance` is this replica's name; `clock` is monotonic, in seconds."""
@@ -49,11 +49,11 @@ class EventRecorder:
         self._clock = clock
         self._told: dict[tuple[Key, str, str], float] = {}
         self._pending: deque[Object] = deque()
-        """The oldest first."""
+        """Oldest first."""
         self._news = asyncio.Event()
 
     def tell(self, resource: Object, happening: NewEvent) -> bool:
-        """Have the event written soon, unless the same was written lately; return whether it will be."""
+        """Queue the event, unless the same one was written lately; return whether it was queued."""
         meta = resource["metadata"]
         key = Key(meta["namespace"], meta["name"])
         this = (key, happening.reason, happening.message)
@@ -66,7 +66,7 @@ class EventRecorder:
         event = {
             "apiVersion": EVENT.api_version,
             "kind": EVENT.kind,
-            # A name that was stored before there was a rule for it leaves no room for more.
+            # A model's name from before the rule on its length may be too long for a suffix.
             "metadata": {"name": f"{key.name[:200].rstrip('-.')}.{time.time_ns():x}", "namespace": key.namespace},
             "eventTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
             "type": happening.type,
@@ -91,13 +91,13 @@ class EventRecorder:
         return True
 
     async def run(self) -> None:
-        """Write what is told, until cancelled."""
+        """Write queued events until cancelled."""
         async with asyncio.TaskGroup() as group:
             for n in range(WRITERS):
                 group.create_task(self._write(), name=f"events-{n}")
 
     async def flush(self, within_s: float) -> None:
-        """Write what is left, as far as that is done in time."""
+        """Write the remaining events, as far as time allows."""
         with contextlib.suppress(TimeoutError, errors.LeaseLost):
             async with asyncio.timeout(within_s):
                 while self._pending:

@@ -1,9 +1,9 @@
 """A cache of one kind: list, then watch, with replace semantics.
 
 Objects that vanish while no watch runs are noticed at the next list (kopf's own watching doesn't notice them). Readers
-get what is cached and nothing else; nobody may decide before `synced`.
+get what is cached and nothing else. No decision may be made before `synced`.
 
-An object that can't be read is passed over: it is not in the cache, and one that was goes. A listener that fails does so alone.
+An object that can't be read is skipped: it is removed from the cache if it was there. A failing listener doesn't affect the others.
 """
 
 from __future__ import annotations
@@ -25,83 +25,83 @@ from halcyon.kube.malformed_objects import Malformed
 log = logging.getLogger(__name__)
 
 STEADY_S = 5.0
-"""A watch that lasted this long was a good one: what ends it is no sequel to an earlier failure."""
+"""Duration after which a watch counts as healthy: its end is not a further failure in a row."""
 
 OBJECT = "object"
-"""The part of `Malformed` that says whether an object could be read."""
+"""The part in `Malformed` for whether an object could be read."""
 OnChange = Callable[[Key, Object | None, Object | None], None]
-"""Key, the object before and after; None where there was or is none."""
+"""Listener that receives the key, and the object before and after; None if there was or is none."""
 
 
 def no_index(_: Object) -> Iterable[str]:
-    """For kinds that nobody looks up but by key."""
+    """Return no index words, for kinds that are only looked up by key."""
     return ()
 
 
 def drop_managed_fields(obj: Object) -> Object:
-    """Without managedFields, a third of an object that nobody here reads."""
+    """Return the object without managedFields, which are a third of it and unused here."""
     obj["metadata"].pop("managedFields", None)
     return obj
 
 
 @dataclass
 class _Scope:
-    """One watched namespace, or all (empty), of a kind."""
+    """One watched namespace of a kind, or all if empty."""
 
     namespace: str
     seen: int = 0
-    """The newest version; what one namespace has brought says nothing of another."""
+    """The newest resource version. Each namespace has its own: events of one prove nothing about another."""
     failures: int = 0
     listed: bool = False
 
 
 @dataclass
 class Informer:
-    """The objects of one kind."""
+    """The cached objects of one kind."""
 
     client: Kube
     kind: Kind
     selector: str = ""
     metadata_only: bool = False
     namespaces: tuple[str, ...] = ()
-    """Each is watched by itself, for rights in some namespaces are none to all; empty: all, with one watch."""
+    """Namespaces, each with its own watch because rights in some namespaces don't cover all; empty: all, with one watch."""
     project: Callable[[Object], Object] = drop_managed_fields
-    """What is kept of an object."""
+    """Returns the part of an object that is kept."""
     index: Callable[[Object], Iterable[str]] = no_index
     """Words under which an object is found, within its namespace."""
     listeners: list[OnChange] = field(default_factory=list)
     malformed: Malformed = field(default_factory=Malformed)
-    """Is told which objects can't be read, or have made a listener fail."""
+    """Record of the objects that can't be read, or have made a listener fail."""
 
     def __post_init__(self) -> None:
-        """Begin empty and not synced."""
+        """Start empty and not synced."""
         self._objects: dict[Key, Object] = {}
         self._index: dict[tuple[str, str], set[Key]] = defaultdict(set)
         self._unreadable: set[Key] = set()
-        """Keys of objects that are there and can't be read."""
+        """Keys of objects that exist and can't be read."""
         self._scopes = {namespace: _Scope(namespace) for namespace in self.namespaces or ("",)}
         self.changes = 0
-        """How often an object came, changed or went: who has asked since the last change has the same answers still."""
+        """Number of additions, changes and removals. While it is the same, lookups return the same."""
         self.synced = asyncio.Event()
 
     def __len__(self) -> int:
-        """Objects that it holds."""
+        """Return the number of cached objects."""
         return len(self._objects)
 
     def get(self, key: Key) -> Object | None:
-        """The object, or None where the cache has none. Not to be changed by the caller."""
+        """Return the object, or None if the cache has none. The caller must not change it."""
         return self._objects.get(key)
 
     def find(self, namespace: str, word: str) -> list[Object]:
-        """Objects of a namespace under an index word, by name."""
+        """Return the objects of a namespace under an index word, sorted by name."""
         return [self._objects[key] for key in sorted(self._index.get((namespace, word), ()))]
 
     def keys(self) -> list[Key]:
-        """Every key."""
+        """Return every key."""
         return list(self._objects)
 
     def has_seen(self, key: Key, version: int) -> bool:
-        """Whether the cache is at least as new as this write of an object.
+        """Return whether the cache is at least as new as this write of an object.
 
         Resource versions of one kind may be compared as integers (KEP-5504).
         """
@@ -128,10 +128,10 @@ class Informer:
                 delay = min(0.2 * 2**scope.failures, 10.0) * random.uniform(0.5, 1.0)  # noqa: S311  # jitter
                 told = {"kind": self.kind.plural, "error": str(error), "retry_s": round(delay, 1)}
                 if isinstance(error, errors.Gone) and scope.failures == 1:
-                    # Usual after a while without changes; only where it comes again at once is something wrong.
+                    # Usual after a while without changes. Something is wrong only if it happens again at once.
                     log.info("the watch is too old; listing again", extra=told | {"retry_s": 0})
                     continue
-                # A single one costs nothing: a busy API server leaves a bookmark out, a connection ends.
+                # A single failure is harmless: a busy API server leaves a bookmark out, or a connection ends.
                 log.log(logging.INFO if scope.failures == 1 else logging.WARNING, "cannot watch", extra=told)
                 await asyncio.sleep(delay)
 
@@ -153,10 +153,10 @@ class Informer:
         return version
 
     async def _follow(self, scope: _Scope, version: str) -> str:
-        """Watch until the API server ends it; the version to go on from.
+        """Watch until the API server ends it. Return the resource version to continue from.
 
         Raises:
-            ApiError, Unreachable: it failed, or ended at once and brought nothing.
+            ApiError, Unreachable: if it failed, or ended at once without an event.
         """
         clock = asyncio.get_running_loop().time
         since, began = version, clock()
@@ -192,7 +192,7 @@ class Informer:
         return version
 
     def _key(self, obj: Object) -> Key | None:
-        """None if it has none: nothing can be known of such an object."""
+        """Return the key; None if it can't be read, because then the object can't be identified."""
         try:
             return _key(obj)
         except (KeyError, TypeError, AttributeError) as error:
@@ -202,7 +202,7 @@ class Informer:
             return None
 
     def _take(self, obj: Object) -> Key | None:
-        """Keep an object as it is now; its key, also if it can't be read."""
+        """Store the current object. Return its key, also if the rest of it can't be read."""
         key = self._key(obj)
         if key is None:
             return None
@@ -220,7 +220,7 @@ class Informer:
         return key
 
     def _drop(self, key: Key) -> None:
-        """It is gone."""
+        """Remove an object that was deleted."""
         self._unreadable.discard(key)
         self.malformed.clear(self.kind.kind, key, OBJECT)
         self._store(key, None)

@@ -16,7 +16,7 @@ class Key(NamedTuple):
     name: str
 
     def __str__(self) -> str:
-        """As people write it."""
+        """Return `namespace/name`."""
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
@@ -30,7 +30,7 @@ class Kind:
     namespaced: bool = True
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """URL path of the collection or of one object."""
+        """Return the URL path of the collection, or of one object."""
         root = f"/api/{self.api_version}" if "/" not in self.api_version else f"/apis/{self.api_version}"
         parts = [root]
         if namespace:
@@ -80,13 +80,13 @@ CHILDREN = (
 )
 """Kinds that the controller creates."""
 ROUTES = (HTTP_ROUTE, GRPC_ROUTE)
-"""The same, where the cluster has them."""
+"""Kinds that the controller creates if the cluster has them."""
 WALLS = (NETWORK_POLICY,)
-"""The same, where the site asks for them: else the operator has no right to look at them."""
+"""Kinds that the controller creates if the site enables them. Otherwise the operator has no right to read them."""
 
 _BY_NAME = {(k.api_version, k.kind): k for k in (*CHILDREN, *ROUTES, *WALLS)}
 
 
 def kind_of(obj: dict[str, object]) -> Kind:
-    """The kind of a child object."""
+    """Return the kind of a child object."""
     return _BY_NAME[str(obj["apiVersion"]), str(obj["kind"])]

@@ -1,13 +1,13 @@
 """Leader election by a Lease: one replica writes, the others stand by with warm caches.
 
-A leader that can't renew in time ends its process: after that another may write. Kubernetes' own client has an elector,
-but its asynchronous one keeps the lease after its work has crashed (docs/decisions/0005-lease.md).
+A leader that can't renew in time ends its process, because after that another replica may write. The `kubernetes` package has an
+elector, but the asynchronous one keeps the lease after its work has crashed (docs/decisions/0005-lease.md).
 
     held by     record changed   we decide
-    nobody      any              acquire
+    no replica  any              acquire
     us          any              renew
     another     within duration  wait
-    another     not since        acquire (the API server lets one win: resourceVersion)
+    another     longer ago       acquire (the API server lets one replica win: resourceVersion)
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ log = logging.getLogger(__name__)
 DURATION_S = 10
 RENEW_INTERVAL_S = 2.0
 RENEW_DEADLINE_S = 7.0
-"""A leader without a renewal for this long ends; less than the duration, by more than a request's time-out."""
+"""Time without a renewal after which a leader ends. It is less than the duration by more than the time-out of a request."""
 
 
 class ElectionStep(Enum):
-    """What to do about the lease."""
+    """The next step of the election."""
 
     ACQUIRE = "acquire"
     RENEW = "renew"
@@ -41,7 +41,7 @@ class ElectionStep(Enum):
 
 
 def decide(holder: str, identity: str, *, unchanged_s: float, duration_s: float) -> ElectionStep:
-    """The table above. `unchanged_s`: how long the record has been the same, by our own monotonic clock."""
+    """Return the step by the table above. `unchanged_s`: time since the record last changed, by our own monotonic clock."""
     if holder == identity:
         return ElectionStep.RENEW
     if not holder or unchanged_s > duration_s:
@@ -51,7 +51,7 @@ def decide(holder: str, identity: str, *, unchanged_s: float, duration_s: float)
 
 @dataclass
 class LeaderElector:
-    """Takes part in the election, and holds the lease once it is won."""
+    """A participant in the election, which holds the lease once it has won."""
 
     client: Kube
     namespace: str
@@ -61,27 +61,27 @@ class LeaderElector:
     """Monotonic, in seconds."""
 
     def __post_init__(self) -> None:
-        """Begin as a standby."""
+        """Start as a standby."""
         self.leading = asyncio.Event()
         self.holder = ""
-        """Who leads, as far as known."""
+        """Identity of the leader, as far as known."""
         self._renewed_at = self.clock()
         self._seen: tuple[str, float] | None = None
         self._ours: dict[str, Any] | None = None
-        """The lease as we wrote it last; None where another may have written it since."""
+        """The lease as we last wrote it; None if another replica may have written it since."""
 
     @property
     def led(self) -> bool:
-        """Whether somebody holds the lease, as far as known, and has renewed it in time."""
+        """Whether, as far as known, a replica holds the lease and has renewed it in time."""
         if self.leading.is_set():
             return True
         return bool(self.holder) and self._seen is not None and self.clock() - self._seen[1] <= DURATION_S
 
     def fence(self) -> None:
-        """What a leader asks before each write: paused past its deadline, it would else write until `run` has its turn again.
+        """Check the lease before each write. A leader paused past its deadline would otherwise write until `run` continues.
 
         Raises:
-            LeaseLost: when the lease was held and wasn't renewed in time.
+            LeaseLost: if the lease was held and wasn't renewed in time.
         """
         late_s = self.clock() - self._renewed_at
         if self.leading.is_set() and late_s >= RENEW_DEADLINE_S:
@@ -90,14 +90,14 @@ class LeaderElector:
             )
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Take part until `stop`; then give the lease back.
+        """Take part in the election until `stop` is set; then release the lease.
 
         Raises:
-            LeaseLost: when it was held and couldn't be renewed in time, or another took it.
+            LeaseLost: if it was held and couldn't be renewed in time, or another replica took it.
         """
         self._renewed_at = self.clock()
         while not stop.is_set():
-            # A renewal counts from before it is sent: the others' clocks start when it arrives, not when we hear of it.
+            # A renewal counts from before it is sent: the others' clocks start when it arrives, not when we get the response.
             began = self.clock()
             end = self._renewed_at + RENEW_DEADLINE_S if self.leading.is_set() else began + RENEW_DEADLINE_S
             try:
@@ -115,19 +115,20 @@ class LeaderElector:
             elif self.leading.is_set() and (held is False or self.clock() >= end):
                 raise errors.LeaseLost(f"lease {self.namespace}/{self.name} is held by '{self.holder}' or out of reach")
             every_s = RENEW_INTERVAL_S if self.leading.is_set() else RENEW_INTERVAL_S / 2
-            # Counted from the begin of this round: what it took has passed of the deadline, too.
+            # Counted from the start of this round: its duration counts towards the deadline, too.
             await pause(max(min(began + every_s, end) - self.clock(), 0.0), stop)
         if self.leading.is_set():
             await self._release()
 
     async def _once(self) -> bool | None:
-        """One round; True: held, False: another holds it, None: lost the race for it."""
+        """Run one round; return True if we hold the lease, False if another replica does, None if we lost the race for it."""
         if self._ours is not None:
-            # One request, not two: where each takes seconds, that is the difference between holding and losing it.
+            # One request, not two: if each takes seconds, that is the difference between holding and losing it.
             try:
                 self._ours = await self._renewed(self._ours)
             except (errors.Conflicted, errors.NotFound):
-                self._ours = None  # by another, or by a renewal of ours whose answer was lost: look
+                # Changed by another replica, or by a renewal of ours whose response was lost: read it.
+                self._ours = None
             else:
                 return True
         lease = await self.client.get(LEASE, self.namespace, self.name)
@@ -159,10 +160,10 @@ class LeaderElector:
         return True
 
     async def _renewed(self, lease: dict[str, Any]) -> dict[str, Any]:
-        """The lease held by us from now on, if it is still this one.
+        """Write the lease as held by us from now on, if it hasn't changed; return it.
 
         Raises:
-            Conflicted, NotFound: it isn't.
+            Conflicted, NotFound: if it has changed.
         """
         body = self._lease(lease.get("spec") or {})
         body["metadata"]["resourceVersion"] = lease["metadata"]["resourceVersion"]

@@ -1,11 +1,11 @@
-"""Objects that aren't of the form that this operator reads: each is said once, and counted while it is so.
+"""Malformed objects, which this operator can't read as expected: each is logged once, and counted while it is malformed.
 
-    part        what was found                                                   what follows
-    object      it can't be read at all                                          it is as if it weren't there
-    fields      of a ModelDeployment: fields of another type than the schema's    they are as if they weren't there; it isn't accepted
-    else        a part of the operator that read it failed, which is our fault    that part passes over it
+    part        finding                                                          consequence
+    object      it can't be read at all                                          it is treated as absent
+    fields      a ModelDeployment has fields of another type than the schema's   they are treated as absent; the spec isn't accepted
+    else        a part of the operator failed to read it, which is our bug       that part skips it
 
-Not here: which fields have which type (`api.shape`).
+Out of scope: which fields have which type (`halcyon.api.schema`).
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Malformed:
-    """Those that are there now."""
+    """The currently malformed objects."""
 
     _said: dict[tuple[str, Key], dict[str, str]] = field(default_factory=dict)
-    """By kind and key: what was said of it, by part."""
+    """The logged reason by part, for each kind and key."""
 
     def note(self, kind: str, key: Key, part: str, why: str, *, error: Exception | None = None) -> None:
-        """It is malformed; logged if that, or the reason, is news."""
+        """Record that an object is malformed. It is logged if that, or the reason, is new."""
         said = self._said.setdefault((kind, key), {})
         if said.get(part) != why:
             said[part] = why
@@ -42,23 +42,23 @@ class Malformed:
             log.warning("an object isn't of the form that is read; it is passed over", extra=told, exc_info=error)
 
     def clear(self, kind: str, key: Key, part: str) -> None:
-        """This part can read it, or it is gone."""
+        """Record that this part can read the object, or that it is gone."""
         said = self._said.get((kind, key))
         if said is not None and said.pop(part, None) is not None and not said:
             del self._said[kind, key]
 
     def passed_over(self, kind: str, key: Key, part: str) -> PassedOver:
-        """A block in which whatever fails is this object's affair alone."""
+        """Return a context in which an error affects this object only."""
         return PassedOver(self, kind, key, part)
 
     def counts(self) -> dict[str, int]:
-        """How many there are, by kind."""
+        """Return the number of malformed objects by kind."""
         return dict(sorted(Counter(kind for kind, _ in self._said).items()))
 
 
 @dataclass(frozen=True, slots=True)
 class PassedOver:
-    """A block that ends quietly if an object of a shape that nobody thought of makes it fail."""
+    """A context that swallows an error caused by an object of an unforeseen form."""
 
     malformed: Malformed
     kind: str
@@ -66,12 +66,12 @@ class PassedOver:
     part: str
 
     def __enter__(self) -> None:
-        """Nothing is to be done before."""
+        """Do nothing."""
 
     def __exit__(
         self, _: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> bool:
-        """An error is noted, and goes no further; what isn't one (a cancellation) does."""
+        """Record an error and swallow it. Anything that isn't an `Exception` (a cancellation) is passed on."""
         if error is None:
             self.malformed.clear(self.kind, self.key, self.part)
         elif isinstance(error, Exception):
@@ -80,10 +80,10 @@ class PassedOver:
 
 
 class MalformedObjectsPage(Collector):
-    """The family of /metrics."""
+    """The metric family for /metrics."""
 
     def __init__(self, malformed: Malformed) -> None:
-        """Read at each scrape."""
+        """`malformed` is read at each scrape."""
         self._malformed = malformed
 
     @override

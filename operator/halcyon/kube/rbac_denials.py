@@ -1,8 +1,8 @@
-"""Which rights the operator lacks, by what the API server said: for the log and /metrics, in RBAC's own words.
+"""Missing rights of the operator, from the API server's messages: for the log and /metrics, in RBAC's own terms.
 
-The client tells of every refusal and, while something lacks, of every answer. A right lacks from the refusal that names it until
-the same request is answered, or until nobody has asked for it for `KEPT_S`. Refusals of admission, policies and quotas name none: those
-are in the condition `Accepted`.
+The client reports every 403 and, while a right is missing, every other response. A right is missing from the 403 that names it until
+the same request passes authorization, or until no 403 has named it for `KEPT_S`. Rejections by admission, policies and quotas name no
+right: those are in the condition `Accepted`.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ _WORD = re.compile(r'"([^"]*)"')
 
 @dataclass(frozen=True, order=True)
 class Right:
-    """What a rule of a Role grants."""
+    """A right, as a rule of a Role grants it."""
 
     group: str
-    """Empty: the core group."""
+    """API group; empty: the core group."""
     resource: str
-    """With its subresource: `pods/eviction`."""
+    """Resource with its subresource, for example `pods/eviction`."""
     verb: str
 
 
 @dataclass(frozen=True)
 class _Request:
-    """What was asked for, whatever its name: who may one of a namespace may all."""
+    """A kind of request, without the object's name: a right in a namespace covers all objects there."""
 
     namespace: str
     right: Right
@@ -56,10 +56,10 @@ class _Lack:
 
 
 def named(message: str) -> tuple[Right, ...]:
-    """The rights that a refusal says are missing; none where it is about something else."""
+    """Return the rights that a 403 message names as missing; none if it is about something else."""
     found = [Right(group, resource, verb) for verb, resource, group in _CANNOT.findall(message)]
     if _NOT_HELD in message:
-        # A rule that the operator may not grant, since it doesn't hold it itself.
+        # A rule that the operator may not grant because it doesn't hold it itself.
         for rule in _RULE.findall(message):
             groups, resources, verbs = (_WORD.findall(part) for part in rule)
             found += [Right(g, r, v) for g in groups for r in resources for v in verbs]
@@ -67,7 +67,7 @@ def named(message: str) -> tuple[Right, ...]:
 
 
 def asked(method: str, path: str, *, watching: bool) -> tuple[str, Right]:
-    """Namespace and right of a request to `/api/v1/...` or `/apis/GROUP/VERSION/...`."""
+    """Return the namespace and the right of a request to `/api/v1/...` or `/apis/GROUP/VERSION/...`."""
     parts = path.strip("/").split("/")
     group, rest = ("", parts[2:]) if parts[0] == "api" else (parts[1] if len(parts) > 1 else "", parts[3:])
     namespace = ""
@@ -80,14 +80,14 @@ def asked(method: str, path: str, *, watching: bool) -> tuple[str, Right]:
 
 @dataclass
 class RbacDenials:
-    """Those that lack now."""
+    """The currently missing rights."""
 
     clock: Callable[[], float]
     """Monotonic, in seconds."""
     _lacks: dict[_Request, _Lack] = field(default_factory=dict)
 
     def refused(self, method: str, path: str, message: str, *, watching: bool = False) -> None:
-        """The API server answered 403."""
+        """Record a 403 response."""
         rights = named(message)
         if not rights:
             return
@@ -102,7 +102,7 @@ class RbacDenials:
                 )
 
     def answered(self, method: str, path: str, *, watching: bool = False) -> None:
-        """It answered otherwise."""
+        """Record another response, which proves that the request is authorized."""
         if not self._lacks:
             return
         found = self._lacks.pop(_Request(*asked(method, path, watching=watching)), None)
@@ -111,17 +111,17 @@ class RbacDenials:
 
     @property
     def missing(self) -> tuple[Right, ...]:
-        """Each once, in order."""
+        """The missing rights, each once, sorted."""
         now = self.clock()
         self._lacks = {request: lack for request, lack in self._lacks.items() if now - lack.at <= KEPT_S}
         return tuple(sorted({right for lack in self._lacks.values() for right in lack.rights}))
 
 
 class RbacDenialsPage(Collector):
-    """The family of /metrics."""
+    """The metric family for /metrics."""
 
     def __init__(self, rights: RbacDenials) -> None:
-        """Read at each scrape."""
+        """`rights` is read at each scrape."""
         self._rights = rights
 
     @override

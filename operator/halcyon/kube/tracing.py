@@ -1,12 +1,13 @@
-"""Traces of what a leader does, as OpenTelemetry spans by OTLP over HTTP: reconciles with their parts and requests, decisions, writes of counts.
+"""Traces of the leader's work, as OpenTelemetry spans by OTLP over HTTP.
 
-Off unless the site names a place for them, and then nothing of OpenTelemetry is loaded.
+They cover reconciles with their parts and requests, decisions, and writes of replicas. Off unless the site names a collector. While it is
+off, nothing of OpenTelemetry is loaded.
 
     reconcile                    a ModelDeployment, taken from the queue
     ├── observe, apply, status   its phases
     │   └── PATCH deployments    a request to the API server
-    decide                       a changed count, with the reason
-    scale                        a count written to /scale
+    decide                       changed desired replicas, with the reason
+    scale                        replicas written to /scale
     └── PATCH modeldeployments
 """
 
@@ -27,12 +28,12 @@ if TYPE_CHECKING:
 
 Value = str | int | float | bool
 EXPORT_WITHIN_S = 3
-"""A request to the collector; what can't be sent is dropped, and the operator goes on."""
+"""Timeout of a request to the collector. Spans that can't be sent are dropped, and the operator goes on."""
 
 
 @dataclass(frozen=True)
 class TracesSite:
-    """Where traces go."""
+    """Where to send traces, and how many of them."""
 
     endpoint: str
     """URL of a collector's OTLP receiver, with its path: `http://collector.observability.svc:4318/v1/traces`."""
@@ -41,63 +42,63 @@ class TracesSite:
 
 
 class Span(Protocol):
-    """What is under way."""
+    """A span in progress."""
 
     def note(self, **attributes: Value) -> None:
-        """Add what was found out; `__` stands for a dot in a name."""
+        """Add attributes; `__` stands for a dot in a name."""
 
 
 class Tracer(Protocol):
-    """Makes spans."""
+    """A factory of spans."""
 
     def span(self, name: str, **attributes: Value) -> AbstractContextManager[Span]:
-        """The block as a span: of what is under way, else the first of a trace."""
+        """Return a context that records the block as a span: below the current span, else as the root of a trace."""
 
     def part(self, name: str, **attributes: Value) -> AbstractContextManager[Span]:
-        """The block as a span where one is under way that is sent; else nothing."""
+        """Return a context that records the block as a span if the current span is recorded; otherwise nothing is."""
 
     def request(self, method: str, path: str) -> AbstractContextManager[Span]:
-        """A request to the API server, as a part."""
+        """Return a context for a request to the API server, as a part."""
 
     def close(self) -> None:
-        """Send what is left. Blocks, for `EXPORT_WITHIN_S` a batch at most."""
+        """Send the remaining spans. Blocks for at most `EXPORT_WITHIN_S` per batch."""
 
 
 class _Nothing:
     def note(self, **attributes: Value) -> None:
-        """Nobody listens."""
+        """Do nothing."""
 
 
 _NOTHING: AbstractContextManager[Span] = nullcontext(_Nothing())
 
 
 class Off:
-    """No traces."""
+    """A tracer that records nothing."""
 
     def span(self, name: str, **attributes: Value) -> AbstractContextManager[Span]:  # noqa: ARG002
-        """Nothing."""
+        """Return a context that records nothing."""
         return _NOTHING
 
     def part(self, name: str, **attributes: Value) -> AbstractContextManager[Span]:  # noqa: ARG002
-        """Nothing."""
+        """Return a context that records nothing."""
         return _NOTHING
 
     def request(self, method: str, path: str) -> AbstractContextManager[Span]:  # noqa: ARG002
-        """Nothing."""
+        """Return a context that records nothing."""
         return _NOTHING
 
     def close(self) -> None:
-        """Nothing is left."""
+        """Do nothing."""
 
 
 OFF: Tracer = Off()
 
 
 class Sent(Tracer):
-    """Spans for a collector."""
+    """A tracer that sends spans to a collector."""
 
     def __init__(self, provider: TracerProvider, tracer: OpenTelemetryTracer) -> None:
-        """See `connect`."""
+        """Use `connect` instead."""
         self._provider = provider
         self._tracer = tracer
 
@@ -109,7 +110,7 @@ class Sent(Tracer):
 
     @override
     def part(self, name: str, **attributes: Value) -> AbstractContextManager[Span]:
-        from opentelemetry.trace import get_current_span  # noqa: PLC0415  # loaded where traces are sent alone
+        from opentelemetry.trace import get_current_span  # noqa: PLC0415  # loaded only if traces are sent
 
         return self.span(name, **attributes) if get_current_span().is_recording() else _NOTHING
 
@@ -136,7 +137,7 @@ def _dotted(attributes: dict[str, Value]) -> dict[str, Value]:
 
 
 def connect(site: TracesSite, *, instance: str, version: str) -> Tracer:
-    """A tracer whose spans go to a collector, in the background; `instance` names this process."""
+    """Return a tracer that sends its spans to a collector in the background; `instance` names this process."""
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415  # see the module
     from opentelemetry.sdk.resources import Resource  # noqa: PLC0415  # see the module
     from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415  # see the module

@@ -1,8 +1,8 @@
-"""The work queue: which key is next.
+"""The work queue: which key comes next.
 
-A key is in it at most once, is worked on by one worker at a time, and comes again where it was added meanwhile. A count that is
-to be raised goes before all that follows from the counts raised before it, a change before a resync; a key that failed waits,
-longer each time.
+A key is in it at most once. One worker at a time processes it, and it is queued again if it was added in the meantime. A new number of
+replicas goes before all work that follows from earlier ones, and a change goes before a resync. A key that failed waits, longer
+each time.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from halcyon.kube.kinds import Key
 
 
 class Priority(IntEnum):
-    """Smaller goes first."""
+    """The priority of a key; smaller goes first."""
 
     COUNT = 0
-    """A model's count has changed: its status is waited for (`scale_writer`)."""
+    """A model's desired replicas have changed: `control/autoscaling/scale_writer.py` waits for its status."""
     CHANGE = 1
     RESYNC = 2
 
@@ -29,15 +29,15 @@ class Priority(IntEnum):
 BACKOFF_FIRST_S = 0.2
 BACKOFF_MOST_S = 60.0
 BREATH_S = 1.0
-"""A key that failed rests this long, or its whole backoff where that is less, whatever happens to it: objects that come and
-go would have it try what fails at their own pace."""
+"""Minimum rest of a key that failed (its whole backoff if that is shorter), whatever changes: otherwise objects that come and go
+would set the pace at which it retries."""
 
 
 class WorkQueue:
-    """Keys, deduplicated, delayed, by priority."""
+    """A queue of keys, deduplicated and delayed, by priority."""
 
     def __init__(self, clock: Callable[[], float], *, jitter: Callable[[], float] = random.random) -> None:
-        """`clock` is monotonic, in seconds; `jitter` gives numbers from 0 to 1."""
+        """`clock` is monotonic, in seconds; `jitter` returns numbers from 0 to 1."""
         self._clock = clock
         self._jitter = jitter
         self._order = itertools.count()
@@ -52,21 +52,21 @@ class WorkQueue:
         self._wake = asyncio.Event()
 
     def __len__(self) -> int:
-        """Keys that are ready to be worked on."""
+        """Return the number of keys that are ready to be processed."""
         return len(self._queued)
 
     @property
     def waiting(self) -> int:
-        """Keys that wait for their time."""
+        """Number of delayed keys."""
         return len(self._due)
 
     @property
     def working(self) -> int:
-        """Keys that are being worked on."""
+        """Number of keys that are being processed."""
         return len(self._working)
 
     def add(self, key: Key, priority: Priority = Priority.CHANGE) -> None:
-        """Work on this key soon."""
+        """Queue this key."""
         rest = self._resting.get(key, 0.0) - self._clock()
         if rest > 0 and key not in self._working:
             self.add_after(key, rest, priority)
@@ -86,7 +86,7 @@ class WorkQueue:
         self._wake.set()
 
     def add_after(self, key: Key, delay_s: float, priority: Priority = Priority.RESYNC) -> None:
-        """Work on this key after a while; the earliest of several times counts."""
+        """Queue this key after a delay; the earliest of several times counts."""
         when = self._clock() + delay_s
         due = self._due.get(key)
         if due is not None and due[0] <= when:
@@ -96,11 +96,11 @@ class WorkQueue:
         self._wake.set()
 
     def postpone(self, key: Key, delay_s: float) -> None:
-        """The key could not be worked on yet: it comes after a while, as urgent as it was."""
+        """Queue a key that could not be processed yet again after a delay, with the priority that it had."""
         self.add_after(key, delay_s, self._working.get(key, Priority.RESYNC))
 
     def fail(self, key: Key, at_least_s: float = 0.0) -> float:
-        """The key failed: it comes again after its backoff, which is returned in seconds."""
+        """Queue a key that failed again after its backoff, and return the backoff in seconds."""
         count = self._failures[key] = self._failures.get(key, 0) + 1
         backoff: float = min(BACKOFF_FIRST_S * 2.0 ** min(count - 1, 20), BACKOFF_MOST_S)
         delay = max(backoff * (0.5 + self._jitter() / 2), at_least_s)
@@ -109,18 +109,18 @@ class WorkQueue:
         return delay
 
     def succeed(self, key: Key) -> None:
-        """The key was worked on without a failure."""
+        """Record that the key was processed without a failure."""
         self._failures.pop(key, None)
         self._resting.pop(key, None)
 
     def done(self, key: Key) -> None:
-        """The worker has let go of the key."""
+        """Record that the worker has finished with the key."""
         self._working.pop(key, None)
         if (priority := self._again.pop(key, None)) is not None:
             self.add(key, priority)
 
     def take(self) -> Key | None:
-        """The next key, or None where nothing is ready; `done` must follow."""
+        """Return the next key, or None if none is ready; the caller must call `done` afterwards."""
         self._promote()
         while self._ready:
             priority, order, key = heapq.heappop(self._ready)
@@ -131,7 +131,7 @@ class WorkQueue:
         return None
 
     async def get(self) -> Key:
-        """The next key, when there is one; `done` must follow."""
+        """Wait for the next key and return it; the caller must call `done` afterwards."""
         while True:
             self._wake.clear()
             key = self.take()

@@ -1,1 +1,1 @@
-"""Whether a spec is accepted: checks beyond the schema, the site policy, and the last accepted spec with the digest that protects it."""
+"""Acceptance of specs: checks beyond the schema, the site policy, and the last accepted spec with the digest that protects it."""

@@ -1,7 +1,7 @@
-"""Whether the accepted spec is the one that was accepted. Pure.
+"""The digest that protects the accepted spec against edits. Pure.
 
-It lies in a ConfigMap, which tenants may edit: with a spec that is refused beside it, whatever is written there would be in force. So
-its digest stands on the newest ControllerRevision, which they may not.
+The accepted spec is stored in a ConfigMap, which tenants may edit. Without the digest, a tenant could make the current spec invalid
+and put any text into force through the ConfigMap. So the digest is stored on the newest ControllerRevision, which tenants may not edit.
 """
 
 from __future__ import annotations
@@ -16,25 +16,26 @@ from halcyon.kube.client import Object
 from halcyon.render import balancer
 from halcyon.render.revision import Revision
 
-# People may edit the text: it may be deeper than any that is read, and no text at all if it was written under another schema.
+# Users may edit the text: it may be nested too deeply to be read, and no text at all if it was written under another schema.
 NOT_ACCEPTED = (SpecError, KeyError, ValueError, TypeError, AttributeError, RecursionError)
-"""What is raised in reading it if it is no spec."""
+"""Exceptions raised while reading a text that is no spec."""
 
 
 def text(spec: Spec) -> str:
-    """A spec as its ConfigMap has it: without the count, which changes by itself."""
+    """Return the text of a spec for its ConfigMap. It leaves out the replicas, which change by themselves."""
     return json.dumps(spec.model_copy(update={"replicas": 1}).to_dict(), sort_keys=True, separators=(",", ":"))
 
 
 def of(accepted: str) -> str:
-    """What stands on the record of the revision that was asked for when this was accepted."""
+    """Return the digest of an accepted spec, to be stored on the ControllerRevision of the revision that it requests."""
     return hashlib.sha256(accepted.encode()).hexdigest()
 
 
 def text_of(config_map: Object, revisions: Iterable[Revision]) -> str | None:
-    """The accepted spec in a ConfigMap, as it is written there; None where there is none, or where it isn't what was accepted.
+    """Return the text of the accepted spec in a ConfigMap; None if there is none, or its digest doesn't match.
 
-    A record without a seal is of an earlier version of the operator: it says nothing of it. Without any record nothing was accepted.
+    A ControllerRevision without a digest is from an earlier version of the operator and proves nothing either way: the text is taken
+    as it is. Without any ControllerRevision nothing was accepted.
     """
     newest = max(revisions, key=lambda r: r.number, default=None)
     accepted = _accepted(config_map)
@@ -44,7 +45,7 @@ def text_of(config_map: Object, revisions: Iterable[Revision]) -> str | None:
 
 
 def read(name: str, config_map: Object, revisions: Iterable[Revision]) -> Spec | None:
-    """The same, parsed; None also where this version can't read it."""
+    """Return the accepted spec, parsed; None also if this version can't read it."""
     accepted = text_of(config_map, revisions)
     try:
         return None if accepted is None else parse(name, json.loads(accepted))
@@ -53,7 +54,10 @@ def read(name: str, config_map: Object, revisions: Iterable[Revision]) -> Spec |
 
 
 def was_edited(config_map: Object, revisions: Iterable[Revision], in_force: Spec | None) -> bool:
-    """Whether somebody has written over the accepted spec. What was in force before the newest record is only not replaced yet."""
+    """Return whether the accepted spec was overwritten by another writer.
+
+    The text that was in force before the newest revision is no edit: it just wasn't replaced yet.
+    """
     newest = max(revisions, key=lambda r: r.number, default=None)
     if newest is None or text_of(config_map, (newest,)) is not None:
         return False

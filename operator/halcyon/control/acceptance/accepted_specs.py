@@ -1,16 +1,17 @@
-"""The spec in force of every ModelDeployment, as both replicas can read it: from the balancer's ConfigMap.
+"""The spec in force of every ModelDeployment, read from the balancer's ConfigMap so that both operator replicas can read it.
 
-The leader writes it there once it has accepted it; the standby has it from its cache. Nobody downstream of the controller reads the
-raw spec. Tenants may write into that ConfigMap too, so its text counts only with the seal of the newest record (`seal`).
+The leader writes it there once it has accepted it; the standby reads it from its cache. No component downstream of the controller reads
+the raw spec. Tenants may write to that ConfigMap too, so its text counts only if it matches the digest on the newest ControllerRevision
+(`accepted_spec_digest`).
 
-the ConfigMap                        its text has the seal   in force
+the ConfigMap                        its digest matches      in force
 there, and this model's own          yes                     the text
-there, and this model's own          no                      the last text that had it, as far as this process has seen one
+there, and this model's own          no                      the last text that matched, if this process has seen one
 deleted, or taken from this model    -                       the same
 any, and the model itself is gone    -                       nothing
 
-With nothing in force there is no opinion: counts stay as they are. A record comes before the text that it seals, so a new spec is in
-force once both are here.
+With nothing in force there is no opinion: replicas stay as they are. A ControllerRevision is written before the text that it protects,
+so a new spec is in force once both are in the cache.
 """
 
 from __future__ import annotations
@@ -33,31 +34,31 @@ _SUFFIX = names.balancer("")
 
 @dataclass(slots=True)
 class _InForce:
-    """What was read last with its seal."""
+    """The last text that matched its digest."""
 
     text: str
     spec: Spec | None = None
     parsed: bool = False
-    """Most of what changes is asked for by nobody before it changes again."""
+    """Whether `text` was parsed. It is parsed on the first use: most texts change again before they are used."""
 
 
 class AcceptedSpecs:
-    """Reads specs in force: checks a seal once per change of what it depends on, and parses once per text."""
+    """The specs in force. A digest is checked once per change of its input, and each text is parsed once."""
 
     def __init__(self, caches: ClusterState) -> None:
-        """`caches` holds the ConfigMaps, their records, and the ModelDeployments."""
+        """`caches` holds the ConfigMaps, the ControllerRevisions, and the ModelDeployments."""
         self._resources = caches.resources
         self._maps = caches.children[kinds.CONFIG_MAP]
         self._records = caches.children[kinds.CONTROLLER_REVISION]
         self._in_force: dict[Key, _InForce] = {}
         self._stale = set(caches.resources.keys())
-        """Models of which something has changed since they were looked at."""
+        """Models with a change since they were last checked."""
         self._resources.listeners.append(self._resource_changed)
         self._maps.listeners.append(self._map_changed)
         self._records.listeners.append(self._record_changed)
 
     def __call__(self, key: Key) -> Spec | None:
-        """The spec in force; its count is not kept in it. None where none is known to be."""
+        """Return the spec in force, None if none is known. Its replicas are not meaningful."""
         if key in self._stale:
             self._look(key, self._maps.get(Key(key.namespace, names.balancer(key.name))))
         held = self._in_force.get(key)
@@ -72,7 +73,7 @@ class AcceptedSpecs:
         return held.spec
 
     def _look(self, key: Key, config_map: Object | None) -> None:
-        """Take the text of a ConfigMap where it is what was accepted."""
+        """Take over the text of a ConfigMap if it is the accepted spec."""
         self._stale.discard(key)
         resource = self._resources.get(key)
         if resource is None:
@@ -91,7 +92,7 @@ class AcceptedSpecs:
             return
         model = Key(key.namespace, key.name.removesuffix(_SUFFIX))
         if model in self._stale and before is not None:
-            # Nobody has asked for it since it was accepted: it is in force all the same, whatever is written over it.
+            # The text before wasn't used since it was accepted. It is in force all the same, whatever overwrites it.
             self._look(model, before)
         self._look(model, after)
 
@@ -104,7 +105,7 @@ class AcceptedSpecs:
     def _resource_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
         if before is not None and after is not None and before["metadata"]["uid"] == after["metadata"]["uid"]:
             return
-        # Another one of the same name has accepted nothing yet.
+        # For another ModelDeployment of the same name nothing was accepted yet.
         self._in_force.pop(key, None)
         if after is None:
             self._stale.discard(key)

@@ -1,7 +1,7 @@
-"""The site's policy at reconcile time: the rules that the API server holds too, and what it can't see. Pure.
+"""The site's policy at reconcile time: the rules that the API server enforces too, and those that it can't check. Pure.
 
-A spec that is refused here was stored before the limit existed, or past the API server: it is not accepted, and what was accepted last
-keeps serving. It grows no more than the policy allows, and what it has is not taken from it.
+A spec that is refused here was stored before the limit existed, or without the admission policy. It is not accepted, and the last
+accepted spec keeps serving. It can't grow beyond the policy, but keeps the replicas that it has.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from halcyon.control.state.scope import Scope
 
 
 def refused(view: Scope, spec: Spec) -> list[str]:
-    """A sentence for each limit that this spec doesn't keep to."""
+    """Return a sentence for each limit that this spec exceeds."""
     return [*_own_secret(view, spec), *refusals(_asked(view, spec)), *_too_many_gpus(view, spec)]
 
 
 def advice(view: Scope, spec: Spec) -> list[str]:
-    """A sentence for each limit that the site only warns of."""
+    """Return a sentence for each exceeded limit that the site only warns about."""
     return warnings(_asked(view, spec))
 
 
 def most(view: Scope, spec: Spec) -> int | None:
-    """The highest count that this spec may have now; None where the policy knows none."""
+    """Return the maximum replicas that this spec may have now; None if the policy has no limit."""
     found = [most_replicas(_asked(view, spec))]
     limit, gpus = _gpus_of_namespace(view), spec.runtime.gpu.count
     if limit is not None and gpus:
@@ -36,7 +36,7 @@ def _asked(view: Scope, spec: Spec) -> PolicySubject:
 
 
 def _own_secret(view: Scope, spec: Spec) -> list[str]:
-    """The operator's key, where models share its namespace."""
+    """Refuse the Secret with the operator's own key, for models in the operator's namespace."""
     namespace, _, name = view.site.own_secret.partition("/")
     if namespace != view.key.namespace or name not in secret_names(spec):
         return []
@@ -50,7 +50,7 @@ def _gpus_of_namespace(view: Scope) -> int | None:
 
 def _too_many_gpus(view: Scope, spec: Spec) -> list[str]:
     limit, wanted = _gpus_of_namespace(view), spec.runtime.gpu.count * replicas(spec)
-    # What it has already isn't taken from it, whatever has become of the limit.
+    # GPUs that it already has are not taken away, even if the limit was lowered.
     if limit is None or wanted <= view.gpus.held or wanted + view.gpus.elsewhere <= limit:
         return []
     said = (

@@ -1,4 +1,4 @@
-"""What a spec that keeps to every rule of the schema may still not ask for: what only a calendar or the site can tell. Pure."""
+"""Checks of a spec beyond the schema: those that need a calendar or the site's settings. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from halcyon.scaling.schedules import problems
 
 
 def objections(spec: Spec, site: Site) -> list[str]:
-    """A sentence for each thing that is wrong; none where the spec can be accepted."""
+    """Return a sentence for each error; none if the spec can be accepted."""
     return [f"spec.scaling.schedules: {problem.say()}" for problem in problems(schedules(spec))] + [
         f"spec.traffic.service.annotations has {key}, which this site doesn't allow; "
         f"{_allowed(site)} (option --service-annotations of the operator)"

@@ -1,12 +1,13 @@
-"""Autoscalers of somebody else: one on the ModelDeployment, or one on a Deployment of its servers. Pure.
+"""External HPAs: one that targets the ModelDeployment, or one that targets a Deployment of its servers. Pure.
 
-Both are left the count. One on the ModelDeployment writes spec.replicas, as ours does. One on a Deployment writes past it: then
-what it has written is the count in force, or the two would undo each other's writes, and pods come and go, every 15 s.
+Halcyon leaves the replicas to either. One that targets the ModelDeployment writes spec.replicas, as ours does. One that targets a
+Deployment bypasses spec.replicas. Then its replicas are in force: otherwise the two would undo each other's writes, and pods would come
+and go every 15 s.
 
 spec.replicas   Deployment's replicas   the other slot has pods   an HPA on the Deployment
-0               -                       -                         is not followed: 0 switches scaling off
--               0                       -                         rests by itself
--               -                       yes                       is not followed: a canary shares the count out
+0               -                       -                         is ignored: 0 switches scaling off
+-               0                       -                         is inactive by itself
+-               -                       yes                       is ignored: the slots share the replicas during a canary
 else                                                              is followed, within the limits of the spec and the site
 """
 
@@ -23,18 +24,18 @@ from halcyon.kube import kinds
 
 @dataclass(frozen=True)
 class ExternalHpa:
-    """An autoscaler of somebody else."""
+    """An autoscaler that isn't ours."""
 
     why: str
-    """Who scales what, in a sentence."""
+    """Sentence about which HPA scales what."""
     undo: str
-    """What a person can do about it."""
+    """What a user can do about it."""
     count: int | None = None
-    """The count that it has set on our Deployment, within the limits; None where spec.replicas is the count."""
+    """Replicas that it has set on our Deployment, within the limits; None if spec.replicas is in force."""
 
 
 def autoscaler(view: Scope, spec: Spec) -> ExternalHpa | None:
-    """Whoever else scales this model; None where nobody does."""
+    """Return the external HPA that scales this model; None if there is none."""
     if view.foreign_autoscaler and spec.scaling is not None:
         why = f"{view.foreign_autoscaler} scales this ModelDeployment"
         return ExternalHpa(why, "Delete it, or leave spec.scaling out")

@@ -1,12 +1,12 @@
-"""NetworkPolicies of a model, where the site asks for them: they follow the way that requests take, and where the model comes from. Pure.
+"""NetworkPolicies of a model, if the site enables them. They follow the routing mode and the model's source. Pure.
 
-spec.traffic.balancer   pods of balancers   Service led to servers   servers let in             one around balancers
+spec.traffic.balancer   balancer pods       Service led to servers   servers accept             policy for balancers
 HAProxy                 -                   no                       balancers                  yes
 HAProxy                 -                   yes                      balancers, clients         yes
-else                    there are           -                        clients, balancers         yes
-else                    there are none      -                        clients                    no
+else                    some                -                        clients, balancers         yes
+else                    none                -                        clients                    no
 
-Without balancers and after: `ways` says when the Service leads to the servers, and its headless Service stays as long.
+`routing` decides when the Service leads to the servers. The headless Service of a model without balancers stays as long.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from halcyon.render.metadata import Object
 
 
 def then(view: Scope, spec: Spec) -> list[Object]:
-    """Those that should be; none where the site asks for none."""
+    """Return the NetworkPolicies that should exist; none if the site doesn't enable them."""
     asked = view.site.network
     if asked is None:
         return []
@@ -35,7 +35,7 @@ def then(view: Scope, spec: Spec) -> list[Object]:
 
 
 def surplus(view: Scope, spec: Spec) -> list[tuple[Kind, str]]:
-    """What is ours and may go now."""
+    """Return our NetworkPolicies that may be deleted now."""
     if view.site.network is None or _balanced(view, spec):
         return []
     around = (kinds.NETWORK_POLICY, names.network_policy(view.key.name, names.BALANCER))
@@ -43,7 +43,7 @@ def surplus(view: Scope, spec: Spec) -> list[tuple[Kind, str]]:
 
 
 def _download_ports(view: Scope, spec: Spec) -> set[int]:
-    """Of what the spec asks for, and of what runs still: its pods may start anew."""
+    """Return the download ports of the spec's source and of the running revisions, whose pods may restart."""
     uri = spec.model.source.uri
     found = [] if uri is None else [(uri.url, uri.endpoint)]
     for slot in (names.SLOT_A, names.SLOT_B):

@@ -1,12 +1,12 @@
-"""The plan of a reconcile: from what is to the objects that should be. Pure.
+"""The plan of a reconcile: the objects that should exist, derived from the scope. Pure.
 
-spec valid?  source there?   in force
-yes          yes             this spec; the revision of its key, rendered or from its record
+spec valid?  source exists?  in force
+yes          yes             this spec; the revision of its key, rendered or from its ControllerRevision
 yes          no              the accepted spec, with the newest revision
 no           -               the accepted spec, with its revision
 no, and nothing was ever accepted: nothing but the status
 
-Where that revision has failed, the servers are of the one before: see `rollout`.
+If that revision has failed, the servers run the one before: see `control/rollout/rollout.py`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from halcyon.render.revision import Revision
 
 @dataclass(frozen=True)
 class Acceptance:
-    """Whether the spec as it stands was accepted, and why not."""
+    """Whether the current spec was accepted, and if not, why."""
 
     accepted: bool
     reason: Reason
@@ -47,47 +47,47 @@ class Acceptance:
 
 @dataclass(frozen=True)
 class ConflictingObject:
-    """An object of a name that we need and that isn't ours."""
+    """An object that has a name we need, and isn't ours."""
 
     kind: str
     name: str
     leaving: bool
-    """It belongs to a ModelDeployment of the same name that was deleted: it will go."""
+    """Whether it belongs to a deleted ModelDeployment of the same name, so that it will be garbage-collected."""
 
 
 @dataclass(frozen=True)
 class ReconcilePlan:
-    """What should be."""
+    """The desired state of one ModelDeployment."""
 
     acceptance: Acceptance
     spec: Spec | None = None
     """The spec in force."""
     rollout: RolloutPlan | None = None
-    """How its revision takes over."""
+    """The rollout of its revision."""
     actuator: Actuator = Actuator.NONE
     actuator_why: str = ""
     foreign: ExternalHpa | None = None
-    """Another autoscaler, to which the count is left."""
+    """The external HPA to which the replicas are left; None if there is none."""
     first: tuple[Object, ...] = ()
-    """Objects that others refer to: applied before them."""
+    """Objects that others refer to. They are applied first."""
     then: tuple[Object, ...] = ()
     delete: tuple[tuple[Kind, str], ...] = ()
     strangers: tuple[ConflictingObject, ...] = ()
     lingers: bool = False
-    """Something is still there that goes by itself, and then more is to be deleted."""
+    """Whether something is still there that ends by itself, after which more has to be deleted."""
     outdated: tuple[str, ...] = ()
-    """Where the revision asked for is from an earlier rendering: what this operator would render otherwise."""
+    """Differences between the requested revision, if it was rendered earlier, and its rendering by this operator."""
 
     @property
     def target(self) -> Revision | None:
-        """The revision that the servers are made of: that of the spec in force, or the one before where it has failed."""
+        """The revision that the servers run: that of the spec in force, or the one before if it has failed."""
         return None if self.rollout is None else self.rollout.target
 
     @property
     def followed(self) -> int | None:
-        """The count to be written as spec.replicas since somebody else's autoscaler has made it the one in force; None: none.
+        """Replicas to write as spec.replicas because an external HPA has put them in force; None: none.
 
-        So nothing moves when that one goes. Where the count isn't ours to write, it stays what its user has declared.
+        So nothing changes when that HPA is deleted. If Halcyon may not write spec.replicas, they stay as the user has declared them.
         """
         scaling = None if self.spec is None else self.spec.scaling
         is_ours = scaling is not None and scaling.mode == "Active"
@@ -95,18 +95,18 @@ class ReconcilePlan:
 
     @property
     def replicas(self) -> int:
-        """The count in force."""
+        """Replicas in force."""
         return 0 if self.spec is None else defaults.wanted_replicas(self.spec)
 
 
 def is_servers(obj: Object) -> bool:
-    """Whether an object of a plan is a Deployment of servers: what holds the GPUs."""
+    """Return whether an object of a plan is a Deployment of servers, which holds the GPUs."""
     component: str = obj["metadata"]["labels"][names.COMPONENT_LABEL]
     return kind_of(obj) is kinds.DEPLOYMENT and component == names.SERVER
 
 
 def make(view: Scope) -> ReconcilePlan:
-    """The plan for this view."""
+    """Return the plan for this scope."""
     acceptance, spec = _in_force(view)
     if spec is None:
         return ReconcilePlan(acceptance)
@@ -119,7 +119,7 @@ def make(view: Scope) -> ReconcilePlan:
         spec = spec if asked is None else sequence_models.alone(view, spec, asked)
     if asked is None:
         return ReconcilePlan(acceptance)
-    # Also of a spec from its ConfigMap, for it was read with its seal: an earlier version may have left none, or have written it otherwise.
+    # Also for a spec from its ConfigMap, which was read with its digest: an earlier version may have written none, or a different text.
     asked = replace(asked, seal=accepted_spec_digest.of(accepted_spec_digest.text(spec)))
     foreign = autoscaler(view, spec)
     if foreign is not None and foreign.count is not None:
@@ -131,7 +131,7 @@ def make(view: Scope) -> ReconcilePlan:
     then = _children(view, spec, rolled, actuator)
     strangers = _strangers(view, [*first, *then])
     if strangers:
-        # Nothing new is made for a ModelDeployment that can't be complete; what is ours already is kept as it should be.
+        # Create nothing new for a ModelDeployment that can't be complete; keep the objects that are already ours up to date.
         first, then = _existing(view, first), _existing(view, then)
         acceptance = _conflict(strangers)
     return ReconcilePlan(
@@ -170,7 +170,7 @@ def _in_force(view: Scope) -> tuple[Acceptance, Spec | None]:
 
 
 def _stored(view: Scope) -> Spec | None:
-    """The spec accepted last, with the count as it is now: the count is the actuator's, not part of what was refused."""
+    """Return the last accepted spec with the current replicas, which belong to the actuator and not to the refused spec."""
     spec = view.accepted
     if spec is None:
         kept = own(view, kinds.CONFIG_MAP, names.balancer(view.key.name))
@@ -182,18 +182,19 @@ def _stored(view: Scope) -> Spec | None:
         return spec
     limit = site_policy.most(view, spec)
     there = sum(server_counts(view).values())
-    # What is there stays. More of it would be a way past the policy: `kubectl scale` meets no admission policy.
+    # Running replicas stay. More of them would bypass the policy: `kubectl scale` is not subject to the admission policy.
     return spec.model_copy(update={"replicas": count if limit is None else min(count, max(limit, there))})
 
 
-# accepted   a record of this spec   it would be rendered otherwise   to be refreshed   the revision asked for
-# no         -                       -                                -                 the newest; None where there is none
-# yes        no                      -                                -                 rendered now
-# yes        yes                     no                               -                 from its record
-# yes        yes                     yes                              no                from its record, and it is outdated
-# yes        yes                     yes                              yes               rendered now, with a key of its own
+# accepted   this spec has a        it would be rendered   refresh     the requested revision
+#            ControllerRevision     differently now        requested
+# no         -                      -                      -           the newest; None if there is none
+# yes        no                     -                      -           rendered now
+# yes        yes                    no                     -           from its ControllerRevision
+# yes        yes                    yes                    no          from its ControllerRevision, and it is outdated
+# yes        yes                    yes                    yes         rendered now, with a key of its own
 def _asked(view: Scope, spec: Spec, *, accepted: bool) -> tuple[Revision | None, tuple[str, ...]]:
-    """The revision asked for, and what this operator would render otherwise where it is from its record."""
+    """Return the requested revision, and the differences to its rendering by this operator if it is outdated."""
     newest = max(view.revisions, key=lambda r: r.number, default=None)
     if not accepted:
         return newest, ()
@@ -212,7 +213,7 @@ def _asked(view: Scope, spec: Spec, *, accepted: bool) -> tuple[Revision | None,
 
 # policy     actuator in the spec   metrics API ours   tolerance kept   actuator
 # any        Direct                 -                  -                Direct
-# any        HPA                    -                  -                HPA (by Planner, without tolerance: HPA, and it says so)
+# any        HPA                    -                  -                HPA (for Planner without tolerance, the reason says so)
 # Rules      Auto                   yes                -                HPA
 # Planner    Auto                   yes                yes              HPA
 # any        Auto                   else                                Direct
@@ -248,7 +249,7 @@ def _records(view: Scope, rolled: RolloutPlan, acceptance: Acceptance) -> list[O
 
 
 def _unread(view: Scope) -> set[str]:
-    """Names of our records that another version of the operator has written, in a format of its own."""
+    """Return the names of our ControllerRevisions that another version of the operator has written, in its own format."""
     return {
         name
         for (kind, name), obj in view.children.items()
@@ -283,7 +284,7 @@ def _slot(view: Scope, placed: SlotAllocation) -> list[Object]:
 
 
 def counts(view: Scope, plan: ReconcilePlan) -> tuple[int, int, int]:
-    """Pods wanted, there, and ready."""
+    """Return the numbers of desired, live and ready pods."""
     live = [p for p in view.pods if pods.is_live(p)]
     return plan.replicas, len(live), sum(pods.is_ready(p) for p in live)
 
@@ -342,7 +343,7 @@ def _surplus(view: Scope, spec: Spec, rolled: RolloutPlan, actuator: Actuator) -
     old = [r for r in by_age[revision.KEPT - 1 :] if r.key not in used]
     surplus += [(kinds.CONTROLLER_REVISION, names.revision(view.key.name, r.key)) for r in old]
     if _unread(view):
-        # What can't be read may need any of the ConfigMaps.
+        # A revision that can't be read may need any of the ConfigMaps.
         return surplus
     kept = [asked, *(r for r in view.revisions if r not in old)]
     needed = set().union(*(revision.config_maps(r, view.key.name) for r in kept))

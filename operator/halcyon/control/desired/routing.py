@@ -1,13 +1,13 @@
-"""The way that requests take to a model's servers: its objects, and how one way becomes the other. Pure.
+"""The routing mode of a model: its objects, and the change from one mode to the other. Pure.
 
 spec.traffic.balancer   a balancer is available   the Service led to   it leads to
 HAProxy                 yes                       -                    the balancers
-HAProxy                 no                        the servers          the servers, until one is
+HAProxy                 no                        the servers          the servers, until a balancer is available
 HAProxy                 no                        else                 the balancers
 else                    -                         -                    the servers
 
-Balancers that aren't wanted any more go once the Service leads elsewhere. What their agents need in order to drain (who they are,
-and what they may read) goes with the last of them.
+Balancers that are no longer needed are deleted once the Service leads to the servers. The ServiceAccount and RBAC of their agents, which
+these need to drain, are deleted with the last of them.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from halcyon.render.names import Slot
 
 
 def first(view: Scope, spec: Spec) -> list[Object]:
-    """What others refer to.
+    """Return the objects that others refer to.
 
-    The API server takes a RoleBinding only where its Role exists, and pods only where their ServiceAccount does.
+    The API server accepts a RoleBinding only if its Role exists, and pods only if their ServiceAccount does.
     """
     if routing_mode.is_direct(spec):
         return []
@@ -41,7 +41,7 @@ def first(view: Scope, spec: Spec) -> list[Object]:
 
 
 def then(view: Scope, spec: Spec, rolled: RolloutPlan) -> list[Object]:
-    """The rest."""
+    """Return all other objects."""
     subject = view.subject
     # Also without balancers: both replicas of the operator read the spec in force from it.
     objects = [balancer.config_map(subject, _balanced(view, spec, rolled), accepted_spec_digest.text(spec))]
@@ -58,7 +58,7 @@ def then(view: Scope, spec: Spec, rolled: RolloutPlan) -> list[Object]:
 
 
 def surplus(view: Scope, spec: Spec, rolled: RolloutPlan) -> list[tuple[Kind, str]]:
-    """What is ours and of another way, and may go now."""
+    """Return our objects of another routing mode that may be deleted now."""
     name = view.key.name
     wanted = {(kind_of(o), o["metadata"]["name"]) for o in _routes(view, spec, rolled)}
     gone = [(kind, name) for kind in kinds.ROUTES] if view.gateway_api else []
@@ -72,7 +72,7 @@ def surplus(view: Scope, spec: Spec, rolled: RolloutPlan) -> list[tuple[Kind, st
 
 
 def _routes(view: Scope, spec: Spec, rolled: RolloutPlan) -> list[Object]:
-    """Routes by a Gateway, and what they lead to; none where the cluster doesn't know them."""
+    """Return the Gateway API routes and their Services; none if the cluster doesn't have these kinds."""
     gateway, subject = spec.traffic.gateway, view.subject
     if gateway is None or not view.gateway_api:
         return []
@@ -86,7 +86,7 @@ def _routes(view: Scope, spec: Spec, rolled: RolloutPlan) -> list[Object]:
 
 
 def lingers(view: Scope, spec: Spec) -> bool:
-    """Whether pods of a way that isn't wanted any more are there: nobody tells a reconcile when they are gone."""
+    """Return whether balancer pods are left after a change to another routing mode. No event announces that they are gone."""
     return routing_mode.is_direct(spec) and view.balancers > 0
 
 
@@ -99,7 +99,7 @@ def _stays_direct(view: Scope) -> bool:
 
 
 def _balanced(view: Scope, spec: Spec, rolled: RolloutPlan) -> BalancerPlan:
-    """The balancers' plan; a slot has a share of its own only where there are two."""
+    """Return the balancers' plan; a slot has a share of its own only if there are two."""
     whole = balancer.plan(view.subject, spec, view.site, tuple(placed.slot for placed in rolled.slots))
     weights = {placed.slot: placed.weight for placed in rolled.slots}
     return replace(

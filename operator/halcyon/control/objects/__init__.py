@@ -1,1 +1,1 @@
-"""Facts of single Kubernetes objects: what a pod, a Deployment's status or a ResourceQuota says, and how children are named. Pure."""
+"""Facts about single Kubernetes objects (pods, Deployment status, ResourceQuotas), and the names of child objects. Pure."""

@@ -1,4 +1,4 @@
-"""What writes the replicas of a model."""
+"""The actuator of a model: the component that writes its `spec.replicas`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Kind and name of every object that a ModelDeployment may own: what is looked up before a reconcile, and what may be pruned. Pure.
+"""Kind and name of every object that a ModelDeployment may own: those to read before a reconcile, and those that may be pruned. Pure.
 
-Out of scope: what is in them (`halcyon.render`) and which of them should exist now (`control/desired`).
+Out of scope: their contents (`halcyon.render`) and which of them should exist now (`control/desired`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from halcyon.render import names
 from halcyon.render.names import SLOTS, Slot
 
 AGENT_KINDS = (kinds.ROLE_BINDING, kinds.ROLE, kinds.SERVICE_ACCOUNT)
-"""An agent needs these until its pod is gone, so they are pruned last and in this order."""
+"""Kinds that an agent needs until its pod is gone. They are pruned last, in this order."""
 
 
 def every_child(name: str) -> list[tuple[Kind, str]]:
@@ -33,7 +33,7 @@ def routing_children(name: str) -> list[tuple[Kind, str]]:
 
 
 def balancer_children(name: str) -> list[tuple[Kind, str]]:
-    """Return the objects of the balancers, their agents' identity and rights among them."""
+    """Return the objects of the balancers, including the ServiceAccount and RBAC of their agents."""
     balancer = names.balancer(name)
     return [(kinds.DEPLOYMENT, balancer), (kinds.PDB, balancer), *((kind, balancer) for kind in AGENT_KINDS)]
 
@@ -44,7 +44,7 @@ def unbalanced_children(name: str) -> list[tuple[Kind, str]]:
 
 
 def gateway_services(name: str) -> list[tuple[Kind, str]]:
-    """Return the Services that a Gateway's routes lead to, one a slot."""
+    """Return the Services that a Gateway's routes point to, one per slot."""
     return [(kinds.SERVICE, names.route_service(name, slot)) for slot in SLOTS]
 
 

@@ -1,4 +1,4 @@
-"""What the Deployment of a slot says of itself: which revision, how many pods, and what keeps it. Pure."""
+"""The state of a slot's Deployment: its revision, its pods, and why it makes no progress. Pure."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from halcyon.render import names
 
 @dataclass(frozen=True)
 class SlotState:
-    """A Deployment of servers, as it is."""
+    """The current state of a slot's Deployment of server pods."""
 
     revision: str
-    """Key of the revision that its template is of."""
+    """Key of the revision in its pod template."""
     count: int
     max_surge: int
     max_unavailable: int
     seen: bool
-    """Its controller has seen it as it is."""
+    """Whether the Deployment controller has observed its current generation."""
     whole: bool
-    """Every pod is of the template that its controller has seen last."""
+    """Whether every pod is of the template that the controller last observed."""
     ready: int
     timed_out: bool = False
-    """No progress for its deadline, and its controller knows the template as it is."""
+    """Whether it made no progress within its deadline. Only true if the controller has observed the current generation."""
     refusal: str = ""
-    """Why pods can't be created, in the API server's words."""
+    """Why pods can't be created: the API server's message."""
     refused_since: float | None = None
-    """Seconds since the epoch."""
+    """Start of that refusal, in seconds since the epoch."""
 
     @property
     def complete(self) -> bool:
-        """Its controller has seen the template, and every pod is of it."""
+        """Whether every pod is of the current template, and the controller has observed it."""
         return self.seen and self.whole
 
     @classmethod
     def of(cls, deployment: Object) -> SlotState:
-        """The state of a Deployment as the caches have it."""
+        """Return the state of a Deployment from the caches."""
         spec, status = deployment["spec"], deployment.get("status") or {}
         rolling = (spec.get("strategy") or {}).get("rollingUpdate") or {}
         found = {c.get("type"): c for c in status.get("conditions") or ()}
@@ -61,5 +61,5 @@ class SlotState:
 
 
 def _number(value: Any, otherwise: int) -> int:  # any JSON value
-    """A count of pods; somebody may have written a percentage, which we don't."""
+    """Return a number of pods, or `otherwise` for a percentage: we write none, but a user may have edited the Deployment."""
     return value if isinstance(value, int) else otherwise

@@ -1,6 +1,6 @@
-"""What a pod is doing, in one word, and why: of pods as the caches keep them. Pure.
+"""The stage of a pod in one word, with the reason, from a pod as the caches keep it. Pure.
 
-Not here: what a model's conditions say (`status`), and how long each part of a start took (`cold_start`).
+Out of scope: a model's conditions (`control/status/status.py`), and how long each part of a start took (`control/status/cold_start.py`).
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ State = Literal[
     "pending", "pulling", "fetching", "loading", "warming", "ready", "unready", "draining", "failed", "ended"
 ]
 _QUIET = {"ContainerCreating", "PodInitializing"}
-"""What every container says that waits its turn: no news."""
+"""Waiting reasons of containers that merely wait their turn. They are not shown."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """What a pod is doing."""
+    """The stage of a pod, with the reason."""
 
     state: State
     reason: str = ""
-    """One word; empty where the state says it all."""
+    """One word; empty if the state says it all."""
     message: str = ""
-    """The scheduler's, the kubelet's or the fetcher's own."""
+    """The original message of the scheduler, the kubelet or the fetcher."""
 
 
-# going   ended    trouble       scheduled   Ready   the fetcher    the server's container    state
+# going   ended    failure       scheduled   Ready   the fetcher    the server's container    state
 # yes     -        -             -           -       -              -                         draining
 # no      failed   -             -           -       -              -                         failed
 # no      else     -             -           -       -              -                         ended
-# no      no       no room       -           -       -              -                         pending  Unschedulable
+# no      no       no node       -           -       -              -                         pending  Unschedulable
 # no      no       other         -           not     -              -                         failed, and why
 # no      no       none          no          -       -              -                         pending
 # no      no       none          yes         yes     -              -                         ready
@@ -45,7 +45,7 @@ class Stage:
 # no      no       none          yes         no      done, none     has; was never ready      warming
 # no      no       none          yes         no      done, none     has; was ready before     unready
 def stage(pod: Object) -> Stage:
-    """What this pod is doing; of a pod of a balancer too, which loads and warms nothing."""
+    """Return the stage of a pod. Also works for balancer pods, which never load or warm up."""
     status = pod["status"]
     phase = status.get("phase")
     if pod["metadata"]["deletionTimestamp"] is not None:

@@ -1,4 +1,4 @@
-"""What pods say about themselves: whether they are ready, and what keeps them from it. Pure."""
+"""Facts about pods from their status: whether they are ready, and if not, why. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from halcyon.scaling.planner.reading import PodReading
 
 @dataclass(frozen=True)
 class PodFailure:
-    """What keeps a pod from being ready."""
+    """The reason why a pod isn't ready."""
 
     reason: Reason
     message: str
@@ -25,7 +25,7 @@ class PodFailure:
 
 
 def project(pod: Object) -> Object:
-    """What is kept of a pod: a few percent of it."""
+    """Return the fields of a pod that the caches keep, a few percent of it."""
     meta, status = pod["metadata"], pod.get("status") or {}
     return {
         "metadata": {
@@ -65,43 +65,43 @@ def _container(status: Mapping[str, Any]) -> Object:
 
 
 def is_live(pod: Object) -> bool:
-    """Neither ended nor on its way out."""
+    """Return whether the pod has neither ended nor is being deleted."""
     return pod["metadata"]["deletionTimestamp"] is None and pod["status"]["phase"] not in {"Failed", "Succeeded"}
 
 
 def is_ready(pod: Object) -> bool:
-    """Its Ready condition."""
+    """Return whether the pod is live and its Ready condition is True."""
     return is_live(pod) and condition(pod, "Ready").get("status") == "True"
 
 
 def is_unschedulable(pod: Object) -> bool:
-    """The scheduler finds no node for it."""
+    """Return whether the scheduler has found no node for the pod."""
     found = condition(pod, "PodScheduled")
     return is_live(pod) and found.get("status") == "False" and found.get("reason") == "Unschedulable"
 
 
 def holds_node(pod: Object) -> bool:
-    """It has a node and hasn't ended: what it asks for is taken."""
+    """Return whether the pod has a node and hasn't ended, so that its resource requests are in use."""
     scheduled = condition(pod, "PodScheduled").get("status") == "True" or pod["status"].get("podIP") is not None
     return scheduled and pod["status"]["phase"] not in {"Failed", "Succeeded"}
 
 
 def is_server(pod: Object) -> bool:
-    """A pod of Triton, not of a balancer."""
+    """Return whether the pod runs Triton rather than a balancer."""
     return bool(pod["metadata"]["labels"].get(names.COMPONENT_LABEL) == names.SERVER)
 
 
 def reading(pod: Object, ready_at: float | None) -> PodReading | None:
-    """What the planner is told of a server pod; None for one that has ended.
+    """Return the planner's reading of a server pod; None if it has ended.
 
-    `ready_at`, in seconds since the epoch, is when it became ready the first time; None where it never was, or that isn't known.
+    `ready_at` is when the pod first became ready, in seconds since the epoch. None: never, or unknown.
 
     is going   ended   no node found   Ready   ever ready, or fails   phase
     yes        -       -               -       -                      draining
     no         yes     -               -       -                      (none: no pod)
     no         no      yes             -       -                      unschedulable
     no         no      no              yes     -                      ready
-    no         no      no              no      yes                    broken: no capacity, and none to be expected soon
+    no         no      no              no      yes                    broken: no capacity, and none expected soon
     no         no      no              no      no                     starting
     """
     meta = pod["metadata"]
@@ -119,45 +119,45 @@ def reading(pod: Object, ready_at: float | None) -> PodReading | None:
 
 
 def ready_since(pod: Object) -> float | None:
-    """When it became ready, this time; seconds since the epoch. None where it is not."""
+    """Return when the pod last became ready, in seconds since the epoch; None if it isn't ready."""
     return epoch_seconds(condition(pod, "Ready").get("lastTransitionTime")) if is_ready(pod) else None
 
 
 def lacking(said: str) -> list[str]:
-    """The resources that a scheduler has found too little of, by its own words; each once."""
+    """Return the resources that a scheduler message reports as insufficient, each once."""
     return list(dict.fromkeys(re.findall(r"Insufficient ([\w./-]*\w)", said)))
 
 
 def unschedulable_since(pod: Object) -> float | None:
-    """When the scheduler found no node for it first; seconds since the epoch. None where it found one, or it isn't known."""
+    """Return when the pod became unschedulable, in seconds since the epoch; None if it isn't, or the time is unknown."""
     if not is_unschedulable(pod):
         return None
     return epoch_seconds(condition(pod, "PodScheduled").get("lastTransitionTime")) or created_at(pod)
 
 
 def placed_at(pod: Object) -> float | None:
-    """When it was given a node; None where it has none, or where that isn't told."""
+    """Return when the pod was scheduled, in seconds since the epoch; None if it has no node, or the time is unknown."""
     told = condition(pod, "PodScheduled")
     return epoch_seconds(told.get("lastTransitionTime")) if told.get("status") == "True" else None
 
 
 def created_at(pod: Object) -> float | None:
-    """Seconds since the epoch."""
+    """Return when the pod was created, in seconds since the epoch."""
     return epoch_seconds(pod["metadata"].get("creationTimestamp"))
 
 
 def priority(pod: Object) -> int:
-    """Of its PriorityClass, as the API server has resolved it; 0 where it has none."""
+    """Return the priority that the API server resolved from the pod's PriorityClass; 0 if it has none."""
     return int((pod.get("spec") or {}).get("priority") or 0)
 
 
 def revision(pod: Object) -> str:
-    """Key of the revision that it is made of."""
+    """Return the key of the pod's revision."""
     return str(pod["metadata"]["labels"].get(names.REVISION_LABEL, ""))
 
 
 def condition(pod: Object, wanted: str) -> Mapping[str, Any]:
-    """Its condition of this type; empty where it has none."""
+    """Return the pod's condition of this type; empty if it has none."""
     return next((c for c in pod["status"]["conditions"] if c["type"] == wanted), {})
 
 
@@ -165,7 +165,7 @@ _PULL = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverP
 
 
 def trouble(pods: Iterable[Object]) -> PodFailure | None:
-    """The first trouble of these pods, the most telling kind first."""
+    """Return the most informative failure of these pods by the order of reasons, then by pod name; None if there is none."""
     found = [t for pod in pods if is_live(pod) and not is_ready(pod) for t in _troubles(pod)]
     order = [
         Reason.MODEL_CONFIG_INVALID,
@@ -206,7 +206,7 @@ def _pull(status: Mapping[str, Any], waiting: Mapping[str, Any]) -> str:
 
 def _create(waiting: Mapping[str, Any]) -> str:
     message = str(waiting.get("message"))
-    # Said by containerd 1.6 and 1.7 of a volume of a kind that they don't know (checked on 1.6.20).
+    # The message of containerd 1.6 and 1.7 for a volume type that they don't know (checked on 1.6.20).
     if message.endswith('failed to mkdir "": mkdir : no such file or directory'):
         message += (
             ". The node's container runtime knows no image volumes: containerd 2.1 and CRI-O 1.31 are the first that do"
@@ -215,7 +215,7 @@ def _create(waiting: Mapping[str, Any]) -> str:
 
 
 def _fetch(ended: Mapping[str, Any], pod: str) -> PodFailure:
-    # The fetcher's termination message is JSON; anything else (OOMKilled, say) is told as it is.
+    # The fetcher's termination message is JSON; anything else (OOMKilled, say) is passed on as it is.
     try:
         said = json.loads(ended.get("message") or "")
         reason, message = str(said["reason"]), str(said["message"])

@@ -1,8 +1,8 @@
-"""How many pods of a model its namespace's ResourceQuotas leave room for. Pure.
+"""How many pods of a model the ResourceQuotas of its namespace allow. Pure.
 
-A pod that a quota refuses is never created, so nothing would ever be seen of it: it is better not asked for. Free GPUs are no
-limit (a Pending pod is what a node autoscaler waits for), quotas are. Source: what counts against a quota, and its scopes,
-are those of k8s.io/kubernetes/pkg/quota/v1/evaluator/core.
+A pod that a quota rejects is never created, so nothing would ever report it; Halcyon doesn't request it in the first place. Quotas
+are a limit, free GPUs are not: a node autoscaler reacts to Pending pods. Source of the rules for what counts against a quota, and
+for its scopes: k8s.io/kubernetes/pkg/quota/v1/evaluator/core.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from halcyon.api.types import quantity
 from halcyon.kube.client import Object
 
 _PLAIN = ("cpu", "memory", "ephemeral-storage")
-"""Resources that a quota may also name without `requests.`"""
+"""Resources that a quota may also name without the prefix `requests.`"""
 _NONE = Decimal(0)
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaRoom:
-    """The most pods that the tightest quota allows."""
+    """The maximum number of pods under the tightest quota."""
 
     pods: int
     quota: str
-    """Its name."""
+    """Name of the quota."""
     resource: str
     hard: str
     used: str
     granted: str = "0"
-    """To other models whose pods aren't counted yet."""
+    """Amount granted to other models whose pods the quota doesn't count yet."""
 
     def say(self) -> str:
-        """For example `ResourceQuota team allows 5: requests.nvidia.com/gpu is 4 of 4 used`."""
+        """Return a sentence, for example `ResourceQuota team allows 5: requests.nvidia.com/gpu is 4 of 4 used`."""
         said = f"ResourceQuota {self.quota} allows {self.pods}: {self.resource} is {self.used} of {self.hard} used"
         return said if self.granted == "0" else f"{said}, and {self.granted} are granted to other models"
 
 
 def project(quota: Object) -> Object:
-    """What is kept of a ResourceQuota."""
+    """Return the fields of a ResourceQuota that the caches keep."""
     meta, spec, status = quota["metadata"], quota.get("spec") or {}, quota.get("status") or {}
     return {
         "metadata": {key: meta.get(key) for key in ("namespace", "name", "uid", "resourceVersion")},
@@ -52,7 +52,7 @@ def project(quota: Object) -> Object:
 
 @dataclass(frozen=True, slots=True)
 class Promised:
-    """Pods of another model that were granted and aren't counted yet."""
+    """Pods of another model that were granted and that the quota doesn't count yet."""
 
     template: Mapping[str, Any]
     """Spec of one pod."""
@@ -62,13 +62,13 @@ class Promised:
 def room(
     quotas: Iterable[Object], template: Mapping[str, Any], *, present: int, promised: Iterable[Promised] = ()
 ) -> QuotaRoom | None:
-    """What the quotas leave room for; None where no quota limits such pods.
+    """Return the tightest limit of the quotas; None if no quota limits such pods.
 
     Args:
-        quotas: those of the namespace, as `project` keeps them.
+        quotas: the quotas of the namespace, as `project` keeps them.
         template: spec of one pod.
-        present: pods of the model that exist and count already. The room is never less.
-        promised: pods of others that will be there before this model's.
+        present: pods of the model that exist and count already. The result is never less.
+        promised: pods of other models that will be created before this model's.
     """
     each = charges(template)
     others = [(other, charges(other.template)) for other in promised]
@@ -85,7 +85,7 @@ def room(
 
 
 def charges(template: Mapping[str, Any]) -> dict[str, Decimal]:
-    """What one pod counts for, by the quota's names: its containers together, or its largest init container."""
+    """Return what one pod counts for, by the quota's names: the sum of its containers, or its largest init container if that is more."""
     found = {"pods": Decimal(1), "count/pods": Decimal(1)}
     for side in ("requests", "limits"):
         main = [_resources(container, side) for container in template.get("containers") or ()]
@@ -102,19 +102,19 @@ def charges(template: Mapping[str, Any]) -> dict[str, Decimal]:
 
 def _resources(container: Mapping[str, Any], side: str) -> dict[str, Decimal]:
     resources = container.get("resources") or {}
-    # A request that is not there is the limit: the API server's own default.
+    # A missing request defaults to the limit, as in the API server.
     given = {**(resources.get("limits") or {}), **(resources.get("requests") or {})} if side == "requests" else None
     return {name: quantity(text) for name, text in (given or resources.get(side) or {}).items()}
 
 
 def _taken(spec: Mapping[str, Any], resource: str, others: Iterable[tuple[Promised, dict[str, Decimal]]]) -> Decimal:
-    """What promised pods will count for in one quota."""
+    """Return what promised pods will count for in one quota."""
     found = (o.pods * each.get(resource, _NONE) for o, each in others if _is_for(spec, o.template, each))
     return sum(found, _NONE)
 
 
 def _free(hard: object, used: object, each: Decimal | None, taken: Decimal) -> int | None:
-    """More pods that fit; None where the quota isn't about them, or can't be read."""
+    """Return how many more pods fit; None if the quota doesn't count them, or can't be read."""
     if not each:
         return None
     try:
@@ -124,7 +124,7 @@ def _free(hard: object, used: object, each: Decimal | None, taken: Decimal) -> i
 
 
 def _is_for(spec: Mapping[str, Any], template: Mapping[str, Any], each: Mapping[str, Decimal]) -> bool:
-    """Whether a quota counts such pods: all of its scopes have to match."""
+    """Return whether a quota counts such pods: all of its scopes have to match."""
     scopes = [{"scopeName": name, "operator": "Exists"} for name in spec.get("scopes") or ()]
     scopes += (spec.get("scopeSelector") or {}).get("matchExpressions") or ()
     return all(_matches(scope, template, each) for scope in scopes)
@@ -143,8 +143,8 @@ def _matches(scope: Mapping[str, Any], template: Mapping[str, Any], each: Mappin
             return not best_effort
         case "PriorityClass":
             return _has_priority(scope, template.get("priorityClassName"))
-    # One that a later Kubernetes has brought. A limit too few shows as pods that can't be created; one too many would be
-    # a count that is held down without need.
+    # A scope of a later Kubernetes version: ignore it. A missed limit shows up as pods that can't be created; an imagined one
+    # would keep replicas down without need.
     return False
 
 

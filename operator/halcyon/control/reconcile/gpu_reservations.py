@@ -1,19 +1,19 @@
-"""GPUs that the ModelDeployments of a namespace may have, so that a site can hold a namespace to a limit.
+"""Reservations of GPUs for the ModelDeployments of a namespace, so that a site can limit a namespace.
 
-What counts is what was accepted: who comes first has it. It is reserved in the turn of the event loop in which the plan is checked,
-before anything is awaited: two that are planned at the same time must not both find the last GPUs free. It is given back only once
-nothing of it can be there any more. A model counts for the largest of three shares; the first alone is a right, which a lower limit
-doesn't take from it. So what was merely reserved never lets a plan pass that finds no room.
+Accepted specs count, first come, first served. A share is reserved in the event-loop turn in which the plan is checked, before
+anything is awaited: two plans made at the same time must not both find the last GPUs free. It is released only once none of its pods
+can exist any more. A model counts for the largest of three shares. Only the first, `granted`, is a right that a lower limit doesn't
+take away. So a mere reservation never lets a plan pass that exceeds the limit.
 
 what happens to a model                                 granted          sent                     asked
 a plan was checked                                      -                -                        its share
 its servers' Deployments were written, or may have been -                the larger, with asked   -
 all of the plan was written                             asked            0                        0
 the reconcile ended otherwise: refused, failed          -                -                        0
-it is gone, its Deployments are not yet                 0                what they hold           0
-it is gone, and they are                                (forgotten)
+it was deleted, its Deployments still exist             0                what they hold           0
+it was deleted, and so were they                        (forgotten)
 
-After a restart a model is granted its accepted spec's share, or what its Deployments hold where that is more.
+After a restart a model is granted the share of its accepted spec, or what its Deployments hold if that is more.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from halcyon.render import server
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """GPUs of one model: the table above."""
+    """GPUs of one model, by the table above."""
 
     granted: int = 0
     sent: int = 0
@@ -50,21 +50,21 @@ _NONE = _Share()
 
 @dataclass
 class GpuReservations:
-    """The ledger."""
+    """The reservations of all models."""
 
     caches: ClusterState
     spec_of: Callable[[Key], Spec | None]
     """The spec in force."""
     enqueue: Callable[[Key], None]
     limited: bool
-    """Whether the site has a limit at all: otherwise nothing is counted."""
+    """Whether the site has a limit at all. If not, nothing is counted."""
 
     _shares: dict[str, dict[Key, _Share]] | None = None
-    """By namespace; None until it is asked for the first time."""
+    """Shares by namespace; None until they are first needed."""
     _refused: set[Key] = field(default_factory=set)
 
     def __call__(self, key: Key) -> Gpus:
-        """What this ModelDeployment may have, and what all others of its namespace may."""
+        """Return the GPUs that this ModelDeployment may have, and those that all others of its namespace may have."""
         if not self.limited:
             return Gpus()
         shares = self._of(key.namespace)
@@ -72,34 +72,34 @@ class GpuReservations:
         return Gpus(shares.get(key, _NONE).granted, elsewhere)
 
     def planned(self, key: Key, plan: ReconcilePlan) -> None:
-        """Reserve what the plan may have. To be called in the turn in which it was made."""
+        """Reserve the GPUs of a plan. Must be called in the event-loop turn in which the plan was made."""
         if not self.limited:
             return
         refused = plan.acceptance.reason is Reason.POLICY_DENIED
         (self._refused.add if refused else self._refused.discard)(key)
         share = self._share(key)
-        # Without a spec in force nothing is written or deleted: what is there stays.
+        # Without a spec in force nothing is written or deleted: what exists stays.
         asked = max(share.granted, share.sent) if plan.spec is None else _asked(plan, plan.spec)
         self._put(key, replace(share, asked=asked))
 
     def sent(self, key: Key) -> None:
-        """The servers' Deployments of the plan were written, or may have been: the answer was lost."""
+        """Record that the plan's server Deployments were written, or may have been because the response was lost."""
         if self.limited:
             share = self._share(key)
             self._put(key, replace(share, sent=max(share.sent, share.asked)))
 
     def written(self, key: Key) -> None:
-        """All of the plan is as it should be: it has what it asked for, and no more."""
+        """Record that all of the plan is in place: the model is granted what it requested, and no more."""
         if self.limited:
             self._put(key, _Share(granted=self._share(key).asked))
 
     def withdrawn(self, key: Key) -> None:
-        """The reconcile has ended before all of the plan was written."""
+        """Withdraw the reservation of a reconcile that ended before all of the plan was written."""
         if self.limited:
             self._put(key, replace(self._share(key), asked=0))
 
     def gone(self, key: Key) -> None:
-        """The ModelDeployment is no more; what its Deployments hold is free once the garbage collector has had them."""
+        """Record that the ModelDeployment was deleted. GPUs of its Deployments are free once the garbage collector has deleted these."""
         if not self.limited:
             return
         self._refused.discard(key)
@@ -114,7 +114,7 @@ class GpuReservations:
             self._again(key)
 
     def _again(self, key: Key) -> None:
-        """Whom the policy has refused may have room now."""
+        """Requeue the ModelDeployments that the policy has refused: there may be enough GPUs for them now."""
         for other in self._refused:
             if other.namespace == key.namespace and other != key:
                 self.enqueue(other)
@@ -130,7 +130,7 @@ class GpuReservations:
         return self._shares.setdefault(namespace, {})
 
     def _found(self, key: Key) -> int:
-        """Of a model that this process hasn't planned yet: as an earlier one has left it."""
+        """Return the share of a model that this process hasn't planned yet, from the state that an earlier process has left."""
         there = held_gpus(self.caches, key)
         spec = self.spec_of(key)
         if spec is None:
@@ -141,7 +141,7 @@ class GpuReservations:
 
 
 def _asked(plan: ReconcilePlan, spec: Spec) -> int:
-    """The most that a plan comes to: its highest count, of the pods with the most GPUs among those that it keeps."""
+    """Return the maximum GPUs of a plan: its maximum replicas times the GPUs of the largest pod among the revisions that it keeps."""
     if plan.strangers and not any(map(is_servers, plan.then)):
         return 0
     slots = () if plan.rollout is None else plan.rollout.slots

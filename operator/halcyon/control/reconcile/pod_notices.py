@@ -1,4 +1,4 @@
-"""Tells a model's balancers at once which server pods have become ready, are not so any more, or leave."""
+"""Notices to a model's balancers, sent at once when a server pod becomes ready, becomes unready or is being deleted."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from halcyon.kube.kinds import Key
 
 Tell = Callable[[str, str, str], None]
-"""Namespace and name of a model, and the text for its agents."""
+"""Function that sends a notice: namespace and name of a model, and the text for its agents."""
 
 
 class PodNotices:
-    """Reads the pods' changes."""
+    """The sender of notices, driven by changes of pods."""
 
     def __init__(self, caches: ClusterState, tell: Tell) -> None:
-        """Listens to the caches from now on."""
+        """Subscribe to changes of pods in the caches."""
         self._tell = tell
         caches.pods.listeners.append(self._changed)
 
@@ -36,9 +36,9 @@ class PodNotices:
 
 
 def of_change(before: Object | None, after: Object) -> Notice | None:
-    """The notice that a pod's change asks for; None where its balancers need not hear of it.
+    """Return the notice for a pod's change; None if the balancers don't need one.
 
-    A pod that is seen for the first time is known to them already, or it is neither ready nor leaving yet.
+    A pod that is seen for the first time needs none: the balancers know it already, or it is neither ready nor leaving yet.
     """
     if before is None or before["metadata"]["uid"] != after["metadata"]["uid"] or not pods.is_server(after):
         return None

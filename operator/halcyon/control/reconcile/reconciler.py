@@ -1,4 +1,4 @@
-"""One reconcile: observe, plan, apply, status. It is given a key and nothing else."""
+"""One reconcile: observe, plan, apply, status. Its only input is a key."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from halcyon.render.site import Site
 log = logging.getLogger(__name__)
 
 STATUS_INTERVAL_S = 10.0
-"""Changes of values alone are written no more often than this."""
+"""Minimum time between status writes for changes of values alone."""
 COUNTS_INTERVAL_S = 1.0
-"""The same for how many pods there are, which come and go one by one, and for the generation, which a count of ours moves too."""
+"""The same for numbers of pods, which change one by one, and for the generation, which our own writes of replicas change too."""
 STATES_INTERVAL_S = 0.5
-"""The same for conditions and phases: where one thing follows from another, they are told together. A count waits for nobody."""
+"""The same for conditions and phases, so that related changes are written together. Changed desired replicas never wait."""
 REJECTED_WRITE_REQUEUE_S = 30.0
 REPLACE_INTERVAL_S = 30.0
 CONFLICT_REQUEUE_S = 10.0
@@ -42,38 +42,38 @@ DELETION_REQUEUE_S = 0.5
 BALANCER_DRAIN_REQUEUE_S = 5.0
 STALE_CACHE_REQUEUE_S = 0.05
 _REFUSED = (errors.Refused, errors.Conflicted)
-"""Nothing was written, and nothing will be without a change."""
+"""Errors after which nothing was written, and nothing will be without a change."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a reconcile says to the queue."""
+    """The result of a reconcile, for the queue."""
 
     again_s: float | None = None
-    """When to look again, unless something changes before; None: not."""
+    """Requeue delay in seconds, unless something changes before; None: no requeue."""
     postponed: bool = False
-    """Nothing was done: it is as urgent as it was."""
+    """Whether nothing was done, so that the key keeps its priority."""
 
 
 class Shares(Protocol):
-    """Shares of a limit that models have in common: reserved as a plan is made, since two are planned at the same time."""
+    """Shares of a limit that models have in common. They are reserved as a plan is made, because plans are made concurrently."""
 
     def planned(self, key: Key, plan: ReconcilePlan, /) -> None:
-        """The plan was made in this very turn of the event loop."""
+        """Reserve the share of a plan that was made in this turn of the event loop."""
 
     def sent(self, key: Key, /) -> None:
-        """Its servers' Deployments were written, or may have been."""
+        """Record that its server Deployments were written, or may have been."""
 
     def written(self, key: Key, /) -> None:
-        """All of it is as it should be."""
+        """Record that all of the plan is in place."""
 
     def withdrawn(self, key: Key, /) -> None:
-        """The reconcile has ended before that."""
+        """Withdraw the reservation of a reconcile that ended before that."""
 
 
 @dataclass
 class ReconcileCounts:
-    """What was done since the start, for /metrics."""
+    """Counters since the start, for /metrics."""
 
     written: int = 0
     skipped: int = 0
@@ -82,35 +82,35 @@ class ReconcileCounts:
 
 @dataclass
 class Reconciler:
-    """Makes what is into what should be, for one ModelDeployment at a time."""
+    """The reconciler: moves one ModelDeployment at a time to its desired state."""
 
     client: Kube
     caches: ClusterState
     recorder: EventRecorder
     site: Callable[[], Site]
-    """The site as it is now: its certificate comes later than the process, and changes."""
+    """Returns the current site: its certificate is issued after the process has started, and changes."""
     clock: Callable[[], float]
     """Monotonic, in seconds."""
     on_plan: Callable[[Key, ReconcilePlan], None]
-    """Told what was planned."""
+    """Called with each plan."""
     on_gone: Callable[[Key], None]
-    """Told that a ModelDeployment is no more."""
+    """Called when a ModelDeployment was deleted."""
     shares: Shares
     tracer: Tracer = OFF
     counts: ReconcileCounts = field(default_factory=ReconcileCounts)
 
     def __post_init__(self) -> None:
-        """Nothing was written yet."""
+        """Start without any write."""
         self._refused: dict[Key, str] = {}
         self._status_at: dict[Key, float] = {}
         self._replaced_at: dict[Key, float] = {}
         self._as_is: dict[Key, dict[tuple[Kind, str], tuple[str, str]]] = {}
 
     async def reconcile(self, key: Key) -> Result:
-        """Bring this ModelDeployment a step nearer, or to its goal.
+        """Move this ModelDeployment one step towards its desired state, or all the way.
 
         Raises:
-            ApiError, Unreachable: where a request failed that may succeed later; whatever was written stays.
+            ApiError, Unreachable: if a request failed that may succeed later; whatever was written stays.
         """
         if self.caches.is_behind(key):
             return Result(STALE_CACHE_REQUEUE_S, postponed=True)
@@ -123,7 +123,7 @@ class Reconciler:
         try:
             return await self._follow_plan(key)
         finally:
-            # Changes nothing where all was written. A cancelled one, too: it plans and writes no more.
+            # Changes nothing if all was written. Also after a cancellation: such a reconcile plans and writes no more.
             self.shares.withdrawn(key)
 
     async def _follow_plan(self, key: Key) -> Result:
@@ -144,7 +144,7 @@ class Reconciler:
                 self.shares.written(key)
             await self._replace_dead(view)
         except Exception:
-            # Written last and always: a failed write is part of what is. But not by who is cancelled: the lease may be lost.
+            # Written last and always: the status reports failed writes, too. But not after a cancellation: the lease may be lost.
             await self._write_status(view, planned)
             raise
         with self.tracer.part("status"):
@@ -152,7 +152,7 @@ class Reconciler:
         before = self._refused.get(key, "")
         if refused != before:
             self._refused[key] = refused
-            # At once where that is news. Some admission webhooks give each refusal another number: no reason to hurry.
+            # At once for a new refusal. Some admission webhooks put another number into each message: no reason to hurry.
             return Result(STATUS_INTERVAL_S if refused and before else 0.0)
         waits = [again, planned.rollout.again_s if planned.rollout else None]
         if refused:
@@ -172,7 +172,7 @@ class Reconciler:
         self._as_is.pop(key, None)
 
     async def _observe(self, key: Key) -> tuple[Scope, ReconcilePlan] | None:
-        """The view and its plan; objects that the plan would make are looked for first, in case they are somebody's."""
+        """Return the scope and its plan. Objects that the plan would create are read first, in case they exist with another owner."""
         refused = self._refused.get(key, "")
         view = await self.caches.view(key, self.site(), found={}, refused=refused)
         if view is None:
@@ -193,13 +193,13 @@ class Reconciler:
         return None if view is None else (view, self._planned(view))
 
     def _planned(self, view: Scope) -> ReconcilePlan:
-        """The plan, with its share reserved before anything is awaited: what it was checked against still holds."""
+        """Return the plan, with its share reserved before anything is awaited, so that the values it was checked against still hold."""
         planned = plan.make(view)
         self.shares.planned(view.key, planned)
         return planned
 
     def _tell_of_edit(self, view: Scope) -> None:
-        """Tell of an accepted spec that somebody has written over. It isn't in force; what is goes back into its place."""
+        """Report an accepted spec that was overwritten. The edit isn't in force, and is replaced by the spec that is."""
         name = names.balancer(view.key.name)
         kept = own(view, kinds.CONFIG_MAP, name)
         if kept is None or not accepted_spec_digest.was_edited(kept, view.revisions, view.accepted):
@@ -212,7 +212,7 @@ class Reconciler:
             log.warning("somebody has written over an accepted spec", extra={"key": str(view.key), "config_map": name})
 
     async def _follow(self, view: Scope, planned: ReconcilePlan) -> None:
-        """Take the count that another autoscaler has set on our Deployment."""
+        """Copy the replicas that an external HPA has set on our Deployment to spec.replicas."""
         count, before = planned.followed, (view.resource.get("spec") or {}).get("replicas", 1)
         if count is None or count == before:
             return
@@ -220,7 +220,7 @@ class Reconciler:
         self.caches.wrote(view.key, kinds.MODEL_DEPLOYMENT, after)
 
     async def _apply(self, view: Scope, planned: ReconcilePlan) -> str:
-        """Write what differs; what the API server refused, in a sentence, or nothing."""
+        """Write what differs. Return a sentence about what the API server refused; empty if nothing."""
         refused: list[str] = []
         for wave in (planned.first, planned.then):
             results = await asyncio.gather(*(self._one(view, obj) for obj in wave), return_exceptions=True)
@@ -231,7 +231,7 @@ class Reconciler:
             if refused:
                 return "; ".join(refused)
         for kind, name in planned.delete:
-            # Of that uid: somebody else's may have its name by now.
+            # Only with that uid: another object may have its name by now.
             seen = view.children.get((kind, name))
             uid = None if seen is None else seen["metadata"].get("uid")
             await self.client.delete(kind, view.key.namespace, name, uid=uid)
@@ -240,7 +240,7 @@ class Reconciler:
     async def _replace_dead(self, view: Scope) -> None:
         """Evict a pod whose backend is dead: Triton itself stays "ready" and never restarts it.
 
-        The agents have taken it out already. One in a while, and never the last that is ready.
+        The agents have taken it out of service already. One pod per interval, and never the last ready one.
         """
         dead = [p for p in view.pods if view.signals and p["metadata"]["name"] in view.signals.maintenance]
         dead = [p for p in dead if pods.is_live(p)]
@@ -273,17 +273,17 @@ class Reconciler:
             if holds(live, wanted) or self._as_is.get(view.key, {}).get(where) == (digest, version):
                 self.counts.skipped += 1
                 return
-        # Not forced where there was none a moment ago: what somebody has made meanwhile is not ours to take.
+        # Not forced if there was no object a moment ago: if another writer has created it meanwhile, it isn't ours to take.
         after = await self.client.apply(kind, wanted, force=live is not None)
         self.counts.written += 1
         self.caches.wrote(view.key, kind, after)
         if not holds(after, wanted):
-            # Somebody (an admission policy, say) wants it otherwise. Writing again would not end.
+            # Something (an admission policy, say) changes what we write. Writing again would not end.
             this = (meta["annotations"][DIGEST], after["metadata"]["resourceVersion"])
             self._as_is.setdefault(view.key, {})[where] = this
 
     async def _write_status(self, view: Scope, planned: ReconcilePlan) -> float | None:
-        """Write the status where it differs; when to come back, where only values differ and it is too early."""
+        """Write the status if it differs. Return the requeue delay in seconds if that has to wait, else None."""
         stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         wanted = status.make(view, planned, now=stamp)
         told, tells = _settled(view.status), _settled(wanted)
@@ -311,7 +311,7 @@ class Reconciler:
 
 
 def _refusals(results: list[BaseException | None]) -> list[str]:
-    """Sentences of the writes that were refused; anything else that went wrong is raised."""
+    """Return the messages of refused writes; raise any other error."""
     refused = []
     for result in results:
         if isinstance(result, _REFUSED):
@@ -322,11 +322,11 @@ def _refusals(results: list[BaseException | None]) -> list[str]:
 
 
 _TIMES = {"lastTransitionTime", "observedAt", "decidedAt", "startedAt"}
-"""What changes by itself. Also `startedAt`: where a revision can't be written, each look takes the rollout to begin just now."""
+"""Fields that change by themselves. Also `startedAt`: if a revision can't be written, each reconcile restarts the rollout's time."""
 
 
 def _settled(written: Any) -> Any:  # any JSON value
-    """A status without what changes by itself: times."""
+    """Return a status without the fields that change by themselves: times."""
     if isinstance(written, dict):
         return {k: _settled(v) for k, v in written.items() if k not in _TIMES}
     if isinstance(written, list):
@@ -335,12 +335,12 @@ def _settled(written: Any) -> Any:  # any JSON value
 
 
 _PARTS = {"observedGeneration", "conditions", "summary", "scaling", "model", "rollout", "replicas", "coldStart", "cost"}
-"""Of the status: those that have values in them which can wait."""
+"""Fields of the status with values in them whose changes can wait."""
 _COUNTS = {"total", "ready", "updated", "unschedulable"}
 
 
 def _rest_s(before: Any, after: Any) -> float:  # any JSON values
-    """How long after the last write the next one is: not at all, where the count asked for differs."""
+    """Return the minimum time since the last status write, in seconds: 0 if the desired replicas differ."""
     if _asked(before) != _asked(after):
         return 0.0
     if _weighty(before) != _weighty(after):
@@ -349,7 +349,7 @@ def _rest_s(before: Any, after: Any) -> float:  # any JSON values
 
 
 def _asked(written: Any) -> Any:  # any JSON value
-    """Waited for by whoever is to write it (`scale_writer`)."""
+    """Return the desired replicas, which `control/autoscaling/scale_writer.py` waits for."""
     return (written.get("scaling") or {}).get("desired")
 
 
@@ -359,7 +359,7 @@ def _counts(written: Any) -> Any:  # any JSON value
 
 
 def _weighty(written: Any) -> Any:  # any JSON value
-    """What is news by itself: everything but values, sentences about them, and counts of pods."""
+    """Return everything that matters by itself: all but values, sentences about them, and numbers of pods."""
     return {
         **{k: v for k, v in written.items() if k not in _PARTS},
         "conditions": [(c["type"], c["status"], c["reason"]) for c in written.get("conditions") or ()],

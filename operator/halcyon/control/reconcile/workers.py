@@ -1,4 +1,4 @@
-"""Workers: they take keys from the queue, reconcile them, and tell the queue how it went."""
+"""Workers: they take keys from the queue, reconcile them, and report the result to the queue."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Workers:
     reconciler: Reconciler
     registry: CollectorRegistry
     moved: float = field(default_factory=time.monotonic)
-    """When a reconcile last began or ended: what liveness looks at."""
+    """Time at which a reconcile last began or ended, for the liveness probe."""
 
     def __post_init__(self) -> None:
         """Register the metrics."""
@@ -64,7 +64,7 @@ class Workers:
             log.warning("reconcile failed", extra={"key": str(key), "error": str(error), "retry_s": round(delay, 1)})
             return
         except Exception:
-            # One object that nobody thought of must not stop the others.
+            # An object of an unforeseen form must not stop the others.
             delay = self.queue.fail(key)
             self._results.labels("error").inc()
             log.exception("reconcile broke", extra={"key": str(key), "retry_s": round(delay, 1)})

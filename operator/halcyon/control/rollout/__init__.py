@@ -1,1 +1,1 @@
-"""How a new revision takes over: rolling updates, the canary's steps and analysis, records of revisions. Pure but for the analysis' samples."""
+"""Rollout of a new revision: rolling updates, canary steps and analysis, rollout records. Pure, except for the samples of the analysis."""

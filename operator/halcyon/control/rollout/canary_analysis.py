@@ -1,10 +1,10 @@
-"""Watches canaries: what both revisions have done from look to look, and the judge's word on it.
+"""Analysis of canaries: collects samples of both revisions and keeps the verdict on them.
 
     failures, executions, time in Triton's queue   Triton's own counters, by pod
-    how long answers took                          the balancers' histograms, by slot; not judged where there are no balancers
+    response times                                 the balancers' histograms, by slot; not judged without balancers
 
-Evidence is gathered from the first look of this process on: a new leader begins anew, which costs time and no safety. Not here: what is
-made of a verdict (`canary`), how it is reached (`halcyon.scaling.canary.analysis`).
+Evidence is collected since this process began to watch the canary. A new leader starts from scratch, which costs time and no safety.
+Out of scope: what follows from a verdict (`canary_steps`), and how it is reached (`halcyon.scaling.canary.analysis`).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from halcyon.scaling.observations import BalancerObservation, PodPoint
 from halcyon.signals.observation_store import ObservationStore
 
 LOOK_S = 5.0
-"""Looks come no more often: many short windows tell no more than one."""
+"""Minimum time between samples: many short windows give no more evidence than one."""
 _WINDOW_S = 20.0
 _RULES = Rules()
 _WITHOUT_BALANCERS = Rules(latency_ratio=None)
 
 
 class _Counts(NamedTuple):
-    """Triton's counters of a pod, since its start."""
+    """Triton's counters of a pod since its start."""
 
     succeeded: float
     failed: float
@@ -44,23 +44,23 @@ class _Counts(NamedTuple):
 
 @dataclass
 class _Watched:
-    """One canary."""
+    """The state of one canary."""
 
     stable: str
     canary: str
     rules: Rules
     memory: CanaryMemory = field(default_factory=CanaryMemory)
     counts: dict[str, _Counts] = field(default_factory=dict)
-    """Of each pod at the last look."""
+    """Counters of each pod at the last sample."""
     latency: dict[tuple[str, str], SlotLatency] = field(default_factory=dict)
-    """Of each balancer's slots at the last look."""
+    """Latency histograms by balancer and slot, at the last sample."""
     looked_at: float | None = None
     verdict: CanaryVerdict | None = None
 
 
 @dataclass
 class CanaryAnalysis:
-    """The verdicts on all canaries under way."""
+    """The verdicts on all canaries in progress."""
 
     hub: ObservationStore
     clock: Callable[[], float]
@@ -68,22 +68,25 @@ class CanaryAnalysis:
     _watched: dict[Key, _Watched] = field(default_factory=dict)
 
     def planned(self, key: Key, rollout: RolloutPlan | None, *, balanced: bool) -> None:
-        """A reconcile has decided: watch this canary, or none. `balanced`: balancers of ours lead to it, and tell of it."""
+        """Watch the canary of this rollout, or none if there is none.
+
+        `balanced`: whether our balancers route to it and report response times.
+        """
         if rollout is None or rollout.canary is None or rollout.good is None:
             self._watched.pop(key, None)
             return
-        # Rules that change would be another test.
+        # Other rules would be another test.
         asked = (rollout.good.key, rollout.asked.key, _RULES if balanced else _WITHOUT_BALANCERS)
         known = self._watched.get(key)
         if known is None or (known.stable, known.canary, known.rules) != asked:
             self._watched[key] = _Watched(*asked)
 
     def forget(self, key: Key) -> None:
-        """The ModelDeployment is gone."""
+        """Drop the state of a ModelDeployment that was deleted."""
         self._watched.pop(key, None)
 
     def verdict(self, key: Key, servers: Iterable[Object]) -> CanaryVerdict | None:
-        """What is known of the canary now; None where there is none, or nothing was measured yet."""
+        """Return the current verdict; None if there is no canary, or nothing was measured yet."""
         watched, now = self._watched.get(key), self.clock()
         if watched is None:
             return None
@@ -99,7 +102,7 @@ class CanaryAnalysis:
         counts = {pod.name: found for pod in observation.pods if pod.points and (found := _counts(pod.points[-1]))}
         for name, after in counts.items():
             before = watched.counts.get(name)
-            # A pod seen for the first time has answered its own warm-up; one whose counters fell has started anew.
+            # The counters of a pod seen for the first time include its warm-up; one whose counters fell has restarted.
             if (
                 before is not None
                 and revisions.get(name) in done
@@ -117,14 +120,14 @@ class CanaryAnalysis:
 
 
 def _counts(point: PodPoint) -> _Counts | None:
-    """The counters, where all of them are known."""
+    """Return the counters; None unless all of them are known."""
     told = (point.succeeded, point.failed, point.executions, point.queue_us)
     known = [value for value in told if value is not None]
     return _Counts(*known) if len(known) == len(told) else None
 
 
 def _homes(servers: Iterable[Object]) -> dict[str, str]:
-    """Slot -> the revision of all its pods. One with pods of two has none: its answers are of both."""
+    """Return the revision of each slot. A slot with pods of two revisions is left out, because its responses come from both."""
     found: dict[str, set[str]] = {}
     for pod in servers:
         found.setdefault(pod["metadata"]["labels"].get(names.SLOT_LABEL, ""), set()).add(pods.revision(pod))
@@ -132,27 +135,27 @@ def _homes(servers: Iterable[Object]) -> dict[str, str]:
 
 
 def _took(watched: _Watched, balancers: Iterable[BalancerObservation], homes: dict[str, str]) -> dict[str, Histogram]:
-    """How long the answers of each revision took since the last look, all balancers together."""
+    """Return the response times of each revision since the last sample, over all balancers."""
     before = watched.latency
     watched.latency = {(balancer.agent, slot.slot): slot for balancer in balancers for slot in balancer.latency}
     found: dict[str, Histogram] = {}
     for key, now in watched.latency.items():
         revision, then = homes.get(key[1]), before.get(key)
-        # One seen for the first time has counts from before the canary; one whose counts fell is of another process.
+        # A histogram seen for the first time has counts from before the canary; one whose counts fell is from another process.
         if revision is None or then is None or then.bounds_ms != now.bounds_ms:
             continue
         grown = tuple(after - count for after, count in zip(now.counts, then.counts, strict=True))
         if min(grown) < 0:
             continue
         more, known = Histogram(tuple(bound / 1000 for bound in now.bounds_ms), grown), found.get(revision)
-        # Balancers of two versions may count by other bounds; those of the first are enough.
+        # Balancers of two versions may have different bounds; those like the first are enough.
         if known is None or known.bounds_s == more.bounds_s:
             found[revision] = more if known is None else known + more
     return found
 
 
 def _sample(done: Iterable[_Counts], latency: Histogram | None) -> Sample:
-    """What the pods of a revision have done together."""
+    """Return the sum over a revision's pods."""
     sums = [round(sum(column)) for column in zip(*done, strict=True)] or [0, 0, 0, 0]
     succeeded, failed, executions, queue_us = sums
     return Sample(requests=succeeded + failed, failures=failed, batches=executions, latency=latency, queue_us=queue_us)

@@ -1,6 +1,7 @@
-"""A canary: one more step, the way back, or the new revision for everybody. Pure.
+"""Steps of a canary: the next step, a rollback, or a promotion. Pure.
 
-Not here: where its pods are (`rollout`), and whether it is as good as the one that serves (`halcyon.scaling.canary.analysis`).
+Out of scope: which slots its pods are in (`slot_allocation`), and whether it is as good as the stable revision
+(`halcyon.scaling.canary.analysis`).
 """
 
 from __future__ import annotations
@@ -16,45 +17,48 @@ from halcyon.control.rollout.rollout_record import RolloutRecord
 from halcyon.control.state.scope import CanaryVerdict
 
 PROMOTE, ABORT = f"{GROUP}/promote", f"{GROUP}/abort"
-"""Annotations of a ModelDeployment: a person's word on the revision that they name. On any other they have none."""
+"""Annotations of a ModelDeployment by which a user promotes or aborts the revision that they name. They affect no other revision."""
 Wish = Literal["", "promote", "abort"]
 
 
 @dataclass(frozen=True)
 class Advance:
-    """Where the canary is now."""
+    """The state of a canary after one evaluation."""
 
     trail: RolloutRecord
     weight: int
-    """Percent of the requests that it is to have, once a pod of it is ready."""
+    """Share of the requests in percent, once one of its pods is ready."""
     pods: int
     outcome: Literal["goes on", "promoted", "aborted", "worse"]
     say: str
-    """What it waits for, or why it ended."""
+    """Sentence about what it waits for, or why it ended."""
     due: float | None = None
-    """When the pause is over, in seconds since the epoch; None where time alone changes nothing."""
+    """End of the pause, in seconds since the epoch; None if time alone changes nothing."""
 
 
 def wish(annotations: Mapping[str, str], key: str, name: str) -> Wish:
-    """What a person has said of a revision, by its key or its record's name."""
+    """Return what the annotations request for a revision, which they name by its key or the name of its ControllerRevision."""
     if annotations.get(ABORT) in {key, name}:
         return "abort"
     return "promote" if annotations.get(PROMOTE) in {key, name} else ""
 
 
 def share(count: int, weight: int) -> int:
-    """Pods of the canary, of `count`: as near to its weight as can be, and one at least for each. A count of 1 needs two."""
+    """Return the canary's share of `count` pods: as close to its weight as possible, with at least one pod on each side.
+
+    With a `count` of 1 there are two pods.
+    """
     return max(1, min(count - 1, round(count * weight / 100)))
 
 
-# wish      verdict      its pods are ready   pause over   what
-# abort     -            -                    -            back
-# promote   -            one is               -            for everybody
-# -         rollback     -                    -            back
+# wish      verdict      its pods are ready   pause over   outcome
+# abort     -            -                    -            rolled back
+# promote   -            one is               -            promoted
+# -         rollback     -                    -            rolled back
 # -         -            no                   -            waits for them
 # -         -            yes                  no           waits
-# -         promote      yes                  yes          the next step; after the last one, for everybody
-# -         else         yes                  yes          waits for evidence; with analysis Off as if it were there
+# -         promote      yes                  yes          the next step; after the last one, promoted
+# -         else         yes                  yes          waits for evidence; with analysis Off, as for promote
 def advance(
     trail: RolloutRecord,
     rules: Canary,
@@ -65,7 +69,7 @@ def advance(
     verdict: CanaryVerdict | None,
     wished: Wish,
 ) -> Advance:
-    """The canary by what is known now; `ready` are its pods, `count` those of both together."""
+    """Return the canary's new state. `ready` is the number of its ready pods, `count` that of the desired pods of both revisions."""
     steps = rules.steps or DEFAULT_STEPS
     at = min(trail.step, len(steps) - 1)
     step = steps[at]
@@ -105,4 +109,4 @@ DEFAULT_STEPS = (
     CanaryStep(weight=25, pause="5m"),
     CanaryStep(weight=50, pause="5m"),
 )
-"""Where the spec gives none."""
+"""Steps of a canary if the spec has none."""

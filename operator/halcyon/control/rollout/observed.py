@@ -1,4 +1,4 @@
-"""What a rollout is decided from: the view, its pods by revision, and the Deployments of both slots. Pure."""
+"""Input of a rollout decision: the scope, its pods by revision, and the Deployments of both slots. Pure."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ CANT_LOAD = frozenset({Reason.LOAD_FAILED, Reason.MODEL_CONFIG_INVALID, Reason.M
 
 
 HEARD_S = 10.0
-"""Within this time after a pod has come, the Deployment's status tells of it; and a pod without a node for so long lacks room."""
+"""Time within which a Deployment's status accounts for a new pod. A pod without a node for longer counts as one that had to wait."""
 
 
 @dataclass(frozen=True)
 class RevisionFailure:
-    """Why pods of a revision aren't ready."""
+    """The reason why pods of a revision aren't ready."""
 
     reason: Reason
     message: str
@@ -33,16 +33,16 @@ class RevisionFailure:
 
 @dataclass(frozen=True)
 class UnschedulablePod:
-    """A pod finds no room."""
+    """An unschedulable pod, or one that a quota rejects."""
 
     message: str
     since: float | None
-    """Seconds since the epoch; None where it isn't known."""
+    """Seconds since the epoch; None if unknown."""
 
 
 @dataclass(frozen=True)
 class ObservedRollout:
-    """One look at a ModelDeployment's servers."""
+    """The observed state of a ModelDeployment's servers, for one rollout decision."""
 
     view: Scope
     spec: Spec
@@ -52,7 +52,7 @@ class ObservedRollout:
 
     @classmethod
     def at(cls, view: Scope, spec: Spec, deployments: Mapping[Slot, Object]) -> ObservedRollout:
-        """The look at this view; `deployments` are the slots' own."""
+        """Return the observed state in a scope; `deployments` are the slots' own."""
         of: dict[str, list[Object]] = {}
         for pod in filter(pods.is_live, view.pods):
             of.setdefault(pods.revision(pod), []).append(pod)
@@ -60,48 +60,48 @@ class ObservedRollout:
 
     @property
     def count(self) -> int:
-        """Pods wanted."""
+        """Desired pods."""
         return defaults.wanted_replicas(self.spec)
 
     @property
     def surge_wait_s(self) -> float:
-        """How long a pod may find no room."""
+        """Time that a pod may be unschedulable, spec.rollout.surgeWait in seconds."""
         return duration_s(self.spec.rollout.surge_wait)
 
     def is_due(self, at: float | None) -> bool:
-        """Whether that time has come; a time that isn't known never does."""
+        """Return whether that time has passed; False for an unknown time."""
         return at is not None and self.view.now >= at
 
     def ready(self, key: str) -> int:
-        """Ready pods of a revision."""
+        """Return the number of ready pods of a revision."""
         return sum(pods.is_ready(p) for p in self.of.get(key, ()))
 
     def live_in(self, slot: Slot) -> list[Object]:
-        """Live pods of a slot, of whatever revision."""
+        """Return the live pods of a slot, of any revision."""
         return [p for found in self.of.values() for p in found if p["metadata"]["labels"].get(names.SLOT_LABEL) == slot]
 
     def ready_in(self, slot: Slot) -> int:
-        """Ready pods of a slot."""
+        """Return the number of ready pods of a slot."""
         return sum(map(pods.is_ready, self.live_in(slot)))
 
     def others(self, key: str) -> list[Object]:
-        """Live pods of all other revisions."""
+        """Return the live pods of all other revisions."""
         return [p for known, found in self.of.items() if known != key for p in found]
 
     def oldest(self, key: str) -> float | None:
-        """When the first live pod of a revision began to start, or to wait for room; None where there is none."""
+        """Return when the first live pod of a revision was scheduled, or created if it has no node; None if there is none."""
         began = (pods.placed_at(p) or pods.created_at(p) for p in self.of.get(key, ()))
         return min((at for at in began if at is not None), default=None)
 
     def waited_s(self, key: str) -> float:
-        """How long a live pod of a revision has waited until there was room for it, the longest of those that have a node."""
+        """Return the longest time that a live pod of a revision waited until it was scheduled, in seconds."""
         waits = ((pods.placed_at(p), pods.created_at(p)) for p in self.of.get(key, ()))
         return max((placed - made for placed, made in waits if placed is not None and made is not None), default=0.0)
 
     def has_time(self, key: str, within_s: float) -> bool:
-        """Whether a pod of a revision that isn't ready has waited for room, and found it less than `within_s` ago.
+        """Return whether an unready pod of a revision had to wait for a node, and got one less than `within_s` ago.
 
-        Its Deployment says by then that the deadline has passed, and doesn't take that back before the pod is ready.
+        By then its Deployment reports that the deadline has passed, and keeps doing so until the pod is ready.
         """
         return any(
             placed - made >= HEARD_S and not self.is_due(placed + within_s)
@@ -112,7 +112,7 @@ class ObservedRollout:
         )
 
     def why_not(self, key: str, slot: SlotState | None) -> RevisionFailure | None:
-        """What the pods of a revision say of themselves, or the API server that refuses them."""
+        """Return why pods of a revision aren't ready: from the pods, the agents, or the API server that rejects them; None if unknown."""
         ours = self.of.get(key, [])
         found = pods.trouble(ours)
         if found and found.reason in CANT_LOAD:
@@ -125,9 +125,9 @@ class ObservedRollout:
         return RevisionFailure(Reason.POD_REFUSED, slot.refusal) if slot and slot.refusal else None
 
     def lack(self, revision: Revision, slot: SlotState | None) -> UnschedulablePod | None:
-        """The pod of a revision that has found no room for longest, beside pods of others; a quota is room, too.
+        """Return the revision's pod that is unschedulable for the longest time, or a quota's rejection of its pods.
 
-        None where it has all the room there is: then nobody can give way.
+        None if there are no pods of other revisions, because then none can be removed for it.
         """
         if not self.others(revision.key):
             return None
@@ -141,9 +141,9 @@ class ObservedRollout:
         return None
 
     def roomless(self, revision: Revision, slot: SlotState | None) -> int:
-        """Pods of other revisions that are wanted and have had no room for so long that none is on its way to them.
+        """Return how many desired pods of other revisions are unschedulable for so long that no capacity is being freed for them.
 
-        One that waits for a pod to end has its room soon: it must not cost another its place.
+        A pod that waits for another one to end gets its capacity soon: it must not cost another pod its place.
         """
         long_s = self.surge_wait_s + grace_s(revision)
         others = self.others(revision.key)
@@ -153,9 +153,9 @@ class ObservedRollout:
         return found + max(self.count - len(others), 0)
 
     def short(self, revision: Revision, slot: SlotState | None) -> int:
-        """Pods that are wanted and have had no room for so long, where those of one revision may be in both slots.
+        """Return how many desired pods are unschedulable for so long, if pods of one revision may be in both slots.
 
-        What has its room soon is the same as for `roomless`. All pods count, for those without room may be of the revision itself.
+        The time is the same as for `roomless`. All pods count, because the unschedulable ones may be of the revision itself.
         """
         long_s = self.surge_wait_s + grace_s(revision)
         live = [p for found in self.of.values() for p in found]
@@ -166,21 +166,21 @@ class ObservedRollout:
         return min(missing, sum(at is not None and self.is_due(at + long_s) for at in waiting))
 
     def patience(self, lack: UnschedulablePod) -> float | None:
-        """When it will have lasted for surgeWait."""
+        """Return when it will have lasted for surgeWait; None if its start is unknown."""
         return None if lack.since is None else lack.since + self.surge_wait_s
 
     def lacks_long(self, lack: UnschedulablePod | None) -> bool:
-        """Whether it has lasted for surgeWait."""
+        """Return whether it has lasted for surgeWait."""
         return lack is not None and self.is_due(self.patience(lack))
 
 
 def grace_s(revision: Revision) -> int:
-    """How long a pod may take to end."""
+    """Return the termination grace period of a revision's pods, in seconds."""
     return int(revision.template["spec"].get("terminationGracePeriodSeconds", 30))
 
 
 def _needs(pod: Object, revision: Revision) -> str:
-    """What a pod lacks, as far as its scheduler says; free GPUs of nodes aren't ours to count."""
+    """Return what a pod needs, from the scheduler's message: Halcyon doesn't count the free GPUs of nodes."""
     trouble = pods.trouble([pod])
     said = (trouble.message if trouble else "").split(". ")[0].rstrip(".")
     asked = [c.get("resources") or {} for c in revision.template["spec"]["containers"]]

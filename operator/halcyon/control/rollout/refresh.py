@@ -1,10 +1,10 @@
-"""Rendering a revision anew: whether it would come out otherwise now, and whether a person wants it so. Pure.
+"""Refresh of a revision: whether this operator would render it differently, and whether a user has requested that. Pure.
 
-An upgrade of the operator changes no pod, for each revision is applied from its record. A person's word is an annotation that names
-the revision whose rendering has had its day: it counts for that one and no other, so it may stay there, and is done once there is a
-newer rendering of the same spec. That one is a revision of its own, and takes over like any other.
+An upgrade of the operator changes no pod, because each revision is applied from its ControllerRevision. A user requests a refresh by an
+annotation that names the outdated revision. It applies to that revision only, so it may stay there; it has no effect once there is a
+newer rendering of the same spec. The new rendering is a revision of its own, and is rolled out like any other.
 
-Not here: how it takes over (`rollout`), and what is told of it (`rollout_status`).
+Out of scope: how it is rolled out (`rollout`), and the status (`control/status/rollout.py`).
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from halcyon.render import names, revision
 from halcyon.render.revision import Revision
 
 REFRESH = f"{GROUP}/refresh"
-"""Annotation of a ModelDeployment: the revision that is to be rendered anew, by its key or its record's name."""
+"""Annotation of a ModelDeployment: the revision to render again, by its key or the name of its ControllerRevision."""
 _SHOWN = 100
-"""Characters of a value that is shown."""
+"""Half the maximum length of a shown difference (both values), in characters."""
 
 
 def is_wanted(view: Scope, known: Revision) -> bool:
-    """Whether a person has asked for this revision to be rendered anew."""
+    """Return whether a user has requested a refresh of this revision."""
     said = (view.meta.get("annotations") or {}).get(REFRESH)
     return said in {known.key, names.revision(view.key.name, known.key)}
 
 
 def compared(view: Scope, spec: Spec, known: Revision, number: int) -> tuple[tuple[str, ...], Revision]:
-    """What would be rendered otherwise now than `known` was, and the revision that would be its successor.
+    """Return the differences between `known` and its rendering by this operator, and the revision that would be its successor.
 
-    The successor's key follows from that of `known`: whoever looks twice, or after a crash, finds the same.
+    The successor's key is derived from that of `known`, so a second call, or one after a crash, returns the same.
     """
     key = names.digest([known.asks, known.key])
     anew = revision.render(view.subject, spec, view.site, view.source.content, number=number, as_key=key)
@@ -42,7 +42,7 @@ def compared(view: Scope, spec: Spec, known: Revision, number: int) -> tuple[tup
 
 
 def _differences(before: Revision, after: Revision) -> Iterator[str]:
-    """Places of the pod template, and of what belongs to it, by name; short values with both."""
+    """Yield the paths that differ in the pod template and in the revision's other fields; with both values if they are short."""
     yield from _between(_plain(before.template), _plain(after.template), "")
     for name, one, other in (
         ("model", before.model, after.model),
@@ -53,7 +53,7 @@ def _differences(before: Revision, after: Revision) -> Iterator[str]:
 
 
 def _plain(template: Any) -> Any:
-    """As JSON has it, without the label that names the revision."""
+    """Return a copy in plain JSON types, without the label that names the revision."""
     copy = json.loads(json.dumps(template))
     copy["metadata"]["labels"].pop(names.REVISION_LABEL, None)
     return copy
@@ -79,7 +79,7 @@ def _between(one: Any, other: Any, path: str) -> Iterator[str]:  # any JSON valu
 
 
 def _by_name(*lists: list[Any]) -> list[dict[str, Any]] | None:
-    """Lists of objects that each have a name, by it; None where they are none such, or a name is there twice."""
+    """Return lists of objects as dicts by the objects' names; None if an object has no name, or a name is there twice."""
     found = []
     for items in lists:
         by = {item["name"]: item for item in items if isinstance(item, dict) and "name" in item}

@@ -1,20 +1,21 @@
-"""Rollouts: which revision the servers are made of, how pods of another give way to it, and when it has failed. Pure.
+"""Rollouts: which revision the servers run, how its pods replace those of another one, and when it has failed. Pure.
 
-Everything is derived anew from what is: the slots' Deployments, their pods, and the trails of the records. Not here: how far pods
-give way (`pace`), the steps of a canary (`canary`), where pods are (`placing`), and what of it is shown (`rollout_status`).
+Everything is derived from the current state on each reconcile: the slots' Deployments, their pods, and the rollout records.
+Out of scope: surge settings (`surge_strategy`), the steps of a canary (`canary_steps`), the distribution of pods over slots
+(`slot_allocation`), and the status (`control/status/rollout.py`).
 
-the revision asked for   onFailure   another was served before   the servers are made of
+the requested revision   onFailure   another was served before   the servers run
 has not failed           -           -                           it
 has failed               Stay        -                           it
-has failed               Rollback    no                          it: there is nothing to go back to
+has failed               Rollback    no                          it: there is nothing to roll back to
 has failed               Rollback    yes                         the one served before
 
-It fails while none of its pods is ready and
-- one says that it can't load the model, and fewer pods of other revisions are ready than wanted: at once;
-- a pod had to go for it and it finds no room all the same, for surgeWait once that pod is gone;
-- its oldest pod is older than the progress deadline, or the Deployment has made no progress for as long, for any reason but
-  room under Surge: then nothing is lost by waiting.
-Once a pod of it was ready, it is for a person to judge, or for a canary's analysis: going back is no safer than going on.
+It fails while none of its pods is ready and one of these is true:
+- One of its pods reports that it can't load the model, and fewer pods of other revisions are ready than desired: it fails at once.
+- A pod was removed for it, and it is still unschedulable for surgeWait after that pod is gone.
+- Its oldest pod is older than the progress deadline, or the Deployment has made no progress for as long. Missing capacity under Surge
+  is no reason to fail: waiting does no harm.
+Once one of its pods was ready, the decision is left to a user or to the canary analysis: rolling back is no safer than going on.
 """
 
 from __future__ import annotations
@@ -43,71 +44,71 @@ from halcyon.render.revision import Revision
 from halcyon.render.server import progress_deadline_s
 
 SOON_S = 0.5
-"""Not looked sooner again for what time alone will change."""
+"""Minimum requeue delay for purely time-based changes."""
 POLL_REQUEUE_S = 5.0
-"""How often a canary is looked at: requests cause no reconcile."""
+"""Polling interval of a canary: requests cause no reconcile."""
 
 
 class RolloutPhase(StrEnum):
-    """Where a rollout is."""
+    """The phase of a rollout."""
 
     COMPLETE = "Complete"
     PROGRESSING = "Progressing"
     BLOCKED = "Blocked"
-    """There is no room for it."""
+    """The new pods are unschedulable."""
     FAILED = "Failed"
-    """It failed and stays: there is nothing to go back to, or spec.rollout.onFailure says so."""
+    """It failed and stays: there is nothing to roll back to, or spec.rollout.onFailure is Stay."""
     ROLLING_BACK = "RollingBack"
     ROLLED_BACK = "RolledBack"
 
 
 @dataclass(frozen=True)
 class RolloutPlan:
-    """What is to be done, and what there is to say."""
+    """The rollout decision of one reconcile, with what the status shows about it."""
 
     asked: Revision
-    """The revision that the accepted spec asks for."""
+    """The revision that the accepted spec requests."""
     target: Revision
-    """The revision that the servers are made of: another one once it has failed."""
+    """The revision that the servers run: `asked`, or another one once that has failed."""
     phase: RolloutPhase
     slots: tuple[SlotAllocation, ...]
-    """Where pods are to be; the first has the servers of old."""
+    """Desired pods by slot; the first is the home slot."""
     pace: SurgeSettings = SURGE
     trouble: RevisionFailure | None = None
-    """Why the revision asked for has failed or is blocked, or what keeps its pods from being ready."""
+    """Why the requested revision has failed or is blocked, or why its pods aren't ready."""
     overdue: bool = False
-    """The progress deadline has passed."""
+    """Whether the progress deadline has passed."""
     has_time: bool = False
-    """A pod that has waited for room is starting, and within the deadline: what the Deployment says of it doesn't count."""
+    """Whether a pod that was unschedulable is now starting within the deadline. If so, the Deployment's own deadline doesn't count."""
     model: str = ""
-    """Name of the model that is routed to."""
+    """Name of the model that requests are routed to."""
     good: Revision | None = None
-    """The revision to go back to."""
+    """The revision to roll back to."""
     canary: Advance | None = None
-    """None where there is no canary under way."""
+    """None if no canary is in progress."""
     changed: tuple[Revision, ...] = ()
-    """Other revisions whose trail changes."""
+    """Other revisions whose rollout record changes."""
     again_s: float | None = None
-    """When time alone may change something; None: not."""
+    """Requeue delay until time alone may change something, in seconds; None if it can't."""
 
     @property
     def trail(self) -> RolloutRecord:
-        """Of the revision asked for."""
+        """Rollout record of the requested revision."""
         return RolloutRecord.of(self.asked)
 
     @property
     def way_back(self) -> Revision | None:
-        """The revision that must be kept: what was served last is needed until the one asked for is."""
+        """The revision to keep for a rollback: the last one served is needed until the requested one is served."""
         return None if self.trail.result == RolloutResult.SERVED else self.good
 
     @property
     def home(self) -> Slot:
-        """The slot of the servers, the canary's apart."""
+        """The slot of the servers, not that of a canary."""
         return self.slots[0].slot if self.slots else SLOT_A
 
 
 def decide(view: Scope, spec: Spec, asked: Revision, deployments: Mapping[Slot, Object]) -> RolloutPlan:
-    """What the servers are made of, and how they get there; `deployments` are the slots' own."""
+    """Return which revision the servers run, and how they get there; `deployments` are the slots' own."""
     seen = ObservedRollout.at(view, spec, deployments)
     at_home = home(view.revisions)
     others = [_seen_to_serve(seen, r, at_home) for r in view.revisions if r.key != asked.key]
@@ -115,11 +116,11 @@ def decide(view: Scope, spec: Spec, asked: Revision, deployments: Mapping[Slot, 
     changed = tuple(left(seen, others, asked, away(at_home)))
     known = {r.key: r for r in (*others, *changed)}
     is_canary = _is_canary(seen, asked, good, at_home)
-    # A canary that failed has pods beside the others' to give up, and no reason to stay.
+    # A failed canary only has pods beside the others' to give up, and no reason to stay.
     back = good if is_canary or spec.rollout.on_failure == "Rollback" else None
     place = away(at_home) if is_canary else at_home
     if is_canary and good is not None and _is_taken(seen, place, asked):
-        # A promotion isn't over, or another canary was left: the pods there serve until those at home do, so this one waits.
+        # A promotion isn't over, or another canary was superseded: its pods serve until those in the home slot do, so this one waits.
         speed = pace(seen, good, at_home)
         return RolloutPlan(
             asked=asked,
@@ -162,7 +163,7 @@ def decide(view: Scope, spec: Spec, asked: Revision, deployments: Mapping[Slot, 
         slots = lone_slots(seen, made_of, speed, stays, known=known | {noted.key: noted}, routed=model)
     phase, trouble = _phase(seen, target, trail, seen.slots.get(stays), returns=target is not asked)
     if phase is RolloutPhase.BLOCKED and (step or _gives_way(seen, target, speed, slots)):
-        phase = RolloutPhase.PROGRESSING  # a pod has gone for it: it finds room, or fails
+        phase = RolloutPhase.PROGRESSING  # a pod was removed for it: it gets scheduled, or fails
     return RolloutPlan(
         asked=noted,
         target=made_of,
@@ -181,7 +182,7 @@ def decide(view: Scope, spec: Spec, asked: Revision, deployments: Mapping[Slot, 
 
 
 def _is_canary(seen: ObservedRollout, asked: Revision, good: Revision | None, at_home: Slot) -> bool:
-    """Whether the revision asked for comes beside the other one. What has begun in the slot of all goes on there."""
+    """Return whether the requested revision runs beside the other one. A rollout that has begun in the home slot continues there."""
     there = seen.slots.get(at_home)
     if seen.spec.rollout.strategy != "Canary" or good is None or not seen.count or there is None:
         return False
@@ -189,9 +190,9 @@ def _is_canary(seen: ObservedRollout, asked: Revision, good: Revision | None, at
 
 
 def _untold(seen: ObservedRollout, asked: Revision, place: Slot, *, known: Mapping[str, Revision], routed: str) -> bool:
-    """Whether pods that are to give way don't know it yet: the record was written, and the process ended before the Deployments were.
+    """Return whether Deployments that must shrink weren't written yet: the process may have ended right after it wrote the record.
 
-    The wait for the room that they leave begins when they are told to go.
+    The wait for the capacity that their pods free begins with that write.
     """
     for placed in lone_slots(seen, asked, pace(seen, asked, place), place, known=known, routed=routed):
         there = seen.slots.get(placed.slot)
@@ -201,7 +202,7 @@ def _untold(seen: ObservedRollout, asked: Revision, place: Slot, *, known: Mappi
 
 
 def _keeps_all(seen: ObservedRollout, at_home: Slot) -> bool:
-    """The same of a canary, for which one pod at home gives way: none was told to."""
+    """Return whether no pod was removed yet from the home slot for a canary, which takes the place of one."""
     there = seen.slots.get(at_home)
     return there is not None and there.count > max(seen.count - 1, 1)
 
@@ -216,7 +217,7 @@ def _followed(
     can_return: bool,
     untold: bool,
 ) -> tuple[RolloutRecord, Advance | None]:
-    """The trail of the revision asked for by what is seen now, and its step where it is a canary that goes on."""
+    """Return the updated rollout record of the requested revision, and its step if it is a canary that goes on."""
     trail = _begun(seen, asked, slot, can_return=can_return)
     if seen.spec.rollout.strategy == "Surge":
         trail = trail.surge()
@@ -231,12 +232,12 @@ def _followed(
 
 
 def _begun(seen: ObservedRollout, asked: Revision, slot: SlotState | None, *, can_return: bool) -> RolloutRecord:
-    """The trail of the revision asked for, begun anew where its slot isn't of it yet."""
+    """Return the rollout record of the requested revision, restarted if its slot isn't of that revision yet."""
     trail, now = RolloutRecord.of(asked), seen.view.now
     if trail.barred and can_return:
         return trail
     if slot is not None and slot.revision == asked.key:
-        # Found as it is: of an earlier version that kept no trail, or asked for again before the slot was changed.
+        # The slot is of it already: from an earlier version that kept no record, or requested again before the slot was changed.
         under_way = trail.began and trail.result != RolloutResult.SUPERSEDED
     else:
         under_way = trail.began and not trail.ended
@@ -244,7 +245,7 @@ def _begun(seen: ObservedRollout, asked: Revision, slot: SlotState | None, *, ca
 
 
 def _is_taken(seen: ObservedRollout, slot: Slot, asked: Revision) -> bool:
-    """Whether a slot has pods of another revision."""
+    """Return whether a slot has pods of another revision."""
     there = seen.slots.get(slot)
     return there is not None and there.revision != asked.key
 
@@ -259,7 +260,7 @@ def _judged(
     is_canary: bool,
     untold: bool,
 ) -> tuple[RolloutRecord, Advance | None]:
-    """The trail of what has pods, and the canary's step where there is one."""
+    """Return the rollout record of a revision that has pods, and the canary's step if there is one."""
     now = seen.view.now
     if not trail.ended and not seen.ready(asked.key):
         said = seen.why_not(asked.key, slot)
@@ -277,7 +278,7 @@ def _judged(
 def _stepped(
     seen: ObservedRollout, asked: Revision, trail: RolloutRecord, place: Slot
 ) -> tuple[RolloutRecord, Advance | None]:
-    """The canary, one look on."""
+    """Return the canary's rollout record and step after this observation."""
     if trail.ended:
         return trail, None
     view, verdict = seen.view, seen.view.canary
@@ -299,9 +300,9 @@ def _stepped(
 
 
 def _seen_to_serve(seen: ObservedRollout, other: Revision, at_home: Slot) -> Revision:
-    """The revision with a trail that says so, where all servers are of it and nobody was there to write it down.
+    """Return the revision, recorded as served if all servers are of it and the record doesn't show that yet.
 
-    The spec may have been changed while no operator ran, or by the first look of one that keeps trails.
+    The spec may have changed while no operator ran, or before the first reconcile of a version that keeps records.
     """
     slot, trail = seen.slots.get(at_home), RolloutRecord.of(other)
     if trail.served or slot is None or slot.revision != other.key or not (slot.complete and seen.ready(other.key)):
@@ -312,7 +313,7 @@ def _seen_to_serve(seen: ObservedRollout, other: Revision, at_home: Slot) -> Rev
 def _failure(
     seen: ObservedRollout, asked: Revision, trail: RolloutRecord, slot: SlotState, *, untold: bool
 ) -> RevisionFailure | None:
-    """Why it has failed, none of its pods being ready; None while it hasn't."""
+    """Return why the revision has failed, while none of its pods is ready; None if it hasn't."""
     if seen.count == 0:
         return None
     trouble = seen.why_not(asked.key, slot)
@@ -322,25 +323,25 @@ def _failure(
     lack = seen.lack(asked, slot)
     if lack is not None and (untold or not trail.replacing or not seen.is_due(_replaced_by(seen, asked, trail))):
         return None
-    # Its own wait as well: where the Deployment's controller was away, the pod that is to take the room has only just come.
+    # Its own wait as well: if the Deployment controller was down, the pod that is to take the freed capacity is brand-new.
     if lack is not None and seen.lacks_long(lack):
         return RevisionFailure(Reason.UNSCHEDULABLE, lack.message)
     if _is_overdue(seen, asked, trail, slot):
         if trail.reason:
             return RevisionFailure(Reason(trail.reason), trail.message)
         if trouble is None and seen.view.scaling.settling:
-            return None  # who could tell the reason hasn't been heard yet
+            return None  # no report yet from the agents, which know the reason
         within = f"not ready within {progress_deadline_s(asked.startup_timeout_s)} s"
         return trouble or RevisionFailure(Reason.PROGRESS_DEADLINE_EXCEEDED, within)
     return None
 
 
 def _is_overdue(seen: ObservedRollout, asked: Revision, trail: RolloutRecord, slot: SlotState | None) -> bool:
-    """Whether the progress deadline has passed without a pod of it getting ready.
+    """Return whether the progress deadline has passed without a ready pod of the revision.
 
-    The Deployment's own clock starts anew with each step; right after a change of its template it may still tell of the one
-    before. A pod's time since it has a node is the measure where a count that was 0 has hidden the revision from it. What pods have
-    waited for room is nobody's failure, and counts in neither.
+    The Deployment's own clock restarts with each step, and right after a change of its template it may still be about the previous one.
+    If the replicas were 0, the Deployment has not seen the revision's pods; then a pod's time since scheduling is the measure. Time that
+    pods spent unschedulable is no failure, and counts in neither.
     """
     if slot is None or slot.revision != asked.key or seen.ready(asked.key):
         return False
@@ -352,14 +353,14 @@ def _is_overdue(seen: ObservedRollout, asked: Revision, trail: RolloutRecord, sl
 
 
 def _deadlines(seen: ObservedRollout, asked: Revision, trail: RolloutRecord) -> tuple[int, float | None, float | None]:
-    """The progress deadline in seconds, when the rollout began but for the wait for room, and when its first pod began to start."""
+    """Return the progress deadline in seconds, the rollout's start plus the wait for scheduling, and the start of its first pod."""
     began = epoch_seconds(trail.began)
     began = began and began + seen.waited_s(asked.key)
     return progress_deadline_s(asked.startup_timeout_s), began, seen.oldest(asked.key)
 
 
 def _replaced_by(seen: ObservedRollout, asked: Revision, trail: RolloutRecord) -> float | None:
-    """When a pod must have found the room of the one that went for it."""
+    """Return the time by which a pod must have been scheduled in place of the one that was removed for it; None if none was."""
     since = epoch_seconds(trail.replacing)
     return None if since is None else since + grace_s(asked) + seen.surge_wait_s
 
@@ -367,7 +368,7 @@ def _replaced_by(seen: ObservedRollout, asked: Revision, trail: RolloutRecord) -
 def _gives_way(
     seen: ObservedRollout, target: Revision, speed: SurgeSettings, slots: tuple[SlotAllocation, ...]
 ) -> bool:
-    """Whether pods of another revision give their room to this one's, one by one."""
+    """Return whether pods of another revision are being replaced by this one's, one by one."""
     if speed.strategy != "Replace":
         return False
     ready = sum(seen.ready_in(placed.slot) for placed in slots)
@@ -381,7 +382,7 @@ def _phase(
         slot is not None
         and slot.revision == target.key
         and slot.whole
-        # Of one that was served, all that its controller hasn't seen yet is another count: that is no rollout.
+        # For a revision that was served, the only change that the controller hasn't seen yet is that of replicas, which is no rollout.
         and (slot.seen or returns or trail.result == RolloutResult.SERVED)
         and not seen.others(target.key)
     )
@@ -401,7 +402,7 @@ def _phase(
 def _again(
     seen: ObservedRollout, target: Revision, trail: RolloutRecord, slot: SlotState | None, step: Advance | None
 ) -> float | None:
-    """Seconds until something here is due that no event will tell."""
+    """Return the seconds until the next time-based change, which no event will announce; None if there is none."""
     dues: list[float | None] = [step.due if step else None]
     if step is not None:
         dues.append(seen.view.now + POLL_REQUEUE_S)

@@ -1,6 +1,6 @@
-"""Models that keep a state between requests: what tells one, and what it must not be asked for. Pure.
+"""Models that keep a state between requests: how they are detected, and which specs are not allowed for them. Pure.
 
-| the model's source | what tells it                                                                      |
+| the model's source | detected by                                                                        |
 | ------------------ | ---------------------------------------------------------------------------------- |
 | ConfigMap          | its config.pbtxt, before the first pod                                             |
 | a volume           | the fetcher of the revision's first pod, which reads it; kept with the revision    |
@@ -23,7 +23,7 @@ _CONFIG = "config.pbtxt"
 
 
 def keeps_state(view: Scope, spec: Spec, asked: Revision) -> bool:
-    """Whether the model of this revision is known to."""
+    """Return whether the model of this revision is known to keep a state between requests."""
     if RolloutRecord.of(asked).sequences or any(pods.revision(pod) == asked.key and _tells(pod) for pod in view.pods):
         return True
     content, source = view.source.content, spec.model.source.config_map
@@ -32,12 +32,12 @@ def keeps_state(view: Scope, spec: Spec, asked: Revision) -> bool:
     keys = [item.key for item in source.items if item.path == _CONFIG]
     texts = [content.data[key] for key in keys if key in content.data]
     texts += [base64.b64decode(content.binary[key]).decode(errors="replace") for key in keys if key in content.binary]
-    # Of another revision than this one it says nothing: what was refused isn't what serves.
+    # It counts for this revision only: the source of a refused spec isn't the one that serves.
     return any(map(in_config, texts)) and revision.key(view.subject, spec, content) == asked.asks
 
 
 def objection(view: Scope, spec: Spec, asked: Revision) -> str:
-    """Why it can't be served as asked for, in a sentence; empty where it can."""
+    """Return why the model can't be served as specified, in a sentence; empty if it can."""
     most = defaults.most_replicas(spec)
     if most <= 1 or spec.traffic.stickiness is not None or not keeps_state(view, spec, asked):
         return ""
@@ -50,7 +50,7 @@ def objection(view: Scope, spec: Spec, asked: Revision) -> str:
 
 
 def alone(view: Scope, spec: Spec, asked: Revision) -> Spec:
-    """The spec without a count that nobody has accepted and the model can't have: that is no count to follow."""
+    """Return the spec with 1 replica if its replicas aren't allowed for this model, because no accepted spec has them."""
     if spec.scaling is not None or not objection(view, spec, asked):
         return spec
     return spec.model_copy(update={"replicas": 1})

@@ -1,13 +1,13 @@
-"""Which slot has pods of which revision, how many, and what share of the requests. Pure.
+"""The allocation of slots: the revision of each, its pods, and its share of the requests. Pure.
 
-The count is one; two slots share it. A slot that isn't needed any more is kept until its last pod is gone.
+Two slots share one number of replicas. A slot that is no longer needed is kept until its last pod is gone.
 
-the revision of a slot that isn't needed any more         its pods                                     its requests
-failed, as a canary or else                               go at once                                   none
-serves another model name than is routed                  go at once                                   none
-any other: promoted over, or left by the spec, none ready go at once                                   none
-the same, pods ready                                      go as others get ready, by the rollout's     by its ready pods, no more than it
-                                                          pace; those not ready at once                had as a canary; all while no other is ready
+the revision of a slot that is no longer needed           its pods                               its share of the requests
+failed, as a canary or otherwise                          removed at once                        none
+serves another model name than the routed one             removed at once                        none
+any other: promoted over, or superseded, none ready       removed at once                        none
+the same, pods ready                                      removed as others get ready, by the    by its ready pods, at most its weight
+                                                          rollout's pace; unready ones at once   as a canary; all while no other is ready
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from halcyon.render.revision import Revision
 
 @dataclass(frozen=True)
 class SlotAllocation:
-    """A slot as it should be."""
+    """The desired state of a slot."""
 
     slot: Slot
     revision: Revision
     replicas: int
     pace: SurgeSettings
     weight: int
-    """Share of the requests, of 100."""
+    """Share of the requests, in percent."""
 
 
 def lone_slots(
@@ -46,9 +46,9 @@ def lone_slots(
     known: Mapping[str, Revision],
     routed: str,
 ) -> tuple[SlotAllocation, ...]:
-    """All pods in one slot; those that the other one still has go by the table above.
+    """Return the slots with all pods in one; pods left in the other slot are removed by the table above.
 
-    `known` are revisions by key, their trails as of this look; `routed` is the name of the model that requests go to.
+    `known` are revisions by key, with their updated rollout records; `routed` is the name of the model that requests go to.
     """
     other = away(slot)
     state = _left_over(seen, other)
@@ -56,7 +56,7 @@ def lone_slots(
     if state is None or revision is None:
         return (SlotAllocation(slot, target, seen.count, speed, 100),)
     there = seen.slots.get(slot)
-    # A count that was lowered just now may have pods yet that are on their way out.
+    # After replicas were lowered, some pods may still be on their way out.
     ready = min(seen.ready_in(slot), there.count) if there else 0
     stays = 0
     if RolloutRecord.of(revision).result != RolloutResult.FAILED and revision.model == routed:
@@ -71,10 +71,10 @@ def lone_slots(
 def canary_slots(
     seen: ObservedRollout, good: Revision, asked: Revision, step: Advance, at_home: Slot
 ) -> tuple[SlotAllocation, ...]:
-    """The canary in the other slot, and as many pods fewer at home as are ready there: the sum stays the count.
+    """Return the slots with the canary in the other one. Each of its ready pods takes the place of one in the home slot.
 
-    Where the canary finds no room for surgeWait, one more at home gives way. One that has more pods than its step asks for (the spec
-    came back to it, or its steps were changed) keeps them until those at home are ready.
+    If the canary is unschedulable for surgeWait, one more pod in the home slot is removed. A canary may have more pods than its step
+    allows, if the spec returned to it or its steps were changed. It keeps them until those in the home slot are ready.
     """
     other = away(at_home)
     ready = seen.ready(asked.key)
@@ -93,19 +93,19 @@ def canary_slots(
 
 
 def _left_over(seen: ObservedRollout, slot: Slot) -> SlotState | None:
-    """A slot that isn't needed any more; None where nothing is left of it."""
+    """Return the state of a slot that is no longer needed; None if nothing is left of it."""
     state = seen.slots.get(slot)
     pods = [p for p in seen.view.pods if p["metadata"]["labels"].get(names.SLOT_LABEL) == slot]
     return state if state is not None and (state.count or pods) else None
 
 
 def _may_stay(seen: ObservedRollout, slot: Slot, state: SlotState, lacking: int) -> int:
-    """Pods of a slot that stay while so many are lacking elsewhere. Those that aren't ready answer nobody, and hold room."""
+    """Return how many pods of a slot stay while `lacking` pods are missing elsewhere. Unready ones only hold capacity, and don't stay."""
     return max(min(state.count, seen.ready_in(slot), lacking), 0)
 
 
 def _share(revision: Revision, stays: int, ready: int) -> int:
-    """Share of the requests, of 100, of pods that stay beside so many ready ones."""
+    """Return the share of the requests, in percent, for `stays` pods beside `ready` others."""
     if not stays:
         return 0
     most = RolloutRecord.of(revision).weight or 99

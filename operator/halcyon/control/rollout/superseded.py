@@ -1,13 +1,13 @@
-"""Revisions that the spec doesn't ask for any more: what becomes of their trails. Pure.
+"""Rollout records of revisions that the spec no longer requests. Pure.
 
-| what it was                 | what is said of it          | its trail                                    |
+| state of the revision       | verdict on it               | its rollout record                           |
 | --------------------------- | --------------------------- | -------------------------------------------- |
-| on its way                  | -                           | superseded                                   |
-| on its way, or superseded,  | a person's abort, or the    | failed: its pods go at once, and it may be   |
-| with a slot of its own      | analysis' rollback          | tried again where the spec asks for it again |
-| served, or failed           | -                           | as it was; a failure is forgiven             |
+| in progress                 | -                           | superseded                                   |
+| in progress or superseded,  | a user's abort, or the      | failed: its pods are removed at once, and it |
+| with a slot of its own      | analysis' rollback          | is tried again if the spec requests it again |
+| served, or failed           | -                           | unchanged; after a failure it may be retried |
 
-Not here: where their pods are (`placing`).
+Out of scope: their pods (`slot_allocation`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from halcyon.render.revision import Revision
 
 
 def left(seen: ObservedRollout, others: Iterable[Revision], asked: Revision, beside: Slot) -> Iterator[Revision]:
-    """Those whose trail changes; `beside` is the slot of a canary."""
+    """Yield the revisions whose rollout record changes; `beside` is the slot of a canary."""
     before = {r.key: RolloutRecord.of(r) for r in seen.view.revisions}
     there = seen.slots.get(beside)
     for other in others:
@@ -38,7 +38,7 @@ def left(seen: ObservedRollout, others: Iterable[Revision], asked: Revision, bes
 
 
 def _found_bad(seen: ObservedRollout, canary: Revision, asked: Revision) -> RevisionFailure | None:
-    """Why a canary that was left must not serve until others can; None where nobody says so."""
+    """Return why a superseded canary must stop serving at once; None if neither a user nor the analysis has rejected it."""
     view, verdict = seen.view, seen.view.canary
     name = names.revision(view.key.name, canary.key)
     if wish(view.meta.get("annotations") or {}, canary.key, name) == "abort":

@@ -1,4 +1,4 @@
-"""How far the pods of a slot may exceed its count and fall short of it while another revision comes: the Deployment's parameters.
+"""Surge settings: maxSurge and maxUnavailable of a slot's Deployment during a rollout.
 
 Pure.
 """
@@ -15,35 +15,36 @@ from halcyon.render.revision import Revision
 
 @dataclass(frozen=True)
 class SurgeSettings:
-    """The Deployment's own parameters, and what they amount to."""
+    """The Deployment's parameters, and the strategy behind them."""
 
     strategy: str
     """Surge or Replace."""
     max_surge: int
     max_unavailable: int
     why: str = ""
-    """Why it replaces."""
+    """Reason for Replace."""
 
 
 SURGE = SurgeSettings("Surge", max_surge=1, max_unavailable=0)
 
 
-# strategy   under way with Replace   no room for surgeWait   pace
+# strategy   under way with Replace   unschedulable for       pace
+#                                     surgeWait
 # Surge      -                        -                       Surge
 # Replace    -                        -                       Replace
 # others     yes                      -                       Replace: back and forth would start pods for nothing
 # others     no                       yes                     Replace
 # others     no                       no                      Surge
 #
-# Under way: the slot has pods of another revision, or the other slot still has some, whose place its own take.
+# Under way: the slot has pods of another revision, or the other slot still has pods that this slot's replace.
 def pace(seen: ObservedRollout, target: Revision, at: Slot) -> SurgeSettings:
-    """The pace at which the slot becomes of this revision, and at which the other one's pods give way to it."""
+    """Return the pace at which the slot changes to this revision, and at which the other slot's pods are removed for it."""
     strategy = seen.spec.rollout.strategy
     if strategy == "Surge":
         return SURGE
     slot, beside = seen.slots.get(at), bool(seen.live_in(away(at)))
     lack = seen.lack(target, slot)
-    # Kept where it is from look to look: reckoned anew while a pod's room is on its way to its successor, it would cost another one.
+    # Kept between reconciles: recalculated while a pod's capacity is passing to its successor, it would cost another pod.
     sticks = slot is not None and (beside or not slot.complete) and slot.max_surge == 0
     why = "spec.rollout.strategy is Replace"
     if strategy != "Replace":
@@ -55,7 +56,7 @@ def pace(seen: ObservedRollout, target: Revision, at: Slot) -> SurgeSettings:
     if sticks and slot is not None:
         floor = slot.count - slot.max_unavailable
     else:
-        # One serving pod less than there are: where more are wanted than there is room for, those without can't go.
+        # One serving pod less than there are now: pods that are desired and unschedulable can't be removed.
         roomless = seen.short(target, slot) if beside else seen.roomless(target, slot)
         floor = seen.count - roomless - 1
     return SurgeSettings("Replace", max_surge=0, max_unavailable=max(1, seen.count - floor), why=why)

@@ -1,4 +1,4 @@
-"""The caches of everything that the controller looks at, and the view of one ModelDeployment in them."""
+"""The caches of everything that the controller reads, and the scope of one ModelDeployment in them."""
 
 from __future__ import annotations
 
@@ -36,28 +36,28 @@ from halcyon.render.site import Site
 
 OURS = f"{names.MANAGER_LABEL}={names.MANAGER}"
 READ_YOUR_WRITES_TIMEOUT_S = 5.0
-"""After this long without the event of our own write, the cache is believed as it is."""
+"""Time after which the cache is trusted although the event of our own write hasn't arrived."""
 
 _DEPLOYMENT = "deployment/"
-"""What an HPA that scales a Deployment is found by, before its name."""
+"""Prefix of the index word of an HPA that scales a Deployment; the Deployment's name follows."""
 QUOTA_WORD = "quota"
-"""What every ResourceQuota is found by."""
+"""Index word of every ResourceQuota."""
 
 
 MALFORMED = "malformed"
-"""Of a ModelDeployment in the cache: sentences about its fields that were left out since they are of another type."""
+"""Key in a cached ModelDeployment: sentences about fields that were dropped because they are of the wrong type."""
 
 
 MAX_SAID = 20
-"""Sentences that the log has of one object."""
+"""Maximum number of such sentences that are logged per object."""
 
 
 def _nobody(_key: Key, _before: Object | None, _after: Object | None) -> None:
-    """Each decision looks at the quotas anyway."""
+    """Do nothing: each decision reads the quotas anyway."""
 
 
 def _pod_index(pod: Object) -> Iterable[str]:
-    """Server pods under their owner's name, its balancers' under `balancer/NAME`."""
+    """Yield the index word of a pod: its owner's name for a server pod, `balancer/NAME` for a balancer pod."""
     for owner in _owner_index(pod):
         yield owner if pods.is_server(pod) else f"balancer/{owner}"
 
@@ -76,7 +76,7 @@ def _source_words(resource: Object) -> Iterable[str]:
 
 
 def _hpa_words(hpa: Object) -> Iterable[str]:
-    """The ModelDeployment that it scales under its name, a Deployment under `deployment/NAME`."""
+    """Yield the index word of an HPA: the name of a ModelDeployment that it scales, `deployment/NAME` for a Deployment."""
     target = hpa["spec"]["scaleTargetRef"]
     if target.get("kind") == kinds.MODEL_DEPLOYMENT.kind:
         yield target["name"]
@@ -91,15 +91,15 @@ def _only_version(obj: Object) -> Object:
 
 @dataclass
 class ClusterState:
-    """Informers, and what was heard beside the API server."""
+    """Informers, and callables for state that comes from elsewhere than the API server."""
 
     client: Kube
     enqueue: Callable[[Key], None]
-    """Called with the key of every ModelDeployment that something has changed for."""
+    """Called with the key of every ModelDeployment that is affected by a change."""
     namespaces: tuple[str, ...] = ()
-    """Those that are watched; empty: all."""
+    """Watched namespaces; empty: all."""
     walls: bool = False
-    """Whether NetworkPolicies are made, so that there is a right to look at them."""
+    """Whether NetworkPolicies are created. Only then may the operator read them."""
     signals: Callable[[Key], Signals | None] = field(default=lambda _: None)
     scaling: Callable[[Key], PublishedScaling] = field(default=lambda _: PublishedScaling())
     canary: Callable[[Key], CanaryVerdict | None] = field(default=lambda _: None)
@@ -111,7 +111,7 @@ class ClusterState:
     metrics_api: ExternalMetricsApi = api_service.UNKNOWN
 
     def __post_init__(self) -> None:
-        """Make the informers; `run` starts them."""
+        """Create the informers; `run` starts them."""
         self.malformed = Malformed()
         self._image_volumes = ImageVolumeSupport(self.client)
         self._waiting: dict[Key, dict[tuple[Kind, Key], tuple[int, float]]] = {}
@@ -128,7 +128,7 @@ class ClusterState:
             for kind in (*CHILDREN, *(kinds.WALLS if self.walls else ()))
             if kind is not kinds.HPA
         }
-        # An autoscaler of somebody else is found by what it scales.
+        # An external HPA is found by its scale target.
         self.hpas = self._informer(kinds.HPA, index=_hpa_words, listener=self._hpa_changed, selector="")
         self.children[kinds.HPA] = self.hpas
         of_routes = {
@@ -155,7 +155,7 @@ class ClusterState:
 
     @property
     def informers(self) -> list[Informer]:
-        """Every informer, but for those of `routes`."""
+        """Every informer except those of `routes`."""
         return [self.resources, *self.children.values(), self.pods, self.quotas, self.config_maps, self.claims]
 
     @property
@@ -164,11 +164,11 @@ class ClusterState:
         return all(i.synced.is_set() for i in self.informers)
 
     def size(self) -> int:
-        """Objects in all of them."""
+        """Return the number of objects in all caches."""
         return sum(map(len, self.informers))
 
     def changes(self) -> int:
-        """How many objects came, changed or went so far."""
+        """Return how many objects were added, changed or removed so far."""
         return sum(i.changes for i in self.informers)
 
     async def run(self) -> None:
@@ -179,30 +179,30 @@ class ClusterState:
             group.create_task(self.routes.run(), name="routes")
 
     async def wait_synced(self) -> None:
-        """Until every cache has been filled."""
+        """Wait until every cache has been filled."""
         for informer in self.informers:
             await informer.synced.wait()
 
     def replicas(self, key: Key) -> int:
-        """The count in force (spec.replicas) of a ModelDeployment."""
-        # Below 0 only if it was stored past the schema: nobody can hold, or be granted, such a count.
+        """Return the replicas in force (spec.replicas) of a ModelDeployment."""
+        # Below 0 only if it was stored past the schema: such replicas can be neither held nor granted.
         return max(int(((self.resources.get(key) or {}).get("spec") or {}).get("replicas", 1)), 0)
 
     def desired_told(self, key: Key) -> int | None:
-        """The count asked for, as its status tells it; None where it tells none."""
+        """Return the desired replicas in its status; None if there are none."""
         status = (self.resources.get(key) or {}).get("status") or {}
         told = (status.get("scaling") or {}).get("desired")
         return told if isinstance(told, int) else None
 
     def count_ahead(self, key: Key) -> int:
-        """The count, where the operator has written it and its status doesn't tell of it yet; 0 where there is none."""
+        """Return the replicas if the operator has written them and the status doesn't show them yet, else 0."""
         resource, count = self.resources.get(key) or {}, self.replicas(key)
         told = ((resource.get("status") or {}).get("scaling") or {}).get("current")
         ours = (resource.get("metadata") or {}).get("replicasWriter") == FIELD_MANAGER
         return count if ours and told != count else 0
 
     def wrote(self, owner: Key, kind: Kind, obj: Object) -> None:
-        """A write of ours: no decision for `owner` before the cache has seen it."""
+        """Record a write of ours: no decision for `owner` is made before the cache has seen it."""
         meta = obj["metadata"]
         key = Key(meta.get("namespace", ""), meta["name"])
         version = int(meta["resourceVersion"])
@@ -210,7 +210,7 @@ class ClusterState:
             self._waiting.setdefault(owner, {})[kind, key] = (version, time.monotonic())
 
     def is_behind(self, owner: Key) -> bool:
-        """Whether the caches lack a write of ours for this ModelDeployment."""
+        """Return whether the caches have yet to see a write of ours for this ModelDeployment."""
         waiting = self._waiting.get(owner)
         if not waiting:
             return False
@@ -225,9 +225,9 @@ class ClusterState:
     async def view(
         self, key: Key, site: Site, *, found: Mapping[tuple[Kind, str], Object], refused: str
     ) -> Scope | None:
-        """What is known of a ModelDeployment; None where there is none, or it is being deleted.
+        """Return the scope of a ModelDeployment; None if it doesn't exist or is being deleted.
 
-        `found` are objects that the caches don't hold since they don't bear our label.
+        `found` are objects that the caches don't hold because they don't have our label.
         """
         resource = self.resources.get(key)
         if resource is None or resource["metadata"].get("deletionTimestamp"):
@@ -270,7 +270,7 @@ class ClusterState:
             accepted=self.accepted(key),
             troubles=self.troubles(key),
             now=time.time(),
-            # After whatever was waited for: it must still be so when the plan is made.
+            # Read after the last await: it must still hold when the plan is made.
             gpus=self.gpus(key),
             refused=refused,
         )
@@ -369,20 +369,20 @@ class ClusterState:
             self.enqueue(key)
 
     def _drop_contents(self, namespace: str, words: Iterable[str]) -> None:
-        """Forget ConfigMaps, up to 1 MiB each, that no ModelDeployment names any more."""
+        """Drop the contents of ConfigMaps, up to 1 MiB each, that no ModelDeployment names any more."""
         for word in words:
             kind, _, name = word.partition("/")
             if kind == "configmap" and not self.resources.find(namespace, word):
                 self._contents.pop(Key(namespace, name), None)
 
     def _child_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
-        # Both: who loses a child by an edit of its label must hear of it, too.
+        # Both: an edit of the label takes a child away from its former owner, which must be reconciled, too.
         for owner in {owner for obj in (before, after) if obj for owner in _owner_index(obj)}:
             self.enqueue(Key(key.namespace, owner))
 
     def _pod_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
         if not all(pods.is_server(pod) for pod in (before, after) if pod):
-            # Of balancers, what their Deployment says is enough, but for what keeps one from starting.
+            # For balancers the Deployment's status is enough, except for the reason why a pod doesn't start.
             if _trouble(before) != _trouble(after):
                 self._child_changed(key, before, after)
             return
@@ -400,20 +400,23 @@ class ClusterState:
 
 
 def _trouble(*found: Object | None) -> str:
-    """What keeps one of these pods from being ready, in a sentence."""
+    """Return the reason why one of these pods isn't ready, in a sentence; empty if there is none."""
     said = pods.trouble(pod for pod in found if pod is not None)
     return f"pod {said.pod}: {said.message}" if said else ""
 
 
 def _autoscaler(hpa: Object) -> str:
-    """An HPA as people know it: by whoever made it, too."""
+    """Return a readable name of an HPA, with the object that created it."""
     owners = hpa["metadata"].get("ownerReferences") or ()
     made_by = next((f" of {o['kind']} {o['name']}" for o in owners if o.get("controller")), "")
     return f"HorizontalPodAutoscaler {hpa['metadata']['name']}{made_by}"
 
 
 def _project_resource(resource: Object) -> Object:
-    """Without managedFields, but for who wrote the count last; without fields of another type, but for what was wrong."""
+    """Return a ModelDeployment without managedFields and malformed fields.
+
+    The last writer of spec.replicas is kept from the former, and sentences about the latter.
+    """
     found, wrong = shape.fitted(resource)
     meta = dict(found["metadata"])
     meta["replicasWriter"] = _writer_of_replicas(meta.pop("managedFields", ()))
@@ -422,19 +425,19 @@ def _project_resource(resource: Object) -> Object:
 
 
 def _project_route(route: Object) -> Object:
-    """A route of a Gateway API of another version may be of another form; one that can't be read must fail here."""
+    """Return a route without managedFields. One that can't be read (another version of the Gateway API may differ) must fail here."""
     route_conflicts.same(route, route)
     return drop_managed_fields(route)
 
 
 def _writer_of_replicas(entries: Iterable[Mapping[str, Any]]) -> str:
-    """The field manager that set spec.replicas last; empty where nobody did."""
+    """Return the field manager that set spec.replicas last; empty if none did."""
     owners = [e for e in entries if "f:replicas" in ((e.get("fieldsV1") or {}).get("f:spec") or {})]
     return str(max(owners, key=lambda e: str(e.get("time") or ""))["manager"]) if owners else ""
 
 
 def belongs(obj: Object, uid: str) -> bool:
-    """Whether the controller of an object is the one with this uid."""
+    """Return whether the object's controller is the one with this uid."""
     return any(o.get("uid") == uid and o.get("controller") for o in obj["metadata"].get("ownerReferences") or ())
 
 

@@ -1,4 +1,4 @@
-"""The caches of a Gateway's routes: a cluster may not know such objects, and may learn of them at any time."""
+"""The caches of Gateway API routes. A cluster may not have these kinds, and they may be installed at any time."""
 
 from __future__ import annotations
 
@@ -18,40 +18,40 @@ from halcyon.kube.kinds import Key, Kind
 log = logging.getLogger(__name__)
 
 DISCOVERY_INTERVAL_S = 5.0
-"""How often the API server is asked, while it doesn't know them."""
+"""Polling interval while the API server doesn't have these kinds."""
 
 
 @dataclass
 class GatewayRoutes:
-    """Informers that begin once all of their kinds are known."""
+    """Informers that start once the API server has all of their kinds."""
 
     client: Kube
     informers: Mapping[Kind, Informer]
     on_found: Callable[[], None]
-    """Called once, when they are filled."""
+    """Called once, when the caches are filled."""
     enqueue: Callable[[Key], None]
-    """Called with the key of every ModelDeployment that asks for requests which another one has begun or ceased to ask for."""
+    """Called with the key of every ModelDeployment whose requests another one starts or stops to claim."""
 
     def __post_init__(self) -> None:
-        """Hear of each route."""
+        """Subscribe to every informer."""
         self._at: dict[Key, dict[tuple[Kind, Key], Object]] = defaultdict(dict)
         for kind, informer in self.informers.items():
             informer.listeners.append(partial(self._changed, kind))
 
     @property
     def found(self) -> bool:
-        """Whether they hold what there is."""
+        """Whether all caches are filled."""
         return all(informer.synced.is_set() for informer in self.informers.values())
 
     def beside(self, owner: Key) -> tuple[Object, ...]:
-        """Routes of other ModelDeployments at the Gateways that this one's routes ask."""
+        """Return the routes of other ModelDeployments that share a Gateway with this one's routes."""
         mine = [obj for i in self.informers.values() for obj in i.find(owner.namespace, owner.name)]
         asked = set().union(*map(route_conflicts.gateways, mine))
         return tuple(obj for g in asked for obj in self._at.get(g, {}).values() if route_conflicts.key(obj) != owner)
 
     async def run(self) -> None:
-        """Look, and then keep them filled, until cancelled."""
-        while not await self._are_known():  # noqa: ASYNC110  # the API server tells nobody of a new kind
+        """Wait for the kinds, then keep the caches filled until cancelled."""
+        while not await self._are_known():  # noqa: ASYNC110  # the API server sends no event for a new kind
             await asyncio.sleep(DISCOVERY_INTERVAL_S)
         log.info("the cluster knows routes of the Gateway API")
         async with asyncio.TaskGroup() as group:
@@ -67,7 +67,7 @@ class GatewayRoutes:
             if not self._at[gateway]:
                 del self._at[gateway]
         for gateway in route_conflicts.gateways(after) if after else ():
-            self._at[gateway][kind, key] = after  # type: ignore[assignment]  # it is there where it has gateways
+            self._at[gateway][kind, key] = after  # type: ignore[assignment]  # not None if it has gateways
         if before is not None and after is not None and before["spec"] == after["spec"]:
             return
         for one in (before, after):

@@ -1,6 +1,6 @@
-"""Whether this cluster's pods can have image volumes: found out when a model asks for one, by a dry run, since versions and feature gates differ.
+"""Whether this cluster supports image volumes. Detected by a dry run once a model uses one, because versions and feature gates differ.
 
-By default API servers have them from 1.35 on (KEP-4639). An older one drops the field and then refuses a volume that is nothing.
+API servers support them by default from 1.35 on (KEP-4639). An older one drops the field, and then rejects a volume without a source.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from halcyon.kube.kinds import DEPLOYMENT
 log = logging.getLogger(__name__)
 
 AGAIN_S = 60.0
-"""Where there are none, or it isn't known, it is asked again no sooner: API servers are upgraded while operators run."""
+"""Minimum time between checks while support is missing or unknown: API servers are upgraded while operators run."""
 LACKING = (
     "spec.model.source is of the kind image, and this cluster's API server has no image volumes (Kubernetes 1.35 and newer have them, or "
     "the feature gate ImageVolume); for example source: {persistentVolumeClaim: {claimName: models}}"
@@ -27,16 +27,16 @@ _UNPROCESSABLE = 422
 
 @dataclass
 class ImageVolumeSupport:
-    """Asks the API server, and keeps the answer."""
+    """The check for image volumes, with its last result."""
 
     client: Kube
     clock: Callable[[], float] = time.monotonic
-    """In seconds."""
+    """Monotonic, in seconds."""
     _there: bool | None = field(default=None, init=False)
     _asked_at: float | None = field(default=None, init=False)
 
     async def lacking(self, namespace: str) -> str:
-        """A sentence where there are none; empty where there are, or it isn't known: then the pods will tell."""
+        """Return a sentence if image volumes are missing; empty if they are supported or that is unknown (then the pods' status shows it)."""
         now = self.clock()
         if self._asked_at is None or (not self._there and now - self._asked_at >= AGAIN_S):
             self._asked_at = now

@@ -1,4 +1,4 @@
-"""What is looked for in the caches by more than one: a model's balancers, and its servers."""
+"""Cache lookups that several modules share: a model's balancers and servers."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from halcyon.render import names, server
 
 
 def balancers(caches: ClusterState, key: Key) -> list[Object]:
-    """A model's balancer pods, also those on their way out."""
+    """Return a model's balancer pods, including those that are being deleted."""
     return caches.pods.find(key.namespace, f"balancer/{key.name}")
 
 
 def ready_balancers(caches: ClusterState, key: Key) -> frozenset[str]:
-    """Names of a model's balancer pods that are ready."""
+    """Return the names of a model's ready balancer pods."""
     return frozenset(pod["metadata"]["name"] for pod in balancers(caches, key) if pods.is_ready(pod))
 
 
 def servers(caches: ClusterState, key: Key) -> Object | None:
-    """The Deployment of a model's servers; while a canary is under way, of the slot with more pods. None before the first."""
+    """Return the Deployment of a model's servers (during a canary, of the slot with more replicas); None if there is none yet."""
     return max(_deployed(caches, key), key=lambda found: int(found["spec"].get("replicas") or 0), default=None)
 
 
 def held_gpus(caches: ClusterState, key: Key) -> int:
-    """GPUs that the Deployments of a model's servers ask for now, whatever its spec says."""
+    """Return the GPUs that the Deployments of a model's servers request now, whatever its spec says."""
     return sum(_gpus(found) * int(found["spec"].get("replicas") or 0) for found in _deployed(caches, key))
 
 
 def gpus_each(caches: ClusterState, key: Key) -> int | None:
-    """GPUs that a server of a model asks for, by its Deployment; None before the first."""
+    """Return the GPUs that one server pod requests, from the Deployment; None if there is none yet."""
     found = servers(caches, key)
     return None if found is None else _gpus(found)
 
@@ -39,12 +39,12 @@ def gpus_each(caches: ClusterState, key: Key) -> int | None:
 def _gpus(deployment: Object) -> int:
     try:
         return server.gpus(deployment["spec"].get("template") or {})
-    except ValueError:  # somebody's edit, in a form that no template of ours has; it is about to be undone
+    except ValueError:  # a manual edit, in a form that no template of ours has; it is about to be undone
         return 0
 
 
 def _deployed(caches: ClusterState, key: Key) -> list[Object]:
-    """The Deployments of a model's servers, of each slot that has one."""
+    """Return the Deployments of a model's servers, one for each slot that has one."""
     slots = (
         caches.children[kinds.DEPLOYMENT].get(Key(key.namespace, names.server(key.name, slot))) for slot in names.SLOTS
     )

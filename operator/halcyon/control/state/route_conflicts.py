@@ -1,10 +1,10 @@
-"""Two models that ask a Gateway for the same requests: which of them gets them. Pure.
+"""Route conflicts: two models claim the same requests at a Gateway, and one of them gets them. Pure.
 
-By the Gateway API (HTTPRouteRule, GRPCRouteRule: "matching precedence") the older route does, and of two of one second that whose
-namespace/name comes first. A hostname that is more specific than another's wins over it: that is no conflict but how a model is given
-a name of its own beside a default.
+By the Gateway API (HTTPRouteRule, GRPCRouteRule: "matching precedence") the older route wins. If both were created in the same second,
+the one whose namespace/name sorts first wins. A more specific hostname wins over a less specific one. That is no conflict: it is how a
+model gets a name of its own beside a default.
 
-Over gRPC the model stands in the message, where no route can see it: two models need two hostnames or listeners.
+Over gRPC the model's name is in the message, where no route can match it: two models need two hostnames or listeners.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _ANY = "*"
 
 
 def key(route: Object) -> Key:
-    """Of the ModelDeployment that a route of ours belongs to."""
+    """Return the key of the ModelDeployment that a route of ours belongs to."""
     meta = route["metadata"]
     return Key(str(meta["namespace"]), str((meta.get("labels") or {}).get(names.OWNER_LABEL)))
 
 
 def gateways(route: Object) -> set[Key]:
-    """The Gateways that it asks."""
+    """Return the Gateways that the route is attached to."""
     return {gateway for gateway, _ in _parents(route)}
 
 
 def same(one: Object, other: Object) -> str:
-    """What of the other's requests it asks for, too; empty where nothing is the same."""
+    """Return the requests that both routes claim, as a text; empty if there are none."""
     if one["kind"] != other["kind"] or not _meet(one, other):
         return ""
     shared = _hostnames(one) & _hostnames(other)
@@ -47,7 +47,7 @@ def same(one: Object, other: Object) -> str:
 
 
 def winner(route: Object, others: Iterable[Object]) -> tuple[Object, str] | None:
-    """The route that gets requests of this one, and which; None where no other does."""
+    """Return the route that takes requests of this one, and which requests; None if no other does."""
     mine = _age(route)
     for other in sorted(others, key=_age):
         if _age(other) < mine and (requests := same(route, other)):
@@ -61,7 +61,7 @@ def _age(route: Object) -> tuple[str, str, str]:
 
 
 def _parents(route: Object) -> Iterator[tuple[Key, str]]:
-    """Gateways, and of each the listener; empty for all of them."""
+    """Yield each Gateway with its listener; an empty listener means all."""
     for parent in route["spec"].get("parentRefs") or ():
         namespace = parent.get("namespace") or route["metadata"]["namespace"]
         yield Key(str(namespace), str(parent["name"])), str(parent.get("sectionName") or "")
@@ -80,7 +80,7 @@ def _hostnames(route: Object) -> set[str]:
 
 
 def _models(route: Object) -> set[str]:
-    """Models whose requests it takes; the server's own readiness and metadata are the same of every model."""
+    """Return the models whose requests it matches. Paths for server readiness and metadata are the same for every model, and don't count."""
     found: Iterable[Any] = (match for rule in route["spec"].get("rules") or () for match in rule.get("matches") or ())
     paths = (str((match.get("path") or {}).get("value") or "") for match in found)
     return {path.removeprefix(_MODEL).partition("/")[0] for path in paths if path.startswith(_MODEL)}

@@ -1,4 +1,4 @@
-"""What a reconcile has learnt before it decides: one value, from caches only."""
+"""The scope: all input of one reconcile as one value, from caches only."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ from halcyon.scaling.policy.decision import Change, Decision
 
 @dataclass(frozen=True)
 class SourceState:
-    """The model's source, as it is now."""
+    """The current state of the model's source."""
 
     content: Content | None = None
     """Files of a ConfigMap source."""
     missing: str = ""
-    """What isn't there, in a sentence; empty where everything is."""
+    """A sentence about what is missing; empty if nothing is."""
     lacking: str = ""
-    """What the cluster would have to have for such a source, in a sentence; empty where it has it."""
+    """A sentence about the cluster feature that such a source needs; empty if the cluster has it."""
 
 
 @dataclass(frozen=True)
 class Signals:
-    """What the agents say of a model."""
+    """The agents' reports about a model."""
 
     load_errors: Mapping[str, str] = field(default_factory=dict)
-    """Triton's reason, by pod."""
+    """Triton's error message, by pod."""
     versions: tuple[str, ...] = ()
     maintenance: frozenset[str] = frozenset()
-    """Pods that the agents have taken out, to be replaced."""
+    """Pods that the agents have taken out of service and that need a replacement."""
     mean_batch: float | None = None
 
 
 @dataclass(frozen=True)
 class CanaryVerdict:
-    """What the analysis says of a revision, by all that both have done since the canary began."""
+    """The verdict of the canary analysis on a revision, from all results of both revisions since the canary began."""
 
     revision: str
-    """Its key."""
+    """Key of the revision."""
     action: Literal["promote", "wait", "rollback"]
     why: str
     """One sentence with numbers."""
@@ -54,84 +54,84 @@ class CanaryVerdict:
 
 @dataclass(frozen=True)
 class PublishedScaling:
-    """What is decided of a model, as it is to be shown."""
+    """The scaling decision for a model, as the status shows it."""
 
     verdict: Decision | None = None
-    """None where nothing was heard yet."""
+    """None if no report has arrived yet."""
     changes: tuple[Change, ...] = ()
-    """The last changes of the desired count, the newest first."""
+    """The last changes of the desired replicas, newest first."""
     rival: str = ""
-    """Who else writes the count, in a sentence; empty where nobody does."""
+    """A sentence about an external writer of the replicas; empty if there is none."""
     settling: bool = False
-    """This process is young and has not heard of the model yet: what was told before it still stands."""
+    """Whether this process is young and has no report about the model yet. Then the status written before still applies."""
 
 
 @dataclass(frozen=True)
 class Gpus:
-    """GPUs that ModelDeployments of a namespace may have by what was accepted of them."""
+    """GPUs that the ModelDeployments of a namespace may have, by their accepted specs."""
 
     held: int = 0
-    """This one."""
+    """GPUs of this ModelDeployment."""
     elsewhere: int = 0
-    """All others."""
+    """GPUs of all others in the namespace."""
 
 
 @dataclass(frozen=True)
 class PublishedCosts:
-    """What a model's GPUs cost, as it is to be shown."""
+    """The cost of a model's GPUs, as the status shows it."""
 
     cost: Cost | None = None
-    """None where it has no GPUs."""
+    """None if it has no GPUs."""
     currency: str = ""
     settling: bool = False
-    """It wasn't looked at yet: what was told before still stands."""
+    """Whether it wasn't evaluated yet. Then the status written before still applies."""
 
 
 @dataclass(frozen=True)
 class Scope:
-    """Everything that a plan is made from."""
+    """Everything that a plan is derived from."""
 
     resource: Object
     site: Site
     children: Mapping[tuple[Kind, str], Object]
-    """Objects of the names that this ModelDeployment needs, whoever they belong to."""
+    """Objects with the names that this ModelDeployment needs, whatever their owner."""
     revisions: tuple[Revision, ...] = ()
-    """Records of this ModelDeployment."""
+    """Revisions of this ModelDeployment, from its ControllerRevisions."""
     config_maps: tuple[str, ...] = ()
-    """Names of our immutable ConfigMaps of this ModelDeployment."""
+    """Names of this ModelDeployment's immutable ConfigMaps."""
     pods: tuple[Object, ...] = ()
     """Server pods."""
     troubles: tuple[str, ...] = ()
-    """What balancers say that they can't do, a sentence each."""
+    """Failures that the balancers report, one sentence each."""
     balancers: int = 0
-    """Balancer pods, those that are on their way out as well."""
+    """Number of balancer pods, including those that are being deleted."""
     balancer_trouble: str = ""
-    """What keeps a balancer pod from being ready, in a sentence; empty where nothing does."""
+    """The reason why a balancer pod isn't ready, in a sentence; empty if there is none."""
     source: SourceState = SourceState()
-    """The source of the spec as it is now."""
+    """Current state of the source that the current spec names."""
     signals: Signals | None = None
-    """None where nothing was heard."""
+    """None if there is no report."""
     metrics_api: ExternalMetricsApi = api_service.UNKNOWN
     gateway_api: bool = False
-    """Whether this cluster has routes of the Gateway API, and the caches hold ours."""
+    """Whether this cluster has the routes of the Gateway API, and the caches hold ours."""
     routes_beside: tuple[Object, ...] = ()
-    """Other models' routes at the Gateways that this one's ask."""
+    """Other models' routes at the Gateways of this one's routes."""
     foreign_autoscaler: str = ""
-    """An HPA of somebody else on this ModelDeployment, by kind and name."""
+    """An external HPA that targets this ModelDeployment, by kind and name; empty if there is none."""
     foreign_below: Mapping[str, str] = field(default_factory=dict)
-    """The same on Deployments of its servers: by the Deployment's name."""
+    """External HPAs that target its server Deployments, by the Deployment's name."""
     scaling: PublishedScaling = PublishedScaling()
     canary: CanaryVerdict | None = None
-    """What the analysis says of the canary; None where nothing was measured."""
+    """Verdict on the canary; None if nothing was measured."""
     costs: PublishedCosts = PublishedCosts()
     accepted: Spec | None = None
-    """The spec in force, as far as this process has seen it with its seal."""
+    """The spec in force, if this process has seen it with a valid digest."""
     now: float = 0.0
-    """When it was looked, in seconds since the epoch."""
+    """Time of the observation, in seconds since the epoch."""
     gpus: Gpus = Gpus()
-    """Of its namespace; nothing where the site has no limit on them."""
+    """GPUs of its namespace; zero if the site has no limit on them."""
     refused: str = ""
-    """What the API server said to the last write that it refused."""
+    """The API server's message for the last write that it refused."""
 
     @property
     def meta(self) -> Mapping[str, Any]:
@@ -141,21 +141,21 @@ class Scope:
 
     @property
     def key(self) -> Key:
-        """Its key."""
+        """Key of the ModelDeployment."""
         return Key(self.meta["namespace"], self.meta["name"])
 
     @property
     def subject(self) -> Subject:
-        """What builders need to know of it."""
+        """Namespace, name and uid, for the functions in `halcyon.render`."""
         return Subject(self.meta["namespace"], self.meta["name"], self.meta["uid"])
 
     @property
     def malformed(self) -> tuple[str, ...]:
-        """Sentences about fields of its spec that aren't of their type, so that the resource is without them."""
+        """Sentences about fields of its spec that were dropped because they are of the wrong type."""
         return tuple(said for said in self.resource.get("malformed", ()) if said.startswith("spec"))
 
     @property
     def status(self) -> Mapping[str, Any]:
-        """The status that was written last. For transition times and events only: it is never trusted."""
+        """The status that was written last. It is used for transition times and events only, and never trusted."""
         status: Mapping[str, Any] = self.resource.get("status") or {}
         return status

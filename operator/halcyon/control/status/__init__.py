@@ -1,1 +1,1 @@
-"""The status of a ModelDeployment and its Events, derived from a scope and its plan. Pure."""
+"""The status of a ModelDeployment and its Events, derived from a scope and a plan. Pure."""

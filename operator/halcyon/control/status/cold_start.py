@@ -1,14 +1,14 @@
-"""What the last start of a server pod took, by its parts: `status.coldStart`. Pure.
+"""Duration of the last start of a server pod, by parts: `status.coldStart`. Pure.
 
 | part       | from                                 | to                              |
 | ---------- | ------------------------------------ | ------------------------------- |
-| scheduling | the pod was created                  | it has a node                   |
-| pulling    | it has a node                        | its first container runs        |
-| fetching   | the fetcher runs                     | it has ended                    |
-| loading    | the fetcher has ended                | the model is ready              |
+| scheduling | the pod was created                  | it was scheduled                |
+| pulling    | it was scheduled                     | its first container started     |
+| fetching   | the fetcher started                  | the fetcher ended               |
+| loading    | the fetcher ended                    | the pod became ready            |
 
-Kubernetes tells whole seconds. Pulling has the volumes in it, loading the pull of Triton's image where that isn't on the node. A pod
-that becomes ready again, or has restarted, tells nothing of a start.
+Kubernetes reports whole seconds. Pulling includes mounting the volumes. Loading includes the pull of the Triton image if the node
+doesn't have it yet. A pod that becomes ready again, or has restarted, is not a start.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from halcyon.kube.client import Object
 
 @dataclass(frozen=True)
 class ColdStart:
-    """One start; parts that can't be told are left out."""
+    """One start; unknown parts are left out."""
 
     pod: str
     ready_at: float
     """Seconds since the epoch."""
     total_s: int
     parts: tuple[tuple[str, int], ...]
-    """Name and whole seconds, in the order of time."""
+    """Name and whole seconds, in chronological order."""
 
 
 def make(view: Scope, *, longest_s: float) -> dict[str, Any] | None:
-    """The part `coldStart`; what was told stays until a later start is known. None where none was ever seen.
+    """Return the field `coldStart`, which stays until a later start is known; None if there was never a start.
 
-    What took longer than `longest_s`, in which a pod must be ready, is no start: the pod was ready before.
+    A pod must become ready within `longest_s`. If it seems to have taken longer, it was ready before, and that is no start.
     """
     told = view.status.get("coldStart")
     starts = [s for s in map(start, view.pods) if s is not None and s.total_s <= longest_s]
@@ -50,7 +50,7 @@ def make(view: Scope, *, longest_s: float) -> dict[str, Any] | None:
 
 
 def start(pod: Object) -> ColdStart | None:
-    """The start of a pod that is ready; None where it isn't, or a restart has overwritten it."""
+    """Return the start of a ready pod; None if it isn't ready, or a restart has overwritten the times."""
     statuses = (*pod["status"]["initContainerStatuses"], *pod["status"]["containerStatuses"])
     created, ready = pods.created_at(pod), pods.ready_since(pod)
     if created is None or ready is None or any(status["restartCount"] for status in statuses):

@@ -1,4 +1,7 @@
-"""What the status tells of cost: the part `cost`. Pure. Not here: what is counted (`scaling.cost`), and when it is news (`costs`)."""
+"""The cost in the status: the field `cost`. Pure.
+
+Out of scope: what is counted (`halcyon.scaling.gpu_cost`), and when a change counts (`control/reporting/gpu_costs.py`).
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from halcyon.control.state.scope import Scope
 
 
 def make(view: Scope) -> dict[str, Any] | None:
-    """The part `cost`; None for a model without GPUs. What isn't known is left out."""
+    """Return the field `cost`; None for a model without GPUs. Unknown values are left out."""
     costs = view.costs
     if costs.settling:
         return view.status.get("cost")

@@ -1,4 +1,4 @@
-"""Events about a ModelDeployment, derived from a change of its status: few, and on changes of conditions only."""
+"""Events about a ModelDeployment, derived from changes of its status. They are few: changes of values alone cause none."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from halcyon.kube.event_recorder import NewEvent
 
 # condition      before          after        event
 # Accepted       any             False        Warning, its reason
-# Stalled        absent, other   True         Warning, its reason (where Accepted isn't the cause)
+# Stalled        absent, other   True         Warning, its reason (if Accepted isn't the cause)
 # Ready          not True        True         Normal
 # Ready          True            not True     Warning, its reason
 # BalancerReady  other        any, and      Warning, BalancerTrouble
 #                reason       BalancerTrouble
-# a decision     not there       there        Normal, ScaledUp or ScaledDown (Recommended where nothing is done)
+# a decision     absent          present      Normal, ScaledUp or ScaledDown (Recommended if not Active)
 # rollout        no reason to    a reason     Normal, ReplacingPods
 #                replace pods
-# rollout        not Blocked     Blocked      Warning, RolloutBlocked (where Stalled hasn't said so)
+# rollout        not Blocked     Blocked      Warning, RolloutBlocked (unless Stalled has that reason)
 def happenings(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[NewEvent]:
-    """What a change of status is worth telling."""
+    """Return the events for a change of status."""
     old = {c["type"]: c for c in before.get("conditions") or ()}
     new = {c["type"]: c for c in after.get("conditions") or ()}
 
@@ -41,7 +41,7 @@ def happenings(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[NewE
     elif was_ready and ready.get("status") != "True" and not found:
         found.append(NewEvent("Warning", ready["reason"], ready["message"]))
     balancer = new.get("BalancerReady", {})
-    # Where it makes the whole not Ready, that has been told.
+    # If it is the reason why the model isn't Ready, that event has it already.
     told = {happening.reason for happening in found}
     if balancer.get("reason") == "BalancerTrouble" not in told and changed("BalancerReady"):
         found.append(NewEvent("Warning", balancer["reason"], balancer["message"]))
@@ -50,7 +50,7 @@ def happenings(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[NewE
 
 
 def _rollout(before: Mapping[str, Any], after: Mapping[str, Any], *, told: set[str]) -> list[NewEvent]:
-    """What a rollout does that nobody asked for in so many words."""
+    """Return the events for what a rollout does by itself, without a request in the spec."""
     found = []
     why = after.get("strategyReason")
     if why and why.startswith("no room") and not before.get("strategyReason"):
@@ -63,7 +63,7 @@ def _rollout(before: Mapping[str, Any], after: Mapping[str, Any], *, told: set[s
 
 
 def _decisions(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[NewEvent]:
-    """New changes of the count asked for, the oldest first."""
+    """Return the events for new changes of the desired replicas, oldest first."""
     told = {json.dumps(decision, sort_keys=True) for decision in before.get("decisions") or ()}
     new = [d for d in reversed(after.get("decisions") or ()) if json.dumps(d, sort_keys=True) not in told]
     found = []

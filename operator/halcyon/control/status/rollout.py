@@ -1,4 +1,4 @@
-"""What the status tells of a rollout: the part `rollout`, and what it adds to Reconciling and Stalled. Pure."""
+"""The rollout in the status: the field `rollout`, and its share in Reconciling and Stalled. Pure."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from halcyon.control.state.scope import Scope
 from halcyon.render import names
 
 MAX_HISTORY = 5
-"""Rollouts that are shown: one per revision, its last."""
+"""Maximum number of rollouts that are shown, the last one of each revision."""
 _NAMED = 4
-"""Differences of a rendering that are named; the others are counted."""
+"""Maximum number of differences of a rendering that are listed by name; the others are counted."""
 _AGAIN = "Change the spec; to try the same again, give spec.model.revision another text"
 
 
 def make(view: Scope, plan: ReconcilePlan) -> dict[str, Any] | None:
-    """The part `rollout`; None where nothing was ever accepted."""
+    """Return the field `rollout`; None if nothing was ever accepted."""
     rolled = plan.rollout
     if rolled is None:
         return None
@@ -48,7 +48,7 @@ def make(view: Scope, plan: ReconcilePlan) -> dict[str, Any] | None:
 
 
 def _history(view: Scope, rolled: RolloutPlan) -> list[dict[str, str]]:
-    """How the last rollouts ended, the newest first."""
+    """Return the results of the last rollouts, newest first."""
     known = {r.key: r for r in (*view.revisions, rolled.asked, *rolled.changed)}
     ended = [(trail, key) for key, r in known.items() if (trail := RolloutRecord.of(r)).ended]
     ended.sort(key=lambda e: (e[0].ended, known[e[1]].number), reverse=True)
@@ -68,7 +68,7 @@ def _history(view: Scope, rolled: RolloutPlan) -> list[dict[str, str]]:
 
 
 def say(plan: ReconcilePlan, rolled: RolloutPlan) -> str:
-    """A sentence or two: what is, why, and what to do."""
+    """Return a sentence or two: the state, the reason, and what to do."""
     asked, trouble = rolled.asked.key, rolled.trouble
     why = f"{trouble.reason}: {trouble.message}" if trouble else "it isn't known why"
     match rolled.phase:
@@ -110,9 +110,9 @@ def _way_out(plan: ReconcilePlan, rolled: RolloutPlan) -> str:
 # Blocked                    yes                 RolloutBlocked
 # Blocked                    no                  (Reconciling, RolloutBlocked)
 # Failed, by Stay            -                   its own reason
-# else                                           (not from here: the first revision of all has nothing to go back to)
+# else                                           (not from here: the very first revision has nothing to roll back to)
 def stalled(plan: ReconcilePlan, *, late: bool) -> Condition | None:
-    """Stalled, where the rollout is the cause; `late` where the progress deadline has passed."""
+    """Return Stalled if the rollout is the cause, else None; `late`: whether the progress deadline has passed."""
     rolled = plan.rollout
     if rolled is None:
         return None
@@ -128,7 +128,7 @@ def stalled(plan: ReconcilePlan, *, late: bool) -> Condition | None:
 
 
 def reconciling(plan: ReconcilePlan) -> Condition | None:
-    """Reconciling, where the rollout has more to say than that it goes on."""
+    """Return Reconciling if the rollout has more to report than that it is in progress, else None."""
     rolled = plan.rollout
     if rolled is None:
         return None
@@ -143,9 +143,9 @@ def reconciling(plan: ReconcilePlan) -> Condition | None:
     return Condition(Type.RECONCILING, status=True, reason=reason, message=say(plan, rolled))
 
 
-# There while the revision asked for is from its record, and this operator would render it otherwise.
+# Present while the requested revision is from its ControllerRevision, and this operator would render it differently.
 def outdated(view: Scope, plan: ReconcilePlan) -> Condition | None:
-    """RuntimeOutdated; None where it isn't there."""
+    """Return RuntimeOutdated, or None if it is absent."""
     rolled, differs = plan.rollout, plan.outdated
     if rolled is None or not differs:
         return None

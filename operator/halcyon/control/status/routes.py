@@ -1,10 +1,10 @@
-"""The condition RoutesAccepted: what the Gateway says of a model's routes. Pure.
+"""The condition RoutesAccepted: whether the Gateway has accepted a model's routes. Pure.
 
-the API has the kinds   the routes are there   an older one takes      their Gateway says       RoutesAccepted
+the API has the kinds   the routes exist       an older one claims     their Gateway reports    RoutesAccepted
                                                the same requests
 no                      -                      -                       -                        False    GatewayApiMissing
 yes                     no                     -                       -                        Unknown  RoutesPending
-yes                     yes                    -                       a condition isn't True   False    RoutesRefused, in its words
+yes                     yes                    -                       a condition isn't True   False    RoutesRefused, with its message
 yes                     yes                    yes                     anything else            False    RouteConflict
 yes                     yes                    no                      nothing                  Unknown  RoutesPending
 yes                     yes                    no                      all are True             True     RoutesAccepted
@@ -28,7 +28,7 @@ _ASKED = ("Accepted", "ResolvedRefs")
 
 
 def accepted(view: Scope, plan: ReconcilePlan) -> Condition | None:
-    """The condition; None where no Gateway is named."""
+    """Return the condition; None if the spec names no Gateway."""
     gateway = plan.spec.traffic.gateway if plan.spec else None
     if gateway is None:
         return None
@@ -63,7 +63,7 @@ def _conflict(view: Scope, gateway: Gateway) -> str:
             continue
         other, requests = found
         owner = route_conflicts.key(other)
-        # Names of one tenant are none of another's business.
+        # A tenant's names are not shown to another tenant.
         who = (
             f"ModelDeployment {owner.name}"
             if owner.namespace == view.key.namespace
@@ -83,7 +83,7 @@ def _kinds(gateway: Gateway) -> list[Kind]:
 
 
 def _told(view: Scope, kind: Kind, gateway: Gateway) -> tuple[bool | None, str]:
-    """Whether the Gateway takes this route, and what there is to say."""
+    """Return whether the Gateway has accepted this route (None if unknown), and a text about it."""
     route = own(view, kind, view.key.name)
     if route is None:
         return None, f"{kind.kind} {view.key.name} isn't written yet"
@@ -102,7 +102,7 @@ def _told(view: Scope, kind: Kind, gateway: Gateway) -> tuple[bool | None, str]:
 
 
 def _newest(parent: Object, route: Object) -> dict[str, dict[str, Any]]:
-    """Conditions by type, those of an earlier generation left out."""
+    """Return the conditions by type, without those of an earlier generation."""
     generation = int(route["metadata"].get("generation") or 0)
     conditions = parent.get("conditions") or ()
     return {str(c.get("type")): c for c in conditions if int(c.get("observedGeneration") or generation) >= generation}

@@ -1,6 +1,6 @@
-"""What the status tells of scaling: ScalingActive, AutoscalerConflict, FieldIgnored, status.scaling, the columns. Pure.
+"""Scaling in the status: ScalingActive, AutoscalerConflict, FieldIgnored, status.scaling, the columns. Pure.
 
-As in `status`, of which this is a part: one function per condition, its truth table above it.
+As in `status`: one function per condition, its truth table above it.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from halcyon.kube import kinds
 from halcyon.scaling.policy.decision import Change, Decision, Signal, counted
 
 _LONG = 1024
-"""The schema's limit on sentences."""
+"""The schema's maximum length of a sentence."""
 
 
-# In a process that has not heard of the model yet it is as it was told before. Else:
-# spec.scaling    somebody else writes    decision            mode        HPA            ScalingActive
+# A process without a report about the model keeps the condition that was written before. Else:
+# spec.scaling    external writer         decision            mode        HPA            ScalingActive
 # none            -                       -                   -           -              True     Fixed
-# there           an autoscaler           -                   -           -              False    ForeignAutoscaler
-# there           a writer                -                   -           -              False    ForeignWriter
-# there           nobody                  none, or nothing    -           -              Unknown
-#                                         was ever heard
-# there           nobody                  signals missing     -           -              False    MetricsMissing
-# there           nobody                  made                Paused      -              False    Paused
-# there           nobody                  made                Recommend   -              False    Recommending
-# there           nobody                  made                Active      inactive       False    HPAInactive
-# there           nobody                  made                Active      active, none   True
+# set             an HPA                  -                   -           -              False    ForeignAutoscaler
+# set             another writer          -                   -           -              False    ForeignWriter
+# set             none                    none, or no report  -           -              Unknown
+#                                         ever arrived
+# set             none                    signals missing     -           -              False    MetricsMissing
+# set             none                    made                Paused      -              False    Paused
+# set             none                    made                Recommend   -              False    Recommending
+# set             none                    made                Active      inactive       False    HPAInactive
+# set             none                    made                Active      active, none   True
 def active(view: Scope, plan: ReconcilePlan) -> Condition:
-    """ScalingActive."""
+    """Return ScalingActive."""
     kind = Type.SCALING_ACTIVE
     if plan.spec is None:
         return Condition(kind, status=None, reason=Reason.UNKNOWN, message="nothing was accepted yet")
@@ -61,7 +61,7 @@ def active(view: Scope, plan: ReconcilePlan) -> Condition:
         return Condition(kind, status=False, reason=reason, message=text)
     if plan.actuator is Actuator.HPA:
         found = _hpa_condition(view, "ScalingActive")
-        # An HPA rests while the count is 0: then it is the operator that wakes.
+        # An HPA is inactive at 0 replicas: then the operator scales the model up.
         if found.get("status") == "False" and plan.replicas > 0:
             return Condition(kind, status=False, reason=Reason.HPA_INACTIVE, message=str(found.get("message")))
     text = f"by {plan.actuator.value}: {_said(verdict)}{_on_the_way(view, plan)}"
@@ -69,15 +69,15 @@ def active(view: Scope, plan: ReconcilePlan) -> Condition:
 
 
 def _verdict(view: Scope) -> Decision | None:
-    """What was decided; None where nothing was, or no agent was ever heard: what there is to decide then is no news."""
+    """Return the decision; None if there is none, or it was made without any agent's report and so means nothing."""
     verdict = view.scaling.verdict
     return verdict if verdict is not None and verdict.heard else None
 
 
 def _told(view: Scope, kind: Type) -> Condition | None:
-    """The condition as the status has it; None where it hasn't, or has it of another spec."""
+    """Return the condition from the last status; None if it has none, or has it for another generation of the spec."""
     for told in view.status.get("conditions") or ():
-        known = told.get("reason") in set(Reason)  # else another version has written it
+        known = told.get("reason") in set(Reason)  # otherwise another version has written it
         if told.get("type") == kind and known and told.get("observedGeneration") == view.meta["generation"]:
             status = {"True": True, "False": False}.get(str(told.get("status")))
             return Condition(kind, status=status, reason=Reason(told["reason"]), message=str(told.get("message")))
@@ -85,20 +85,20 @@ def _told(view: Scope, kind: Type) -> Condition | None:
 
 
 def _given(view: Scope) -> str:
-    """A person's reason, in brackets; empty where nobody has given one."""
+    """Return the user's reason from an annotation, in brackets; empty if there is none."""
     found = user_annotations.reason(view.meta)
     return f" ({found})" if found else ""
 
 
 def _said(verdict: Decision) -> str:
-    """The decision, and how long it stands at most until the next one where it is ours."""
+    """Return the decision's reason, with the maximum time until the next decision if it is ours."""
     if verdict.desired is None:
         return verdict.why or "as the HPA decides"
     return f"{verdict.why}; next look within {math.ceil(verdict.next_look_s)} s"
 
 
 def _on_the_way(view: Scope, plan: ReconcilePlan) -> str:
-    """What becomes of the pods that are wanted and not ready; empty where all are."""
+    """Return a sentence about desired pods that aren't ready; empty if all are."""
     wanted, there, ready = counts(view, plan)
     if ready >= wanted:
         return ""
@@ -110,12 +110,12 @@ def _on_the_way(view: Scope, plan: ReconcilePlan) -> str:
     return f"{text}, {len(stuck)} unschedulable" + (f" ({found.message})" if found else "")
 
 
-# an autoscaler of others on it    a writer that comes again and again    AutoscalerConflict
+# an external HPA                  another writer, repeatedly             AutoscalerConflict
 # yes                              -                                      True     ForeignAutoscaler
 # no                               yes                                    True     ForeignWriter
 # no                               no                                     (absent)
 def conflict(view: Scope, plan: ReconcilePlan) -> Condition | None:
-    """AutoscalerConflict; None where it isn't there."""
+    """Return AutoscalerConflict, or None if it is absent."""
     kind = Type.AUTOSCALER_CONFLICT
     if (foreign := plan.foreign) is not None:
         text = f"{foreign.why}; Halcyon leaves the count alone. {foreign.undo}"
@@ -125,9 +125,9 @@ def conflict(view: Scope, plan: ReconcilePlan) -> Condition | None:
     return None
 
 
-# There while the spec sets a field that has no effect as the rest stands.
+# Present while the spec sets a field that has no effect because of other fields.
 def ignored(plan: ReconcilePlan) -> Condition | None:
-    """FieldIgnored; None where it isn't there."""
+    """Return FieldIgnored, or None if it is absent."""
     found = defaults.ignored(plan.spec) if plan.spec is not None else ()
     if not found:
         return None
@@ -141,7 +141,7 @@ def _hpa_condition(view: Scope, wanted: str) -> dict[str, Any]:
 
 
 def make(view: Scope, plan: ReconcilePlan) -> dict[str, Any]:
-    """status.scaling, of a model that somebody of ours scales."""
+    """Return status.scaling, for a model with an actuator of ours."""
     spec, verdict = plan.spec, _verdict(view)
     scaling: dict[str, Any] = {
         "actuator": plan.actuator.value,
@@ -170,12 +170,12 @@ def make(view: Scope, plan: ReconcilePlan) -> dict[str, Any]:
 
 
 def columns(view: Scope, *, ready: int) -> dict[str, str]:
-    """Texts for the columns of `kubectl get`; `ready` is the number of ready pods."""
+    """Return the texts for the columns of `kubectl get`; `ready` is the number of ready pods."""
     verdict = _verdict(view)
     values = {s.name: s for s in verdict.signals} if verdict else {}
     found = {}
     if (queue := values.get("queueDepth")) is not None:
-        # Beside a target of one replica: what all that are ready are to have.
+        # The target is per replica: show that of all ready pods together.
         aim = "" if queue.target is None else f"/{queue.target * max(ready, 1):.0f}"
         found["queue"] = ("?" if queue.value is None else f"{queue.value:.0f}") + aim
     if (gpu := values.get("gpuUtilization")) is not None:
@@ -191,12 +191,12 @@ _HPA_LIMITS = {
     "ScaleUpStabilized": "stabilisation",
     "ScaleDownStabilized": "stabilisation",
 }
-"""Reasons of an HPA's conditions ScalingLimited and AbleToScale, and the limits that they are."""
+"""Limits by the reasons of an HPA's conditions ScalingLimited and AbleToScale."""
 _HPA_NO_NEWS = {"ReadyForNewScale", "SucceededRescale", "SucceededGetScale"}
 
 
 def _hpa_says(view: Scope, verdict: Decision | None) -> dict[str, Any]:
-    """What an HPA that decides by itself has decided, and what is known of why: the signals, and its own words."""
+    """Return the decision of an HPA that decides by itself, with the known reasons: the signals, and the HPA's messages."""
     hpa = (own(view, kinds.HPA, view.key.name) or {}).get("status") or {}
     desired = hpa.get("desiredReplicas")
     if desired is None or not hpa.get("conditions"):

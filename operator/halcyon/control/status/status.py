@@ -1,7 +1,7 @@
-"""The status of a ModelDeployment, made anew in every reconcile from what is. Pure.
+"""The status of a ModelDeployment, derived from scratch in every reconcile. Pure.
 
-One function per condition, its truth table above it. What isn't known is Unknown, never a guess. Not here: scaling
-(`scaling_status`), rollouts (`rollout_status`).
+One function per condition, its truth table above it. Unknown state is reported as Unknown, never guessed.
+Out of scope: scaling, rollouts, routes, cold starts and costs, which have modules of their own beside this one.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from halcyon.render import names
 from halcyon.render.names import SLOT_A, Slot
 
 MAX_VERSIONS = 64
-"""The schema's limit; the highest are shown."""
+"""Maximum number of versions in the schema; the highest are shown."""
 
 
 def make(view: Scope, plan: ReconcilePlan, *, now: str) -> Object:
-    """The status for this view and plan; `now` is RFC 3339 in whole seconds."""
+    """Return the status for this scope and plan; `now` is RFC 3339 in whole seconds."""
     generation = int(view.meta["generation"])
     status: dict[str, Any] = {
         "observedGeneration": generation,
@@ -129,11 +129,11 @@ def _target_pods(view: Scope, plan: ReconcilePlan) -> list[Object]:
 _OF_THE_FETCHER = {Reason.MODEL_CONFIG_INVALID, Reason.MODEL_SOURCE_NOT_FOUND, Reason.MODEL_STORE_FAILED}
 
 
-# a pod of the revision    else: what such pods say     ModelLoaded
+# a pod of the revision    otherwise: their failure     ModelLoaded
 # is ready                 -                            True
 # is not                   the fetcher failed           False    ModelConfigInvalid, ModelSourceNotFound, ModelStoreFailed
 # is not                   Triton could not load it     False    LoadFailed
-# is not                   nothing yet                  Unknown  Loading
+# is not                   none yet                     Unknown  Loading
 # there is none            -                            Unknown
 def _model_loaded(view: Scope, plan: ReconcilePlan) -> Condition:
     ours = _target_pods(view, plan)
@@ -152,16 +152,16 @@ def _model_loaded(view: Scope, plan: ReconcilePlan) -> Condition:
 
 
 def _load_error(view: Scope, plan: ReconcilePlan) -> str | None:
-    """Triton's reason, of the first live pod of the revision that gives one."""
+    """Return Triton's error message from the first live pod of the revision that has one; None if none has."""
     said = view.signals.load_errors if view.signals else {}
     found = sorted(p["metadata"]["name"] for p in _target_pods(view, plan) if pods.is_live(p))
     return next((said[name] for name in found if name in said), None)
 
 
-# wanted   ready          trouble   ServersReady
+# desired  ready          failure   ServersReady
 # 0        -              -         True     ScaledToZero
 # n        n              -         True
-# n        1 .. n-1       any       False    PartlyReady, with the trouble
+# n        1 .. n-1       any       False    PartlyReady, with the failure
 # n        0              known     False    Unschedulable, ImagePullFailed, ...
 # n        0              none      False    NoneReady
 # not planned             -         Unknown
@@ -205,10 +205,10 @@ def _replica_failure(view: Scope, plan: ReconcilePlan) -> str:
 
 
 # balancer Deployment    available    BalancerReady
-# is there               1 or more    True     BalancerTrouble where a balancer tells of one
-# is there               none         False    the same
-# isn't                  -            Unknown
-# isn't wanted           -            True     NoBalancer
+# exists                 1 or more    True     BalancerTrouble if a balancer reports a failure
+# exists                 none         False    the same
+# doesn't exist          -            Unknown
+# isn't needed           -            True     NoBalancer
 def _balancer_ready(view: Scope, plan: ReconcilePlan) -> Condition:
     if plan.spec is not None and routing_mode.is_direct(plan.spec):
         text = f"spec.traffic.balancer is {plan.spec.traffic.balancer}: clients reach the servers without one"
@@ -234,15 +234,15 @@ def _balancer_ready(view: Scope, plan: ReconcilePlan) -> Condition:
 
 
 def _way_in(plan: ReconcilePlan, balancer: Condition, routed: Condition | None) -> Condition:
-    """What lets requests in: the balancers, or the Gateway where it takes their place."""
+    """Return the condition of the entry point: BalancerReady, or RoutesAccepted if a Gateway replaces the balancers."""
     return routed if routed is not None and plan.spec is not None and routing_mode.is_direct(plan.spec) else balancer
 
 
-# Accepted    way in      servers ready      Ready
+# Accepted    entry       servers ready      Ready
 # not True    -           -                  False    its reason
 # True        Unknown     -                  Unknown
 # True        False       -                  False
-# True        True        0 wanted           True     ScaledToZero
+# True        True        0 desired          True     ScaledToZero
 # True        True        1 or more          True
 # True        True        none               False    the model's or the servers' reason
 def _ready(accepted: Condition, servers: Condition, balancer: Condition, loaded: Condition) -> Condition:
@@ -266,8 +266,8 @@ def _ready(accepted: Condition, servers: Condition, balancer: Condition, loaded:
 # is not           some are of another revision            True
 # is not           none of the revision is ready, n > 0    True
 # is not           all of the revision, one ready          (absent)
-# Stalled                                                  (absent): who reads kstatus would take both for progress
-# A changed count is not a new revision: more or fewer pods of the revision are no reconciling.
+# Stalled                                                  (absent): a kstatus client would take both for progress
+# A change of replicas is not a new revision: it doesn't count as reconciling.
 def _reconciling(view: Scope, plan: ReconcilePlan, servers: Condition, balancer: Condition) -> Condition | None:
     if plan.spec is None or plan.target is None:
         return None
@@ -281,7 +281,7 @@ def _reconciling(view: Scope, plan: ReconcilePlan, servers: Condition, balancer:
 
 
 def _current(view: Scope, plan: ReconcilePlan) -> str | None:
-    """Key of the revision that is fully rolled out."""
+    """Return the key of the revision that is fully rolled out; None if it isn't known."""
     deployment = own(view, kinds.DEPLOYMENT, names.server(view.key.name, _home(plan)))
     if deployment is None or plan.target is None:
         return None
@@ -289,28 +289,28 @@ def _current(view: Scope, plan: ReconcilePlan) -> str | None:
     asked = deployment["spec"]["template"]["metadata"]["labels"].get(names.REVISION_LABEL)
     seen = int(status.get("observedGeneration") or 0) >= int(deployment["metadata"].get("generation") or 0)
     rolled = status.get("updatedReplicas", 0) == status.get("replicas", 0)
-    # The pods are read as `rollout` reads them, which says Complete: the Deployment's own count of ready ones comes later.
+    # Read the pods as `control/rollout` does, which reports Complete: the Deployment's number of ready pods is updated later.
     up = plan.replicas == 0 or asked in _serving(view)
     return str(asked) if seen and rolled and up else _before(view)
 
 
 def _before(view: Scope) -> str | None:
-    """The revision that has served last, as the ready pods know it; the target can't be among several."""
+    """Return the key of the last current revision if it still has a ready pod, else None."""
     target = names.revision(view.key.name, "")
     known = str((view.status.get("revision") or {}).get("current") or "").removeprefix(target)
     return known if known in _serving(view) else None
 
 
 def _serving(view: Scope) -> set[str]:
-    """Keys of the revisions that have a ready pod."""
+    """Return the keys of the revisions that have a ready pod."""
     return {pods.revision(p) for p in view.pods if pods.is_ready(p)}
 
 
 # Accepted   rollout                        model       Deployment            Stalled
-# False      -                              -           -                     True     its reason (not while strangers leave)
-# True       failed, or blocked for long    -           -                     True     (rollout_status.stalled)
+# False      -                              -           -                     True     its reason (not while only waiting for deletions)
+# True       failed, or blocked for long    -           -                     True     (`stalled` in control/status/rollout.py)
 # True       else                           False       -                     True     its reason
-# True       else                           not False   deadline exceeded     True (not of a pod that found room late, and has time)
+# True       else                           not False   deadline exceeded     True (not if a pod was scheduled late, and has time)
 # else                                                                        (absent)
 def _stalled(
     view: Scope, plan: ReconcilePlan, accepted: Condition, loaded: Condition, servers: Condition
@@ -345,11 +345,11 @@ def _replicas(view: Scope, plan: ReconcilePlan) -> dict[str, int]:
 
 
 _SHOWN_AS = {"warming": "loading", "ready": "", "ended": ""}
-"""States of a pod that are counted under another name, or not at all."""
+"""Pod states that are counted under another name, or not at all."""
 
 
 def _by_cause(view: Scope) -> dict[str, int]:
-    """Pods by what they are doing; none that nobody does."""
+    """Return the number of pods by state, without zeros."""
     counted = Counter(_SHOWN_AS.get(state, state) for state in (pod_stage.stage(p).state for p in view.pods))
     return {name: count for name, count in sorted(counted.items()) if name}
 
