@@ -1,4 +1,4 @@
-"""Log lines: one JSON object each, on stderr. Few: what changed, and what failed."""
+"""JSON log lines on stderr, one object each. Only changes and failures are logged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Level = Literal["info", "warning", "error"]
 
 
 def log(level: Level, message: str, **fields: object) -> None:
-    """Write one line. Values that JSON doesn't know are written as their text."""
+    """Write one line. Values that JSON can't represent are written as their text."""
     line = {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "level": level, "message": message, **fields}
     sys.stderr.write(json.dumps(line, default=str) + "\n")
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""An archive of a model, unpacked as it arrives: files and folders, nothing that leads elsewhere, and no more than the limit."""
+"""Unpacking of a model's archive as it arrives: files and folders, nothing outside the target folder, and no more than the limit."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from halcyon.fetch.errors import SourceError
 
 MAX_FILES = 100_000
 EXECUTABLE, PLAIN = 0o755, 0o644
-"""Modes of files. Of a source's own mode nothing but the execute bit is kept: no set-user-ID, and Triton can read everything."""
+"""Modes of files. Only the execute bit of the source's mode is kept: no set-user-ID, and Triton can read everything."""
 _COPY_BYTES = 1024 * 1024
 
 
 def unpack(stream: IO[bytes], folder: Path, *, limit_bytes: int) -> int:
-    """Write a tar archive's files below `folder`; the compression is told by its first bytes. Gives the bytes written.
+    """Extract a tar archive below `folder`; its first bytes determine the compression. Return the bytes written.
 
     Raises:
-        SourceError: it is no archive, holds a link or a device, leads out of the folder, or is larger than the limit.
+        SourceError: it is no archive, contains a link or a device, leads out of the folder, or is larger than the limit.
     """
     written = 0
     try:
@@ -57,7 +57,7 @@ def unpack(stream: IO[bytes], folder: Path, *, limit_bytes: int) -> int:
 
 
 def _folder(folder: Path, name: str) -> None:
-    """Make a folder of the archive: one with nothing in it may be a version folder, as an ensemble's is."""
+    """Create a folder of the archive: an empty one may be a version folder, as for an ensemble."""
     if name.strip("./"):
         with placing(name):
             (folder / inside(name)).mkdir(parents=True, exist_ok=True)
@@ -65,10 +65,10 @@ def _folder(folder: Path, name: str) -> None:
 
 @contextlib.contextmanager
 def placing(name: str) -> Iterator[None]:
-    """Turn what the file system says against a name into an error of the source's, which names it.
+    """Convert the file system's error for a name into a SourceError that contains it.
 
     Raises:
-        SourceError: another entry makes a file of what this one needs as a folder, or the other way round; or the name is too long.
+        SourceError: another entry is a file where this one needs a folder, or the reverse; or the name is too long.
     """
     try:
         yield
@@ -85,7 +85,7 @@ def placing(name: str) -> Iterator[None]:
 
 
 def inside(name: str) -> Path:
-    """A name from elsewhere as a path below a folder.
+    """Return an external name as a path below a folder.
 
     Raises:
         SourceError: it would lead out of the folder.
@@ -97,7 +97,7 @@ def inside(name: str) -> Path:
 
 
 def refuse_larger(size_bytes: int, limit_bytes: int) -> None:
-    """Return if the size is within the limit; else raise a SourceError that names both."""
+    """Raise a SourceError that names both sizes if the size is above the limit."""
     if size_bytes > limit_bytes:
         raise SourceError(
             f"the model has {size_bytes / 2**30:.1f} GiB or more, and spec.model.source.uri.sizeLimit is {limit_bytes / 2**30:.1f} GiB; "

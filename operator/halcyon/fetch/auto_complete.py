@@ -1,8 +1,8 @@
-"""Whether Triton can load the model without completing its configuration.
+"""Detection of models that Triton can load without completing their configuration.
 
-For every Python model Triton first starts the model's process only to ask it for `auto_complete_config`, ends it, and starts it again to
-serve: whatever model.py imports is imported twice (checked on 2.51). Where neither the file lacks anything nor the model has that
-function, the answer is known. Anything that isn't plain counts as "ask it".
+Triton first starts the process of every Python model only to call `auto_complete_config`, ends it, and starts it again to serve: all
+that model.py imports is imported twice (checked on 2.51). If the file is complete and the model doesn't have that function, the call
+can be skipped. All undecidable cases are left to Triton.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from halcyon.fetch.mounted_source import ModelFolder
 
 _CLASS, _FUNCTION, _FILE = "TritonPythonModel", "auto_complete_config", "model.py"
 _LIMIT_BYTES = 256 * 1024
-"""Of a model.py that is looked at."""
+"""Maximum size of a model.py that is read."""
 
 
 def is_complete(content: bytes, folder: ModelFolder) -> bool:
-    """Whether a Python model with this configuration would be asked for nothing."""
+    """Return True if Triton would complete nothing in a Python model with this configuration."""
     try:
         known = config_pbtxt.parse(content)
     except (ModelConfigError, UnknownFieldError):
@@ -31,7 +31,7 @@ def is_complete(content: bytes, folder: ModelFolder) -> bool:
 
 
 def _programs(folder: ModelFolder) -> Iterator[str]:
-    """The model.py of each version; an empty text for one that can't be read."""
+    """Yield the model.py of each version; an empty text for one that can't be read."""
     for version in folder.versions:
         try:
             yield mounted_source.content(folder.path / str(version) / _FILE, _LIMIT_BYTES).decode()
@@ -40,7 +40,7 @@ def _programs(folder: ModelFolder) -> Iterator[str]:
 
 
 def _may_add(program: str) -> bool:
-    """Whether its class may have the function: written there, inherited, or put there by somebody else."""
+    """Return True if the model's class may have the function: written there, inherited, or added by other code."""
     if _FUNCTION in program:
         return True
     try:
@@ -58,7 +58,7 @@ def _may_add(program: str) -> bool:
 
 
 def _binds(node: ast.stmt) -> bool:
-    """Whether a statement beside the class, at any depth, may give its name another meaning, or change it by its name."""
+    """Return True if a statement beside the class, at any depth, may rebind its name, or change the class by its name."""
     for part in ast.walk(node):
         if isinstance(part, ast.alias) and (part.asname or part.name) in {_CLASS, "*"}:
             return True

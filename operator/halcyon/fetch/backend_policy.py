@@ -1,8 +1,8 @@
-"""A site's list of backends, held where the model's own configuration is known: in the pod, before Triton sees it.
+"""Enforcement of the site's list of backends in the pod, where the model's own configuration is known, before Triton reads it.
 
-What a backend is, is decided by its name and by the library of that name, and Triton looks for the library in the model's folder first.
-So a model may bring none, nor anything else by which its configuration loads code. It is no sandbox: what a backend itself makes of a
-model is the backend's, and a volume that somebody writes to can change after it was looked at.
+A backend is determined by its name and by the library of that name, and Triton searches the model's folder for the library first.
+So a model may contain no such library, nor anything else by which its configuration loads code. It is no sandbox: a backend does with
+the model what it likes, and a volume that others can write to may change after the check.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from halcyon.fetch.mounted_source import ModelFolder
 
 
 def check(content: bytes, folder: ModelFolder, allowed: frozenset[str]) -> None:
-    """Return if the model, with this configuration, keeps to the list.
+    """Check that the model with this configuration uses only listed backends.
 
     Raises:
-        BackendError: where it doesn't, or where nobody can tell.
+        BackendError: it doesn't, or that can't be determined.
     """
     listed = ", ".join(sorted(allowed)) or "none"
     try:
@@ -45,7 +45,7 @@ def check(content: bytes, folder: ModelFolder, allowed: frozenset[str]) -> None:
 
 
 def _libraries(folder: ModelFolder) -> Iterator[str]:
-    """Where Triton looks for a backend before it takes its own: the model's folder, and each version's."""
+    """Yield the libraries that Triton would prefer to its own backend: in the model's folder, and in each version's."""
     places = [(folder.path, "")] + [(folder.path / str(version), f"{version}/") for version in folder.versions]
     for path, shown in places:
         with os.scandir(path) as entries:

@@ -1,6 +1,6 @@
-"""Text of a config.pbtxt to ModelConfig and back; errors quote the line.
+"""Parsing and rendering of a config.pbtxt; errors quote the line.
 
-Not here: what the overlay changes (`merge`).
+Out of scope: the overlay's changes (`merge`).
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from halcyon.fetch.model_config_proto import ModelConfig
 
 FILE = "config.pbtxt"
 LIMIT_BYTES = 1024 * 1024
-"""Real files have a few KiB; a larger one would cost more memory to parse than the container has."""
+"""Real files have a few KiB; a larger one would need more memory to parse than the container has."""
 
 _QUOTED = 160
-"""Longest part of a line that an error quotes, in characters."""
+"""Maximum length of the part of a line that an error quotes, in characters."""
 
 
 def parse(content: bytes) -> ModelConfig:
-    """The configuration in `content`.
+    """Parse a configuration.
 
     Raises:
-        UnknownFieldError: where a field or an enum's value is not known to this version.
-        ConfigError: where it is not a ModelConfig in protobuf's text format; the message has line, column and text.
+        UnknownFieldError: this version doesn't know a field or an enum's value.
+        ModelConfigError: it is not a ModelConfig in protobuf's text format; the message has line, column and text.
     """
     text = _decode(content)
     try:
@@ -36,15 +36,15 @@ def parse(content: bytes) -> ModelConfig:
 
 
 def render(config: ModelConfig) -> bytes:
-    """The configuration as Triton reads it: equal messages are equal text."""
+    """Return the configuration as Triton reads it: equal messages give equal text."""
     return text_format.MessageToString(config).encode()
 
 
 def declared_name(content: bytes) -> str:
-    """The top-level `name` of a file that need not be understood otherwise; empty where there is none.
+    """Return the top-level `name` of a file whose other fields may be unknown; empty if there is none.
 
     Raises:
-        ConfigError: where the text can't even be cut into tokens.
+        ModelConfigError: the text can't even be split into tokens.
     """
     text = _decode(content)
     depth, name = 0, ""
@@ -86,7 +86,7 @@ def _explain(text: str, error: text_format.ParseError) -> ModelConfigError:
     lines = text.split("\n")
     number, column = error.GetLine() or 1, error.GetColumn() or 1
     if number > len(lines) or not lines[number - 1].strip():
-        # What is missing at the end of the file belongs to the last line that has text.
+        # An error at the end of the file belongs to the last line that has text.
         number = max((at for at, line in enumerate(lines[:number], 1) if line.strip()), default=1)
         column = len(lines[number - 1].rstrip()) + 1
     problem = _problem(error)
@@ -98,7 +98,7 @@ def _explain(text: str, error: text_format.ParseError) -> ModelConfigError:
 
 
 def _problem(error: text_format.ParseError) -> str:
-    """Protobuf's own words, without the position and the line that it puts in front of some."""
+    """Return protobuf's own message, without the position and the line that some begin with."""
     words = re.sub(r"^\d+(:\d+)? : ", "", str(error))
     return re.sub(r"^'.*': (?=[A-Z])", "", words, flags=re.DOTALL).rstrip(".")
 

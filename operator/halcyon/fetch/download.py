@@ -1,8 +1,8 @@
-"""Brings a model from an object store or a web server into an empty folder.
+"""Download of a model from an object store or a web server into an empty folder.
 
-obstore (the Rust crate object_store, by Python bindings) speaks the protocols; every connection goes through `door`. A folder of a bucket
-comes in parts, several at a time, each asked for with the ETag that the listing had, so that nothing is put together from two versions. An
-archive is unpacked as it arrives.
+obstore (Python bindings of the Rust crate object_store) implements the protocols; every connection goes through `egress_proxy`. A
+bucket's folder is read in parts, several at a time, each with the ETag from the listing, so that no file is mixed from two versions.
+An archive is unpacked as it arrives.
 """
 
 from __future__ import annotations
@@ -32,64 +32,64 @@ from halcyon.fetch.errors import SourceError, StoreError
 from halcyon.fetch.folder_markers import Listed, above, contents
 
 _AT_ONCE = 8
-"""Parts under way. With their size it bounds the memory: the container has 256 MiB."""
+"""Concurrent parts. Together with their size this limits the memory: the container has 256 MiB."""
 _PART_BYTES = 8 * 1024 * 1024
 _PROGRESS_INTERVAL_S = 10.0
 _CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "authorization", "ca.crt")
 _NO = "403 Forbidden"
 _PROGRAMS = (b"\x7fELF", b"#!")
-"""How a file begins that the kernel can run. A bucket keeps no modes, so these get the execute bit."""
+"""First bytes of files that the kernel can run. A bucket stores no modes, so these files get the execute bit."""
 _SHOWN = 400
-"""Characters of what a library says."""
+"""Maximum characters of a library's message that an error quotes."""
 _MIN_SECRET = 4
-"""Characters: a value that is empty, or a placeholder such as `-`, is in every sentence and hides nothing."""
+"""Minimum characters: an empty value, or a placeholder such as `-`, is in every sentence, and masking it hides nothing."""
 _LONG_SECRET = 8
-"""Characters: a shorter value may be a part of ordinary words."""
+"""Characters: a shorter value may be part of ordinary words."""
 
 
 @dataclass(frozen=True)
 class Remote:
-    """What to download, as `spec.model.source.uri` has it."""
+    """The model to download, as in `spec.model.source.uri`."""
 
     url: str
     endpoint: str | None = None
     region: str | None = None
     sha256: str | None = None
-    """Of an archive."""
+    """Digest of an archive."""
     limit_bytes: int = 20 * 2**30
-    """Most that may be written."""
+    """Maximum bytes that may be written."""
     credentials: Path | None = None
     """Folder with a file for each key of the Secret."""
     private: bool = False
-    """The site has named this server, so it may be in a private network."""
+    """Whether the site policy names this server, so that it may be in a private network."""
 
     @property
     def server(self) -> str:
-        """Address of the host that is asked."""
+        """Address of the server that is contacted."""
         if not self.url.startswith("s3://"):
             return self.url
         return self.endpoint or f"https://s3.{self.bucket_region}.amazonaws.com"
 
     @property
     def bucket_region(self) -> str:
-        """The region, or where buckets are that name none."""
+        """The region, or the default for buckets that name none."""
         return self.region or "us-east-1"
 
 
 def download(
     remote: Remote, folder: Path, say: Callable[[str], None], allows: Callable[[Address], bool] | None = None
 ) -> int:
-    """Fill the folder, whatever an earlier attempt left there; gives the bytes written.
+    """Fill the folder, whatever an earlier attempt left there; return the bytes written.
 
     Args:
-        remote: what to bring.
-        folder: is there and may be written to.
-        say: takes a line on the progress, now and then.
-        allows: to which addresses a connection may go; by default what `is_open` says.
+        remote: the model.
+        folder: an existing, writable folder.
+        say: called with a line about the progress, now and then.
+        allows: whether an address may be connected to. Default: `is_open`.
 
     Raises:
-        SourceError: there is no such model, it is too large, or it isn't the one that `sha256` names.
-        StoreError: the store can't be reached, or says no.
+        SourceError: there is no such model, it is too large, or its digest isn't `sha256`.
+        StoreError: the store can't be reached, or denies access.
     """
     _empty(folder)
     secrets = _read(remote.credentials)
@@ -99,7 +99,7 @@ def download(
             if remote.url.startswith("s3://"):
                 return _bucket(_s3(remote, secrets, proxy), remote, folder, say)
             return _archive(remote, secrets, proxy, folder)
-        # The latter stands for the library's own NotFoundError.
+        # FileNotFoundError stands for the library's own NotFoundError.
         except (exceptions.BaseError, FileNotFoundError) as error:
             raise _told(error, remote, secrets, door.refused) from error
 
@@ -123,7 +123,7 @@ def _options(remote: Remote, secrets: Mapping[str, str], proxy: str) -> dict[str
         "proxy_url": proxy,
         "allow_http": remote.server.startswith("http://"),
         "connect_timeout": "10s",
-        # From byte to byte: how long all of it takes is the model's size, and the start's own limit holds.
+        # Between bytes: the total depends on the model's size, and is limited by the pod's start.
         "read_timeout": "30s",
         "timeout": "1d",
     }
@@ -145,7 +145,7 @@ def _s3(remote: Remote, secrets: Mapping[str, str], proxy: str) -> S3Store:
         }
         config |= {name: secrets[key] for name, key in names.items() if key in secrets}
     else:
-        # Said: else the library would ask the cloud's metadata who the node is.
+        # Explicit: else the library would ask the cloud's metadata service for the node's credentials.
         config["skip_signature"] = True
     bucket = urlsplit(remote.url).netloc
     return S3Store(
@@ -159,7 +159,7 @@ def _s3(remote: Remote, secrets: Mapping[str, str], proxy: str) -> S3Store:
 @dataclass(frozen=True)
 class _Part:
     path: str
-    """Of the object."""
+    """Path of the object."""
     file: Path
     begin: int
     end: int
@@ -186,7 +186,7 @@ def _bucket(store: S3Store, remote: Remote, folder: Path, say: Callable[[str], N
 
 
 def _laid_out(store: S3Store, prefix: str, remote: Remote, folder: Path) -> tuple[list[_Part], int]:
-    """Make the files, empty and of their size; gives what is to go into them, and all their bytes."""
+    """Create the files, empty but at full size; return the parts that go into them, and their total size."""
     found = contents(_listed(store, prefix, remote), remote.url.rstrip("/"))
     marked = _marked(store, prefix, found.unclear)
     files = [*found.files, *(one for one in found.unclear if one.path not in marked)]
@@ -210,7 +210,7 @@ def _laid_out(store: S3Store, prefix: str, remote: Remote, folder: Path) -> tupl
 
 
 def _listed(store: S3Store, prefix: str, remote: Remote) -> Iterator[Listed]:
-    """Yield what lies in the model's folder; an object of the folder's own name, which some tools make, is none of it."""
+    """Yield the objects in the model's folder, except an object with the folder's own name, which some tools create."""
     total = count = 0
     for found in (meta for chunk in obstore.list(store, prefix=prefix or None) for meta in chunk):
         path, size = found["path"], found["size"]
@@ -225,9 +225,9 @@ def _listed(store: S3Store, prefix: str, remote: Remote) -> Iterator[Listed]:
 
 
 def _marked(store: S3Store, prefix: str, unclear: Collection[Listed]) -> set[str]:
-    """Return the paths of those that are folders: asked for one level, the store lists a key that ends in a slash as a folder.
+    """Return the paths that are folders: in a listing of one level, the store lists a key that ends in a slash as a folder.
 
-    That is one request for each folder with such an object in it, at most what they would take if each had a byte.
+    That takes one request per folder with such an object, at most as many as if each object had a byte.
     """
 
     def folders(where: str) -> list[str]:
@@ -239,7 +239,7 @@ def _marked(store: S3Store, prefix: str, unclear: Collection[Listed]) -> set[str
 
 
 def _key(prefix: str, path: str) -> str:
-    """Return an object's key, from its path below the model's folder."""
+    """Return an object's key from its path below the model's folder."""
     return f"{prefix}/{path}".strip("/")
 
 
@@ -279,7 +279,7 @@ def _archive(remote: Remote, secrets: Mapping[str, str], proxy: str, folder: Pat
 
 
 class _Stream(io.RawIOBase):
-    """What arrives, as a file that is read once, and its digest."""
+    """The download as a file that is read once, with its digest."""
 
     def __init__(self, chunks: Any) -> None:
         self._chunks: Iterator[Any] = iter(chunks)
@@ -290,7 +290,7 @@ class _Stream(io.RawIOBase):
         return True
 
     def read(self, size: int = -1) -> bytes:
-        """As a file's: fewer bytes than asked for only at the end."""
+        """Return `size` bytes, or fewer at the end, like a file."""
         pieces: list[memoryview] = []
         while size != 0:
             if not self._held:
@@ -309,20 +309,20 @@ class _Stream(io.RawIOBase):
         return chunk
 
     def digest(self) -> str:
-        """SHA-256 of everything, in hexadecimal: what the reader had no use for, too."""
+        """Return the SHA-256 of everything, in hexadecimal, including what the reader didn't use."""
         while self._next():
             pass
         return self._seen.hexdigest()
 
 
 def _told(error: Exception, remote: Remote, secrets: Mapping[str, str], refused: str) -> Exception:
-    """The error as the model's owner is to read it, without anything of the Secret."""
+    """Return the error for the model's owner, without anything from the Secret."""
     if refused:
         return StoreError(f"{remote.url}: {refused}")
     if isinstance(error, exceptions.NotFoundError | FileNotFoundError):
         return SourceError(f"{remote.url} isn't there")
     said = _masked(" ".join(str(error).partition("Debug source:")[0].split()), secrets.values())
-    # Of a listing the library gives no kind of error, only the server's answer.
+    # For a listing, the library has no error class, only the server's response.
     denied = isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError)
     if found := re.search(r"<Message>(.*?)</Message>", said):
         denied, said = denied or _NO in said, found[1]
@@ -344,7 +344,7 @@ def _told(error: Exception, remote: Remote, secrets: Mapping[str, str], refused:
 
 
 def _masked(said: str, secrets: Iterable[str]) -> str:
-    """The text without these values; a long one goes before one that is a part of it."""
+    """Return the text without these values; a long value is masked before one that is part of it."""
     values = sorted({value for value in secrets if len(value) >= _MIN_SECRET}, key=len, reverse=True)
     if not values:
         return said

@@ -1,10 +1,10 @@
-"""The one way out of a download: a proxy on the loopback device that leads to the source's own host alone.
+"""The only way out of a download: a proxy on the loopback interface that connects only to the source's own host.
 
-And never to what a cloud or a node says of itself.
+It never connects to metadata services of a cloud or a node.
 
-Who may write a ModelDeployment chooses where a pod connects to. A name can be made to resolve to any address, also to another one a moment
-later, and a server can redirect, so neither looking at the name nor looking it up beforehand is enough: the address that is connected to is
-the one that was looked at. With TLS the proxy passes bytes on (CONNECT, RFC 9110 section 9.3.6) and the client checks the certificate.
+The author of a ModelDeployment chooses the address that a pod connects to. A name can resolve to any address, and to another one a
+moment later, and a server can redirect. So checking the name or its address beforehand is not enough: the proxy connects to the very
+address that it has checked. With TLS it passes bytes on (CONNECT, RFC 9110 section 9.3.6) and the client checks the certificate.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _METADATA = frozenset(map(ipaddress.ip_address, METADATA))
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
-"""RFC 6052: an IPv4 address stands in the last 32 bits."""
+"""RFC 6052: the last 32 bits are an IPv4 address."""
 _HEAD_BYTES = 64 * 1024
 _CHUNK_BYTES = 256 * 1024
 
 
 def is_open(address: Address, *, private: bool) -> bool:
-    """Whether a download may go there: never to this machine, its links or a cloud's metadata; to a private network where that is allowed."""
+    """Return True if a download may connect there: never this machine, its links or cloud metadata; private networks if `private`."""
     address = _meant(address)
     if address.is_loopback or address.is_link_local or address.is_multicast or address.is_unspecified:
         return False
@@ -39,7 +39,7 @@ def is_open(address: Address, *, private: bool) -> bool:
 
 
 def _meant(address: Address) -> Address:
-    """The address of IPv4 that one of IPv6 stands for, or itself."""
+    """Return the IPv4 address that an IPv6 address stands for, or the address itself."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
     if address in _NAT64:
@@ -48,20 +48,20 @@ def _meant(address: Address) -> Address:
 
 
 class EgressProxy:
-    """The proxy, in a thread of its own while it is open."""
+    """The proxy; while open, it runs in a thread of its own."""
 
     def __init__(self, url: str, allows: Callable[[Address], bool]) -> None:
-        """To the host and port of `url` alone."""
+        """Create a proxy that connects only to the host and port of `url`."""
         parts = urlsplit(url)
         self._host = parts.hostname or ""
         self._port = parts.port or (443 if parts.scheme == "https" else 80)
         self._allows = allows
         self.refused = ""
-        """Why a connection was refused, in words; empty where none was."""
+        """Why a connection was refused; empty if none was."""
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[str]:
-        """The proxy's address, as a URL."""
+        """Run the proxy; yield its address as a URL."""
         ready: threading.Event = threading.Event()
         loop = asyncio.new_event_loop()
         listener = socket.create_server(("127.0.0.1", 0))
@@ -101,11 +101,11 @@ class EgressProxy:
                 await writer.drain()
                 return
             open_.append(there)
-            # A server takes the absolute form of a request's target, too (RFC 9112, section 3.2.2).
+            # Servers accept the absolute form of a request target, too (RFC 9112, section 3.2.2).
             (writer if tunnel else there).write(b"HTTP/1.1 200 OK\r\n\r\n" if tunnel else head)
             await asyncio.gather(_pass(reader, there), _pass(answers, writer))
         except (OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # the client sees a connection that ends, and says so
+            pass  # the client detects the closed connection, and reports it
         finally:
             for one in open_:
                 one.close()

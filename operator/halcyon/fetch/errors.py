@@ -1,13 +1,13 @@
-"""Everything that can be wrong with a model, as its owner is to read it.
+"""Errors with a model, worded for its owner.
 
-    FetchError            FetchFailed          the machine: a disk that is full, a mount that is missing
-    ├── SourceError       ModelSourceNotFound  the source has no such folder, no version folder, or a link leads nowhere
-    ├── StoreError        ModelStoreFailed     the object store or web server can't be reached, or says no
-    ├── ConfigError       ModelConfigInvalid   config.pbtxt can't be read as a model configuration
+    FetchError            FetchFailed          the machine: a full disk, a missing mount
+    ├── SourceError       ModelSourceNotFound  the source has no such folder, no version folder, or a link with no target
+    ├── StoreError        ModelStoreFailed     the object store or web server can't be reached, or denies access
+    ├── ModelConfigError  ModelConfigInvalid   config.pbtxt can't be read as a model configuration
     │   ├── UnknownFieldError                  it has a field or value that this version doesn't know
-    │   └── BackendError                       the model runs by, or brings, what the site doesn't allow
-    ├── ConflictError     ModelConfigConflict  config.pbtxt and the ModelDeployment ask for things that exclude each other
-    └── DocumentError     OverlayInvalid       the overlay is not one that this version reads
+    │   └── BackendError                       the model uses or contains a backend that the site doesn't allow
+    ├── ConflictError     ModelConfigConflict  config.pbtxt and the ModelDeployment exclude each other
+    └── DocumentError     OverlayInvalid       this version can't read the overlay
 
 The second column is the reason in the termination message, and so in the condition.
 """
@@ -18,7 +18,7 @@ import json
 from typing import ClassVar
 
 LIMIT_BYTES = 4096
-"""The kubelet cuts a longer termination message, which would leave broken JSON."""
+"""The kubelet truncates a longer termination message, which would leave broken JSON."""
 
 
 class FetchError(Exception):
@@ -27,11 +27,11 @@ class FetchError(Exception):
     reason: ClassVar[str] = "FetchFailed"
 
     def report(self) -> str:
-        """The termination message: one line of JSON, `reason` and `message`, LIMIT_BYTES at most."""
+        """Return the termination message: one line of JSON, `reason` and `message`, at most LIMIT_BYTES."""
         message = str(self)
         text = self._json(message)
         while len(text) > LIMIT_BYTES:
-            # A character takes up to 12 bytes (an escaped surrogate pair), so this ends short of the limit, not far off.
+            # A character takes up to 12 bytes (an escaped surrogate pair), so the result is below the limit, but not by much.
             message = message[: len(message) - max(1, (len(text) - LIMIT_BYTES) // 12)]
             text = self._json(message + " ...")
         return text
@@ -41,7 +41,7 @@ class FetchError(Exception):
 
 
 class SourceError(FetchError):
-    """The source doesn't hold the model."""
+    """The model isn't in the source."""
 
     reason = "ModelSourceNotFound"
 
@@ -59,15 +59,15 @@ class ModelConfigError(FetchError):
 
 
 class UnknownFieldError(ModelConfigError):
-    """config.pbtxt may be right, but for a newer Triton than this version knows."""
+    """config.pbtxt may be valid, but for a newer Triton than this version knows."""
 
 
 class BackendError(ModelConfigError):
-    """The site has a list of backends, and the model isn't within it."""
+    """The site has a list of backends, and the model doesn't keep to it."""
 
 
 class ConflictError(FetchError):
-    """config.pbtxt and the ModelDeployment don't go together."""
+    """config.pbtxt and the ModelDeployment contradict each other."""
 
     reason = "ModelConfigConflict"
 

@@ -1,7 +1,8 @@
-"""Which objects of a bucket are files, and which only mark a folder. Pure.
+"""Files and folder markers in a bucket. Pure.
 
-A bucket has no folders. Consoles and file managers make an object of no bytes for one: its key ends in `/` (AWS, MinIO, Cyberduck, s3fs, rclone)
-or in `_$folder$` (Hadoop). The library lists `m/1/` as `m/1`, so an object of no bytes is a marker if others lie below it, and unclear otherwise.
+A bucket has no folders. Consoles and file managers create an empty object for one: its key ends in `/` (AWS, MinIO, Cyberduck, s3fs,
+rclone) or in `_$folder$` (Hadoop). The library lists `m/1/` as `m/1`, so an empty object is a marker if others are below it,
+and unclear otherwise.
 """
 
 from __future__ import annotations
@@ -19,24 +20,24 @@ class Listed:
     """An object of a listing."""
 
     path: str
-    """Below the model's folder, without a slash at its end."""
+    """Path below the model's folder, without a slash at its end."""
     size: int
     etag: str | None
 
 
 @dataclass(frozen=True)
 class Contents:
-    """What a model's folder in a bucket holds."""
+    """Contents of a model's folder in a bucket."""
 
     files: tuple[Listed, ...]
     folders: frozenset[str]
-    """Marked ones. Most have something in them; a version folder that is empty is right for some models (an ensemble)."""
+    """Marked folders. Most have contents; for some models (an ensemble) an empty version folder is right."""
     unclear: tuple[Listed, ...]
-    """Of no bytes, with nothing below them: each an empty file or an empty folder."""
+    """Empty objects with nothing below them: each is an empty file or an empty folder."""
 
 
 def contents(listed: Iterable[Listed], url: str) -> Contents:
-    """Tell the files from the folders of the model's folder at `url`.
+    """Separate files from folders in the model's folder at `url`.
 
     Raises:
         SourceError: a file with content and a folder have the same name.
@@ -53,7 +54,7 @@ def contents(listed: Iterable[Listed], url: str) -> Contents:
         other = found.get(one.path)
         if other and other.size and one.size:
             raise _conflict(url, one.path, f"{one.path}/")
-        # A marker has nothing to lose: of two that are listed alike, the one with bytes is a file.
+        # A marker has nothing to lose: of two with the same listed path, the one with bytes is a file.
         if other is None or one.size:
             found[one.path] = one
     for path in found.keys() & below.keys():
@@ -66,12 +67,12 @@ def contents(listed: Iterable[Listed], url: str) -> Contents:
 
 
 def above(path: str) -> str:
-    """Return the folder that a path lies in; empty for the model's own."""
+    """Return the parent folder of a path; empty for the model's own."""
     return path.rpartition("/")[0]
 
 
 def _above(path: str) -> Iterator[str]:
-    """Yield every folder that a path lies in, but the model's own."""
+    """Yield all parent folders of a path, except the model's own."""
     while path := above(path):
         yield path
 

@@ -1,8 +1,8 @@
-"""The process: `halcyon fetch`, an init container.
+"""The process of the init container `halcyon fetch`.
 
-Success: exit code 0 and one line on stdout, and `sequences.REPORT` in the termination log for a model that keeps a state between
-requests. Failure: exit code 1 and one line of JSON, `{"reason": ..., "message": ...}`, on stderr and in the termination log, where the
-operator finds it.
+Success: exit code 0 and one line on stdout; for a stateful model also `sequence_batching.REPORT` in the termination log.
+Failure: exit code 1 and one line of JSON, `{"reason": ..., "message": ...}`, on stderr and in the termination log, where the
+operator reads it.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ if TYPE_CHECKING:
 
 _OVERLAY_LIMIT_BYTES = 1024 * 1024
 _TERMINATION_LOG = Path("/dev/termination-log")
-"""Where the kubelet looks by default."""
+"""The kubelet's default path."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What to bring where."""
+    """Input of one run."""
 
     source: Path
-    """Where the source is mounted, or is to be downloaded to."""
+    """Mount path of the source, or target of the download."""
     path: str | None
-    """Folder of the model inside it."""
+    """Folder of the model inside the source."""
     overlay: Path
     """File with the overlay."""
     repository: Path
-    """Where Triton looks for models."""
+    """Triton's model repository."""
     backends: frozenset[str] | None = None
-    """Those that the site allows; None: every one."""
+    """Backends that the site allows; None for all."""
     remote: Remote | None = None
-    """What to download first; None: the source is mounted."""
+    """Model to download first; None if the source is mounted."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run with the arguments after `fetch`; gives the exit code."""
+    """Run with the arguments after `fetch`; return the exit code."""
     log: Path | None = None
     try:
         request, log = _arguments(argv)
@@ -67,7 +67,7 @@ def main(argv: Sequence[str]) -> int:
             _leave(REPORT, log)
     except FetchError as error:
         return _fail(error, log)
-    except Exception as error:  # noqa: BLE001  # whatever it is, the owner reads it in a condition
+    except Exception as error:  # noqa: BLE001  # whatever it is, it must reach the owner in a condition
         traceback.print_exc()
         return _fail(FetchError(f"{type(error).__name__}: {error}"), log)
     return 0
@@ -75,19 +75,19 @@ def main(argv: Sequence[str]) -> int:
 
 @dataclass(frozen=True)
 class Done:
-    """What was brought."""
+    """Result of one run."""
 
     said: str
-    """One line on what was done."""
+    """One line that summarizes it."""
     sequences: bool
-    """The model keeps a state between requests."""
+    """Whether the model keeps state between requests."""
 
 
 def fetch(request: Request) -> Done:
     """Bring the model into the repository.
 
     Raises:
-        FetchError: where that can't be done; the repository has no new model then.
+        FetchError: that failed, and the repository has no new model.
     """
     overlay = _overlay(request.overlay)
     if request.remote is not None:
@@ -111,7 +111,7 @@ def fetch(request: Request) -> Done:
 
 
 def _download(remote: Remote, folder: Path) -> None:
-    from halcyon.fetch.download import download  # noqa: PLC0415  # 16 MB, which a mounted model has no use for
+    from halcyon.fetch.download import download  # noqa: PLC0415  # 16 MB that a mounted model doesn't need
 
     begun = time.monotonic()
     size = download(remote, folder, lambda line: print(f"{remote.url}: {line}", flush=True)) / 2**20  # noqa: T201
@@ -150,7 +150,7 @@ def _versions_exist(folder: mounted_source.ModelFolder, overlay: Overlay) -> Non
 
 
 def _configuration(folder: mounted_source.ModelFolder, overlay: Overlay) -> tuple[bytes, str]:
-    """Content of config.pbtxt for Triton, and what was done to it."""
+    """Return the content of config.pbtxt for Triton, and a note of the changes."""
     own = model_config_proto.empty()
     if folder.config is not None:
         try:
@@ -208,11 +208,11 @@ def _fail(error: FetchError, log: Path | None) -> int:
 
 
 def _leave(report: str, log: Path | None) -> None:
-    """Write what the operator is to find."""
+    """Write the report for the operator."""
     try:
         if log is not None:
             log.write_text(report)
-        elif _TERMINATION_LOG.exists():  # it is not made: outside a container /dev is no place for files
+        elif _TERMINATION_LOG.exists():  # it is not created: outside a container, /dev is no place for files
             _TERMINATION_LOG.write_text(report)
     except OSError as failure:
         print(f"fetch: termination log: {failure}", file=sys.stderr)  # noqa: T201

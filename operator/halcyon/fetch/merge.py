@@ -1,8 +1,8 @@
-"""The overlay written over the model's own configuration: pure, from two values to a third.
+"""The merge of the overlay into the model's own configuration. Pure.
 
-What the overlay doesn't say stays as it is. What it says wins, but for what would change the model into another one
-(backend, scheduler): that is refused. Checks are made here where Triton would not name the reason, because a
-configuration that Triton refuses while it looks through the repository shows up in its log only.
+Fields that the overlay doesn't set stay as they are. Those that it sets win, except for what would turn the model into another one
+(backend, scheduler): that is refused. Checks are made here if Triton would not report the reason: a configuration that Triton
+refuses while it scans the repository shows up only in its log.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _PLATFORMS = {
     "tensorflow_savedmodel": "tensorflow",
     "tensorrt_plan": "tensorrt",
 }
-"""The older way to name a backend (Triton's `platform`)."""
+"""Backends by their older name (Triton's `platform`)."""
 
 
 def merge(own: ModelConfig, overlay: Overlay) -> ModelConfig:
-    """A new configuration: `own` (empty where the model has none) with `overlay` over it. Merging again changes nothing.
+    """Return a new configuration: `own` (empty if the model has none) with `overlay` applied. Merging again changes nothing.
 
     Raises:
-        ConflictError: where the two exclude each other, or the result could not work; nothing is merged then.
+        ConflictError: the two exclude each other, or the result could not work; nothing is merged then.
     """
     config = model_config_proto.empty()
     config.CopyFrom(own)
@@ -47,12 +47,12 @@ def merge(own: ModelConfig, overlay: Overlay) -> ModelConfig:
 
 
 def backend_of(config: ModelConfig) -> str:
-    """The backend that a configuration names, by either way to name it; empty where it names none."""
+    """Return the backend that a configuration names, in either of the two fields; empty if it names none."""
     return str(config.backend or _PLATFORMS.get(config.platform, config.platform))
 
 
 def changes(before: ModelConfig, after: ModelConfig) -> list[str]:
-    """Names of the top-level fields that differ, in the order of the message."""
+    """Return the names of the top-level fields that differ, in the order of the message."""
     old, new = ({field.name: value for field, value in config.ListFields()} for config in (before, after))
     return [field.name for field in before.DESCRIPTOR.fields if old.get(field.name) != new.get(field.name)]
 
@@ -90,7 +90,7 @@ def _dynamic_batching(config: ModelConfig, batching: DynamicBatching | None) -> 
             "spec.batching out, or remove sequence_batching from config.pbtxt"
         )
     if config.max_batch_size < 1:
-        # Triton would take it and never form a batch.
+        # Triton would accept it and never form a batch.
         raise ConflictError(
             f"spec.batching needs a maximum batch size: max_batch_size is {config.max_batch_size} in config.pbtxt (or "
             "absent), so the model takes one request at a time. Set spec.batching.maxBatchSize, for example 16, if the "
@@ -139,7 +139,7 @@ def _version_policy(config: ModelConfig, policy: VersionPolicy | None) -> None:
 
 
 def _sizes_fit(config: ModelConfig) -> None:
-    """Refuse batch sizes above the maximum, whoever said which."""
+    """Refuse batch sizes above the maximum, whichever side set them."""
     limit = config.max_batch_size
     preferred = [size for size in config.dynamic_batching.preferred_batch_size if size > limit]
     if preferred:

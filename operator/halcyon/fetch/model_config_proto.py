@@ -1,6 +1,6 @@
-"""Triton's ModelConfig message, as tritonclient carries it.
+"""Triton's ModelConfig message, from the tritonclient package.
 
-The generated module is loaded by its file: importing `tritonclient.grpc` would load grpc and numpy, which takes seconds
+The generated module is loaded from its file: importing `tritonclient.grpc` would load grpc and numpy, which takes seconds
 and more memory than the whole fetcher.
 """
 
@@ -17,15 +17,15 @@ from halcyon.fetch.errors import FetchError
 ModelConfig: TypeAlias = Any
 """An `inference.ModelConfig` message; generated code without types."""
 Warmups: TypeAlias = Any
-"""Its repeated field `model_warmup`."""
+"""The repeated field `model_warmup` of a ModelConfig."""
 
 
 @cache
 def module() -> ModuleType:
-    """The generated module `model_config_pb2`.
+    """Return the generated module `model_config_pb2`.
 
     Raises:
-        FetchError: where tritonclient is not installed.
+        FetchError: tritonclient is not installed.
     """
     package = importlib.util.find_spec("tritonclient")
     for folder in (package and package.submodule_search_locations) or ():
@@ -39,17 +39,17 @@ def module() -> ModuleType:
 
 
 def empty() -> ModelConfig:
-    """A configuration that says nothing."""
+    """Return an empty configuration."""
     return module().ModelConfig()
 
 
 def data_type(name: str) -> int:
-    """The number of a data type, for example of `FP32`."""
+    """Return the number of a data type, for example of `FP32`."""
     number: int = module().DataType.Value(f"TYPE_{name}")
     return number
 
 
 def data_type_name(number: int) -> str:
-    """Return the name of a data type as a spec has it, for example `FP32`."""
+    """Return the name of a data type as in a spec, for example `FP32`."""
     name: str = module().DataType.Name(number)
     return name.removeprefix("TYPE_")

@@ -1,7 +1,7 @@
-"""What is mounted as the model's source: its version folders, its other files, its configuration.
+"""The mounted source of a model: its version folders, its other files, its configuration.
 
-A ConfigMap arrives as a projected volume: visible names are links through the hidden `..data`. A claim may hold anything,
-so nothing that leads out of the volume is followed, and nothing below the top level is walked (models are large).
+A ConfigMap arrives as a projected volume: visible names are links through the hidden `..data`. A claim may contain anything,
+so no link out of the volume is followed, and nothing below the top level is scanned (models are large).
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ from halcyon.fetch.config_pbtxt import FILE, LIMIT_BYTES
 from halcyon.fetch.errors import ModelConfigError, SourceError
 
 _VERSION = re.compile(r"0|[1-9][0-9]{0,17}")
-"""Names that Triton takes for versions; it passes over those with a leading zero."""
+"""Names that Triton accepts as versions; it ignores those with a leading zero."""
 _NOT_OURS = frozenset({"lost+found"})
-"""What file systems put into a volume's root."""
+"""Names that file systems create in a volume's root."""
 _SHOWN = 8
 
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """A model as it lies in its source."""
+    """A model in its source."""
 
     path: Path
-    """The folder under the mount, absolute; links in it are not resolved, so it is the same in every container."""
+    """Absolute path of the folder under the mount. Its links are not resolved, so it is the same in every container."""
     names: tuple[str, ...]
-    """What belongs to the model at the top level, without its config.pbtxt; sorted."""
+    """Top-level names of the model, without config.pbtxt; sorted."""
     versions: tuple[int, ...]
-    """Ascending."""
+    """Version folders, ascending."""
     config: bytes | None
-    """Content of config.pbtxt; None where there is none."""
+    """Content of config.pbtxt; None if there is none."""
 
 
 def read(mount: Path, inside: str | None = None) -> ModelFolder:
-    """The model in folder `inside` of what is mounted at `mount`.
+    """Read the model in folder `inside` of the source mounted at `mount`.
 
     Raises:
-        SourceError: where there is no such folder, no version folder in it, or a link in it leads nowhere or out.
-        ConfigError: where config.pbtxt is no file of acceptable size.
+        SourceError: there is no such folder, no version folder in it, or a link in it has no target or leads out.
+        ModelConfigError: config.pbtxt is no file of acceptable size.
     """
     folder = _locate(mount, inside)
     root = mount.resolve()
@@ -58,13 +58,13 @@ def read(mount: Path, inside: str | None = None) -> ModelFolder:
 
 
 def content(path: Path, limit_bytes: int) -> bytes:
-    """What a text file holds, read whole.
+    """Return the whole content of a text file.
 
     Raises:
-        ConfigError: where it can't be read, is no file, or is larger.
+        ModelConfigError: it can't be read, is no file, or is larger than the limit.
     """
     try:
-        # Not blocking: a named pipe would wait for a writer for ever.
+        # Not blocking: a named pipe would wait for a writer forever.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise ModelConfigError(f"{path.name} can't be read: {error.strerror}") from error
@@ -115,7 +115,7 @@ def _belongs(name: str) -> bool:
 
 
 def _stays_inside(path: Path, root: Path) -> None:
-    """Refuse a link that can't be followed in the server's container."""
+    """Refuse a link that can't be followed in Triton's container."""
     try:
         target = path.resolve(strict=True)
     except (OSError, RuntimeError) as error:  # RuntimeError: how pathlib reports a cycle of links
@@ -164,7 +164,7 @@ def _hint(folder: Path, names: list[str]) -> str:
 
 
 def _there(mount: Path, parts: list[str]) -> str:
-    """The deepest folder on the way that exists, and what it holds."""
+    """Return a sentence with the deepest existing folder of the path and its contents."""
     reached = mount
     for depth, part in enumerate(parts):
         if not (reached / part).is_dir():

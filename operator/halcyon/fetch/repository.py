@@ -1,11 +1,12 @@
-"""The model repository that Triton reads: one folder per model, with the merged configuration and links to the rest.
+"""Triton's model repository: one folder per model, with the merged configuration and links to the rest.
 
-Links, not copies: a pod starts at once whatever the model's size. They lead to the source's mount path, which is the same
-in the server's container. Triton follows links to version folders and to files (checked on 2.51).
+Links instead of copies let a pod start at once whatever the model's size. They point to the source's mount path, which is the
+same in Triton's container. Triton follows links to version folders and to files (checked on 2.51).
 
-One file is copied, a Python model's own stub. A ConfigMap and a bucket keep no execute bit, and Triton changes the mode of a stub that doesn't
-run by itself (its libraries are in an environment that isn't active yet), whatever it is: not possible in the source, which is mounted
-read-only. The copy belongs to Triton's user, for all containers of the pod run as the same one.
+One file is copied, a Python model's own stub. ConfigMaps and buckets store no execute bit. Triton also changes the mode of every stub
+that doesn't run by itself (its libraries are in an environment that isn't active yet), whatever the mode is. That is impossible in the
+source, which is mounted read-only.
+The copy belongs to Triton's user, because all containers of the pod run as the same one.
 Source: triton-inference-server/python_backend, src/stub_launcher.cc, Launch.
 """
 
@@ -19,21 +20,21 @@ from halcyon.fetch.errors import FetchError, SourceError
 from halcyon.fetch.mounted_source import ModelFolder
 
 STUB = "triton_python_backend_stub"
-"""The name by which Triton takes a model's own stub, at the top of its folder."""
+"""Name of a model's own stub, at the top of its folder."""
 _STUB_LIMIT_BYTES = 256 * 1024 * 1024
-"""The most that is copied to the node's disk."""
+"""Maximum size that is copied to the node's disk."""
 _UNFINISHED = ".halcyon-unfinished"
 
 
 def assemble(repository: Path, model_name: str, folder: ModelFolder, config: bytes) -> Path:
-    """Make `repository/model_name`, in the place of what an earlier attempt may have left there.
+    """Create `repository/model_name`, and replace the remains of an earlier attempt.
 
     The folder appears in one step: a fetcher that is killed half-way leaves nothing that Triton would take for a model of
     that name.
 
     Raises:
-        FetchError: where the folder would lie outside the repository, source and repository overlap, or something that
-            this function never makes is in the way.
+        FetchError: the folder would be outside the repository, source and repository overlap, or there is something that
+            this function never creates.
         SourceError: the model's own stub can't be copied.
     """
     if "/" in model_name or model_name.startswith(".") or not model_name:
@@ -57,7 +58,7 @@ def assemble(repository: Path, model_name: str, folder: ModelFolder, config: byt
 
 
 def mark(repository: Path, name: str, *, there: bool) -> None:
-    """Make the empty file `repository/name`, or see to it that there is none."""
+    """Create the empty file `repository/name`, or remove it."""
     repository.mkdir(parents=True, exist_ok=True)
     if there:
         (repository / name).touch()
@@ -81,7 +82,7 @@ def _copy(stub: Path, target: Path) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder of ours: links and files, no folder in it. Links are removed, never followed."""
+    """Remove a folder made by this module, with links and files but no folder in it. Links are removed, never followed."""
     if not folder.is_symlink() and not folder.exists():
         return
     if folder.is_symlink() or not folder.is_dir():

@@ -1,8 +1,8 @@
-"""Warm-up requests of a configuration, from what the overlay asks.
+"""Warm-up requests of a configuration, as the overlay requests them.
 
 Triton's rules, found on 2.51: a variable dimension must be given a length; a batch above max_batch_size fails the load;
-a model without batching takes batch size 1; the inputs of a request must be those of the model, but for optional ones. Lengths are given
-without the batch's, as in config.pbtxt.
+a model without batching takes batch size 1; the inputs of a request must be those of the model, except optional ones. Dimensions are
+given without the batch's, as in config.pbtxt.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from halcyon.fetch.errors import ConflictError
 from halcyon.fetch.model_config_proto import ModelConfig
 
 _GOOD_LENGTH = 128
-"""The length that an example gives a variable dimension."""
+"""Length of a variable dimension in examples."""
 
 
 def replace(config: ModelConfig, warmup: OverlayWarmup) -> None:
-    """Put the requests of `warmup` in the place of the configuration's own.
+    """Replace the configuration's own warm-up requests by those of `warmup`.
 
     Raises:
-        ConflictError: where a batch size is above the maximum, or inputs are unknown, not the model's, or left out though nothing says
-            how long they are.
+        ConflictError: a batch size is above the maximum, or inputs are unknown, not the model's, or left out though their length isn't
+            known.
     """
     limit = config.max_batch_size
     most = max(1, limit)
@@ -63,7 +63,7 @@ def _inputs(config: ModelConfig, warmup: OverlayWarmup) -> dict[str, tuple[int, 
             raise ConflictError(
                 f"spec.model.warmup.inputs has {name}, which is no input of the model; config.pbtxt has {', '.join(own)}"
             )
-    # An optional input that isn't named stays out: requests without it are right, too.
+    # An optional input that isn't named stays out: requests without it are valid, too.
     left_out = [tensor for tensor in config.input if tensor.name not in asked and not tensor.optional]
     for tensor in left_out:
         _is_known(config, tensor, next(iter(asked)))
@@ -71,10 +71,10 @@ def _inputs(config: ModelConfig, warmup: OverlayWarmup) -> dict[str, tuple[int, 
 
 
 def _is_known(config: ModelConfig, tensor: Any, named: str) -> None:
-    """Return if config.pbtxt alone says what the warm-up gives this input.
+    """Check that config.pbtxt alone determines the warm-up of this input.
 
-    A warm-up that names an input does so because 1 is too short for its variable dimension. As a rule the other inputs' lengths go with it,
-    so 1 would be a guess.
+    A warm-up names an input because 1 is too short for its variable dimension. The lengths of the other inputs usually go with it, so 1
+    would be a guess.
     """
     if tensor.data_type and tensor.dims and -1 not in tensor.dims:
         return

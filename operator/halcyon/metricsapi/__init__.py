@@ -1,5 +1,5 @@
-"""The server of `external.metrics.k8s.io`: what the HPA asks, who may ask it, and the certificates it is asked over.
+"""The server of `external.metrics.k8s.io`: the HPA's metrics, access control, and the certificates that it serves with.
 
-Not here: where the values come from (a `ReadingSource` given by the caller), and any call to Kubernetes: token and
-access reviews are Protocols in `auth`.
+Out of scope: the source of the values (a `MetricSource` given by the caller), and any call to Kubernetes by the server itself: token
+and access reviews are Protocols in `auth`.
 """

@@ -1,4 +1,4 @@
-"""Who serves external.metrics.k8s.io in this cluster, and, where it is us, the certificate authority that it is told.
+"""The server of external.metrics.k8s.io in this cluster and, if it is Halcyon, the CA bundle that the API server trusts.
 
 The APIService belongs to the chart. The operator writes its `caBundle` and nothing else.
 """
@@ -18,12 +18,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ExternalMetricsApi:
-    """Who serves external.metrics.k8s.io, and what this cluster's HPAs can do with it."""
+    """The server of external.metrics.k8s.io, and what this cluster's HPAs can do with it."""
 
     ours: bool
     why: str
     tolerance: bool = False
-    """Whether the API server keeps an HPA's `tolerance`: without it an HPA ignores what is within 10 %."""
+    """Whether the API server keeps an HPA's `tolerance`: without it an HPA ignores deviations within 10 %."""
 
 
 UNKNOWN = ExternalMetricsApi(ours=False, why="not looked yet")
@@ -35,7 +35,7 @@ NOT_HERE = ExternalMetricsApi(
 
 
 async def look(client: Kube, *, namespace: str, service: str) -> ExternalMetricsApi:
-    """Who serves the API, in a sentence."""
+    """Return the server of the API, described in a sentence."""
     try:
         found = await client.get(API_SERVICE, "", NAME)
     except (errors.ApiError, errors.Unreachable) as error:
@@ -50,7 +50,7 @@ async def look(client: Kube, *, namespace: str, service: str) -> ExternalMetrics
 
 
 async def keeps_tolerance(client: Kube, *, namespace: str) -> bool | None:
-    """Whether HPAs of this cluster can have a tolerance of 0, found out by a dry run: nothing is written. None: not known."""
+    """Return True if HPAs of this cluster can have a tolerance of 0, None if unknown. A dry run finds out: nothing is written."""
     rules = {"tolerance": "0"}
     probe = {
         "apiVersion": HPA.api_version,
@@ -78,7 +78,7 @@ async def keeps_tolerance(client: Kube, *, namespace: str) -> bool | None:
 
 
 async def trust(client: Kube, ca_pem: str) -> None:
-    """Have the API server trust our certificates; writes where it doesn't yet."""
+    """Make the API server trust our certificates; write only if it doesn't yet."""
     bundle = base64.b64encode(ca_pem.encode()).decode()
     found = await client.get(API_SERVICE, "", NAME)
     if found is None or (found.get("spec") or {}).get("caBundle") == bundle:

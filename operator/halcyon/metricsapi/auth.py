@@ -1,16 +1,16 @@
-"""Who asks the metrics API, and may they.
+"""Authentication and authorization of the metrics API's callers.
 
-| what the connection shows                                      | the user is                                      |
+| the connection has                                             | the user is                                      |
 | --------------------------------------------------------------- | ------------------------------------------------ |
 | a client certificate of the request-header CA, name allowed    | the one in the X-Remote headers: the API server  |
-|                                                                | has authenticated and authorised it already      |
+|                                                                | has authenticated and authorized it already      |
 | anything else, with a bearer token                             | the token's, if it may list the metric           |
-| anything else                                                  | nobody: 401; X-Remote headers count for nothing  |
+| anything else                                                  | none: 401; X-Remote headers are ignored          |
 
-Who comes without the front proxy's certificate is asked for patience beyond a rate (`limit`), before anybody is asked about it. The API
-server itself isn't: it asks for all autoscalers at once, and has limits of its own for who asks it.
+A caller without the front proxy's certificate is limited to a rate (`rate_limit`), before any review of it. The API server itself is
+not limited: it sends the requests of all autoscalers, and has limits of its own for its callers.
 
-Source: facts, autoscaling 1.10. Not here: the reviews themselves; the caller brings them.
+Source: facts, autoscaling 1.10. Out of scope: the reviews themselves; the caller provides them.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from halcyon.metricsapi.certificates import signed
 from halcyon.metricsapi.rate_limit import Limiter
 
 CALLER: Final = web.RequestKey("halcyon caller", str)
-"""Name of the user that a request was found to be from."""
+"""Key of the authenticated user's name in a request."""
 
 
 def caller_of(request: web.Request) -> str:
-    """The user's name; empty while it is not known."""
+    """Return the user's name; empty while unknown."""
     found: str = request.get(CALLER, "")
     return found
 
 
 @dataclass(frozen=True)
 class User:
-    """Somebody that has been authenticated."""
+    """An authenticated user."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -52,33 +52,33 @@ class User:
 
 
 class TokenReviewer(Protocol):
-    """Tells whose a bearer token is (TokenReview, the API server's own audiences)."""
+    """Review of a bearer token (TokenReview, the API server's own audiences)."""
 
     async def __call__(self, token: str) -> User | None:
-        """The user, or None where the token is not valid. Raises where that can't be found out now."""
+        """Return the token's user, or None if the token is not valid. Raises if that can't be determined now."""
 
 
 class AccessReviewer(Protocol):
-    """Tells whether a user may `list` an external metric in a namespace (SubjectAccessReview).
+    """Review of whether a user may `list` an external metric in a namespace (SubjectAccessReview).
 
-    The verb is list, because that is what the API server makes of a GET without a name. The metric is as it was asked for;
-    Kubernetes' clients, the HPA's too, ask in lower case: `resources: [queuedepth], verbs: [list]`.
+    The verb is list, because the API server turns a GET without a name into it. The metric is spelled as in the request.
+    Kubernetes clients, including the HPA, use lower case: `resources: [queuedepth], verbs: [list]`.
     """
 
     async def __call__(self, user: User, *, namespace: str, metric: str) -> bool:
-        """Whether it may. Raises where that can't be found out now."""
+        """Return True if it may. Raises if that can't be determined now."""
 
 
 class Unauthenticated(Exception):  # noqa: N818  # an answer (401), not a fault
-    """Nobody that we know."""
+    """The caller is unknown."""
 
 
 class Forbidden(Exception):  # noqa: N818  # an answer (403), not a fault
-    """Somebody that may not."""
+    """The caller lacks the permission."""
 
 
 class TooOften(Exception):  # noqa: N818  # an answer (429), not a fault
-    """Somebody that asks faster than it may."""
+    """The caller sends more requests than it may."""
 
     def __init__(self, again_s: float) -> None:
         super().__init__(f"too many requests from this address; ask again in {again_s:.1f} s")
@@ -87,21 +87,21 @@ class TooOften(Exception):  # noqa: N818  # an answer (429), not a fault
 
 @dataclass(frozen=True)
 class RequestHeaderConfig:
-    """The ConfigMap kube-system/extension-apiserver-authentication, as far as it concerns the front proxy."""
+    """The front proxy's part of the ConfigMap kube-system/extension-apiserver-authentication."""
 
     client_ca_pem: str
     allowed_names: tuple[str, ...] = ()
-    """Common names that a client certificate may have; none: any."""
+    """Common names that a client certificate may have; empty for any."""
     username_headers: tuple[str, ...] = ("X-Remote-User",)
     group_headers: tuple[str, ...] = ("X-Remote-Group",)
     extra_prefixes: tuple[str, ...] = ("X-Remote-Extra-",)
 
     @classmethod
     def from_config_map(cls, data: Mapping[str, str]) -> RequestHeaderConfig | None:
-        """The configuration in the ConfigMap's data; None where the API server has no front proxy.
+        """Read the configuration from the ConfigMap's data; return None if the API server has no front proxy.
 
         Raises:
-            ValueError: where the CA is no certificate or a list is no JSON list of texts.
+            ValueError: the CA is no certificate, or a list is no JSON list of strings.
         """
         pem = data.get("requestheader-client-ca-file", "")
         if not pem.strip():
@@ -123,7 +123,7 @@ class RequestHeaderConfig:
 
 @dataclass(frozen=True)
 class Caller:
-    """Who asks, and whether the API server vouches for it."""
+    """The user of a request, and whether the API server vouches for it."""
 
     user: User
     vouched: bool
@@ -146,11 +146,11 @@ class Gate:
         self._verified: tuple[RequestHeaderConfig | None, dict[bytes, x509.Certificate]] = (None, {})
 
     async def caller(self, request: web.Request, now: datetime) -> Caller:
-        """Who asks.
+        """Return the caller.
 
         Raises:
-            Unauthenticated: where that is not known.
-            TooOften: where nobody was asked, for there were too many questions.
+            Unauthenticated: the caller is unknown.
+            TooOften: the caller sent too many requests, and no review was made.
         """
         proxy = self.front_proxy
         if proxy is not None and self._is_front_proxy(request, proxy, now):
@@ -169,10 +169,10 @@ class Gate:
         raise Unauthenticated("needs the API server's front-proxy certificate or a valid bearer token")
 
     async def may_list(self, caller: Caller, *, namespace: str, metric: str) -> None:
-        """Returns if the caller may.
+        """Return if the caller may list the metric.
 
         Raises:
-            Forbidden: where it may not.
+            Forbidden: it may not.
         """
         if caller.vouched or await self._review_access(caller.user, namespace=namespace, metric=metric):
             return
@@ -182,7 +182,7 @@ class Gate:
         )
 
     def _is_front_proxy(self, request: web.Request, proxy: RequestHeaderConfig, now: datetime) -> bool:
-        """Whether the connection's certificate is the front proxy's, by the CA and the names that stand now.
+        """Return True if the connection's certificate is the front proxy's, by the current CA and names.
 
         TLS has verified it, but perhaps before the CA was replaced. An intermediate CA must be in the bundle itself.
         """

@@ -1,12 +1,12 @@
-"""The operator's own certificate authority and serving certificate, as pure functions of what is stored and the time.
+"""The operator's own certificate authority and serving certificate, as pure functions of the stored state and the time.
 
-Nothing here reads or writes a Secret; `Certificates.to_secret` and `from_secret` give and take its data. Life of the two:
+This module reads and writes no Secret; `Certificates.to_secret` and `from_secret` convert its data. Lifetimes:
 
-- The CA lives 3 years, and its successor is made when a third is left. Those who trust it learn of the successor from the
-  operator, so a long life buys nothing but a longer use of a stolen key; three years let an operator be away for one.
-- A successor is first only published, beside the CA in use, and signs after `SPREAD`: whoever reads the bundle (the API
-  server, the agents) trusts it before it is met. So a rotation fails no handshake.
-- The serving certificate lives 90 days and is renewed when a third is left.
+- The CA is valid for 3 years, and its successor is created when a third is left. Its users learn of the successor from the
+  operator, so a longer lifetime would only help the thief of a key. Three years let an operator be away for one.
+- A successor is at first only published, beside the CA in use, and signs after `SPREAD`: readers of the bundle (the API
+  server, the agents) trust it before they see a certificate of it. So a rotation fails no handshake.
+- The serving certificate is valid for 90 days and is renewed when a third is left.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SERVING_LIFE = timedelta(days=90)
 SPREAD = timedelta(days=1)
 """How long a new CA is published before it signs."""
 SLACK = timedelta(minutes=10)
-"""Certificates start this long before they are made: clocks of one cluster differ."""
+"""Certificates are valid from this long before their creation: clocks within a cluster differ."""
 
 
 @dataclass(frozen=True)
@@ -38,30 +38,30 @@ class Pair:
     key_pem: str
 
     def __repr__(self) -> str:
-        """Without the key: it must not get into a log."""
+        """Return a text without the key, which must not get into a log."""
         return f"Pair({load(self.cert_pem).subject.rfc4514_string()})"
 
 
 @dataclass(frozen=True)
 class Certificates:
-    """Everything that the operator's own Secret holds."""
+    """Contents of the operator's own Secret."""
 
     serving: Pair
     ca: Pair
-    """Signs."""
+    """The CA that signs."""
     next_ca: Pair | None = None
-    """Published, doesn't sign yet."""
+    """The published successor, which doesn't sign yet."""
     former_cas: tuple[str, ...] = ()
-    """Certificates of CAs that sign no more and are trusted until they expire."""
+    """Certificates of CAs that no longer sign, trusted until they expire."""
 
     @property
     def bundle_pem(self) -> str:
-        """What a client must trust: for the APIService's caBundle and for the agents."""
+        """CA bundle that clients must trust: for the APIService's caBundle and for the agents."""
         successor = [] if self.next_ca is None else [self.next_ca.cert_pem]
         return "".join([self.ca.cert_pem, *successor, *self.former_cas])
 
     def to_secret(self) -> dict[str, str]:
-        """`stringData` of a Secret of type kubernetes.io/tls, with ca.crt and what is needed to go on from there."""
+        """Return `stringData` of a Secret of type kubernetes.io/tls, with ca.crt and the keys that `from_secret` needs."""
         data = {
             "tls.crt": self.serving.cert_pem,
             "tls.key": self.serving.key_pem,
@@ -75,10 +75,10 @@ class Certificates:
 
     @classmethod
     def from_secret(cls, data: Mapping[str, str]) -> Certificates:
-        """The certificates in a Secret's data (decoded from base64).
+        """Return the certificates in a Secret's data (decoded from base64).
 
         Raises:
-            ValueError: where a key is missing, or what it holds is no certificate or not of its private key.
+            ValueError: a key is missing, or its value is no certificate or doesn't match its private key.
         """
         for key in ("tls.crt", "tls.key", "ca.crt", "signing-ca.crt", "signing-ca.key"):
             if not data.get(key):
@@ -95,9 +95,9 @@ class Certificates:
 
 
 def make_ca(now: datetime) -> Pair:
-    """A new certificate authority, ECDSA on P-256."""
+    """Create a new certificate authority, ECDSA on P-256."""
     key = ec.generate_private_key(ec.SECP256R1())
-    # The time is in the name: during a rotation two are trusted, and a reader must be able to tell them apart.
+    # The time is in the name: during a rotation two are trusted, and a reader must be able to distinguish them.
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"halcyon-ca-{now:%Y%m%d%H%M%S}")])
     builder = _builder(name, name, key.public_key(), now, now + CA_LIFE)
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -106,10 +106,10 @@ def make_ca(now: datetime) -> Pair:
 
 
 def issue(ca: Pair, names: Iterable[str], now: datetime) -> Pair:
-    """A new serving certificate for these DNS names and addresses; it never outlives its CA.
+    """Issue a serving certificate for these DNS names and addresses; it never outlives its CA.
 
     Raises:
-        ValueError: where there is no name.
+        ValueError: there is no name.
     """
     wanted = list(dict.fromkeys(names))
     if not wanted:
@@ -129,17 +129,17 @@ def issue(ca: Pair, names: Iterable[str], now: datetime) -> Pair:
 
 
 def needs_rotation(cert_pem: str, now: datetime) -> bool:
-    """Whether less than a third of the certificate's life is left."""
+    """Return True if less than a third of the certificate's lifetime is left."""
     cert = load(cert_pem)
     return cert.not_valid_after_utc - now < (cert.not_valid_after_utc - cert.not_valid_before_utc) / 3
 
 
 def renewed(stored: Certificates | None, names: Iterable[str], now: datetime) -> Certificates:
-    """What should be stored now; equal to `stored` where nothing is due.
+    """Return what should be stored now; equal to `stored` if nothing needs to change.
 
-    | what is stored                                    | what follows                                            |
+    | stored                                            | result                                                  |
     | ------------------------------------------------- | ------------------------------------------------------- |
-    | nothing, or only CAs that have expired            | everything anew                                         |
+    | nothing, or only CAs that have expired            | everything new                                          |
     | a CA with less than a third left, no successor    | a successor, published                                  |
     | a successor published for `SPREAD`                | it signs; the old CA stays trusted until it expires     |
     | a serving certificate with less than a third left | a new one                                               |
@@ -164,21 +164,21 @@ def renewed(stored: Certificates | None, names: Iterable[str], now: datetime) ->
 
 
 def load(cert_pem: str) -> x509.Certificate:
-    """The certificate in a PEM text.
+    """Parse a certificate in PEM.
 
     Raises:
-        ValueError: where there is none.
+        ValueError: there is none.
     """
     return x509.load_pem_x509_certificate(cert_pem.encode())
 
 
 def issued_by(cert_pem: str, ca_pem: str) -> bool:
-    """Whether this CA's key signed this certificate."""
+    """Return True if this CA's key signed this certificate."""
     return signed(load(cert_pem), load(ca_pem))
 
 
 def signed(cert: x509.Certificate, ca: x509.Certificate) -> bool:
-    """Whether `ca`'s key signed `cert`, and `cert` names it as its issuer."""
+    """Return True if `ca`'s key signed `cert`, and `cert` names it as its issuer."""
     try:
         cert.verify_directly_issued_by(ca)
     except (ValueError, TypeError, InvalidSignature):

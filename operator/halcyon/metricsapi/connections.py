@@ -1,20 +1,20 @@
-"""Connections of one port: which are accepted, which make room, which are kept open after an answer. Pure, no sockets.
+"""Connections of one port: which are accepted, which are replaced, which are kept open after a response. Pure, no sockets.
 
 | a connection is                        | limits                                                                     |
 | -------------------------------------- | -------------------------------------------------------------------------- |
 | unidentified: no request on it had a   | `unidentified` in all; from half of that on, `per_source` for each source  |
-| caller who is known                    | address                                                                    |
+| known caller                           | address                                                                    |
 | identified, in a request or a stream   | none here: agents' streams are limited per model, pages' streams by seats  |
 | identified and idle                    | `idle` in all, `idle_per_caller` for each caller; one more is not refused  |
-|                                        | but closed after its answer                                                |
+|                                        | but closed after its response                                              |
 
 Agents behind one NAT, the API server and an ingress share an address, so an address counts only under pressure, and only until the
-caller is known. A new connection beyond a limit takes the place of an idle one, if there is one that may be replaced:
+caller is known. A new connection beyond a limit replaces an idle one, if one may be replaced:
 
 - of its own source, if that is at its limit, and only after `REPLACEABLE_S`: a client that has just connected gets its turn;
-- else of the source that has the most, at once if that has at least two more; a source with few always gets in.
+- else of the source with the most, at once if that has at least two more; a source with few always gets in.
 
-Not here: time-outs and sockets (`listener`).
+Out of scope: timeouts and sockets (`listener`).
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 REPLACEABLE_S = 3.0
-"""A connection that has sent no request for this long may be replaced. Honest clients send their first within milliseconds; one that is
-kept open for a next request can be made again."""
+"""A connection without a request for this long may be replaced. Honest clients send their first request within milliseconds; a
+connection that is kept open for a next request can be re-created."""
 IPV6_PREFIX = 64
-"""Bits of an IPv6 address that make a source: one node or pod has many addresses within its network."""
+"""Prefix length of IPv6 addresses that count as one source: one node or pod has many addresses within its network."""
 
 Limit = Literal["source", "all"]
-"""The limit because of which a connection was refused."""
+"""The limit that a refused connection exceeded."""
 
 
 @dataclass(frozen=True)
 class PortLimits:
-    """How many connections a port holds, beside streams. By TLS each costs 44 KiB, some 80 during its handshake."""
+    """Maximum connections of a port, besides streams. A TLS connection costs 44 KiB, some 80 KiB during its handshake."""
 
     unidentified: int = 256
     per_source: int = 32
@@ -45,7 +45,7 @@ class PortLimits:
 
     @property
     def pressure(self) -> int:
-        """So many unidentified connections, and a source's own number counts."""
+        """Number of unidentified connections from which on the number per source is limited."""
         return self.unidentified // 2
 
 
@@ -58,9 +58,9 @@ class Connection:
 
     source: str
     idle_since: float
-    """When it was accepted, or last answered."""
+    """Time of its acceptance or its last response."""
     caller: str = ""
-    """Who the last identified request on it was from; empty: unidentified."""
+    """Caller of the last identified request on it; empty if unidentified."""
     in_request: bool = False
     has_streamed: bool = False
     counted_idle: bool = False
@@ -74,16 +74,16 @@ class Connections:
     limits: PortLimits = field(default_factory=PortLimits)
     unidentified: int = 0
     _by_source: dict[str, dict[Connection, None]] = field(default_factory=dict)
-    """The unidentified ones, oldest first."""
+    """Unidentified ones, oldest first."""
     _idle: Counter[str] = field(default_factory=Counter)
-    """Identified and idle, by caller."""
+    """Identified and idle ones, by caller."""
     _idle_total: int = 0
 
     def admit(self, source: str, now: float) -> tuple[Connection, Connection | None] | Limit:
         """Accept a connection from this source.
 
         Returns:
-            The connection, and the one that must be closed for it; or the limit because of which there is no room.
+            The connection, and the one that must be closed for it; or the limit because of which it is refused.
         """
         own = self._by_source.get(source, {})
         full, crowded = self.unidentified >= self.limits.unidentified, len(own) >= self.limits.per_source
@@ -100,22 +100,22 @@ class Connections:
         return made, replaced
 
     def begin_request(self, connection: Connection) -> None:
-        """Note that a whole request head has come."""
+        """Record that a complete request head has arrived."""
         connection.in_request = True
         self._uncount_idle(connection)
 
     def identify(self, connection: Connection, caller: str) -> None:
-        """Note who the request is from."""
+        """Record the caller of the request."""
         self._forget_source(connection)
         connection.caller = caller
 
     def begin_stream(self, connection: Connection) -> None:
-        """Note that the answer is a stream: its handler has admitted the caller and limits such streams."""
+        """Record that the response is a stream: its handler has admitted the caller and limits such streams."""
         self._forget_source(connection)
         connection.has_streamed = True
 
     def end_request(self, connection: Connection, now: float) -> bool:
-        """Note that the answer is ready; returns whether the connection may be kept open for the next request."""
+        """Record that the response is ready; return whether the connection may be kept open for the next request."""
         connection.in_request, connection.idle_since = False, now
         if connection.closed or connection.has_streamed:
             return False
@@ -129,7 +129,7 @@ class Connections:
         return True
 
     def end(self, connection: Connection) -> None:
-        """Note that it is closed. A second time changes nothing."""
+        """Record that it is closed. A second call changes nothing."""
         connection.closed = True
         self._forget_source(connection)
         self._uncount_idle(connection)
@@ -152,7 +152,7 @@ class Connections:
 
 
 def source_of(address: str) -> str:
-    """What counts as one source: an IPv4 address, or the network of an IPv6 address."""
+    """Return what counts as one source: an IPv4 address, or the network of an IPv6 address."""
     found = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(found, ipaddress.IPv6Address):
         mapped = found.ipv4_mapped
@@ -161,6 +161,6 @@ def source_of(address: str) -> str:
 
 
 def _replaceable(connections: dict[Connection, None], now: float, *, at_once: bool) -> Connection | None:
-    """The connection of a source that has been open the longest, if one of them may be replaced."""
+    """Return the longest open connection of a source that may be replaced, or None."""
     idle = (one for one in connections if not one.in_request)
     return next((one for one in idle if at_once or now - one.idle_since >= REPLACEABLE_S), None)

@@ -1,6 +1,6 @@
 """Documents of external.metrics.k8s.io/v1beta1 as Kubernetes writes them: discovery, values, errors, quantities.
 
-Source: facts, autoscaling 1.9. Not here: HTTP, and what a value means.
+Source: facts, autoscaling 1.9. Out of scope: HTTP, and the meaning of a value.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _REASONS = {
 
 
 def groups() -> dict[str, Any]:
-    """`/apis`."""
+    """Return the document of `/apis`."""
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group()]}
 
 
 def group() -> dict[str, Any]:
-    """`/apis/external.metrics.k8s.io`."""
+    """Return the document of `/apis/external.metrics.k8s.io`."""
     return {"kind": "APIGroup", "apiVersion": "v1", **_group()}
 
 
@@ -42,7 +42,7 @@ def _group() -> dict[str, Any]:
 
 
 def resources(metrics: Iterable[str]) -> dict[str, Any]:
-    """`/apis/external.metrics.k8s.io/v1beta1`: what the API server asks to see whether we live."""
+    """Return the document of `/apis/external.metrics.k8s.io/v1beta1`, which the API server polls as a health check."""
     return {
         "kind": "APIResourceList",
         "apiVersion": "v1",
@@ -61,7 +61,7 @@ def resources(metrics: Iterable[str]) -> dict[str, Any]:
 
 
 def values(*, metric: str, labels: dict[str, str], milli: int, at: datetime, window_s: int) -> dict[str, Any]:
-    """One value, in thousandths."""
+    """Return the document of one value, given in thousandths."""
     return {
         "kind": "ExternalMetricValueList",
         "apiVersion": GROUP_VERSION,
@@ -79,7 +79,7 @@ def values(*, metric: str, labels: dict[str, str], milli: int, at: datetime, win
 
 
 def status(code: int, message: str) -> dict[str, Any]:
-    """An error, as every Kubernetes client shows it."""
+    """Return an error, as every Kubernetes client shows it."""
     return {
         "kind": "Status",
         "apiVersion": "v1",
@@ -92,10 +92,10 @@ def status(code: int, message: str) -> dict[str, Any]:
 
 
 def quantity(milli: int) -> str:
-    """Thousandths as a canonical quantity: `1500m`, `2`, `12k`.
+    """Format thousandths as a canonical quantity: `1500m`, `2`, `12k`.
 
     Raises:
-        ValueError: where it is negative.
+        ValueError: the number is negative.
     """
     if milli < 0:
         raise ValueError(

@@ -1,16 +1,16 @@
-"""The operator's listening ports: IPv4 and IPv6, time-outs, limits of connections, and TLS with small buffers.
+"""The operator's listening ports: IPv4 and IPv6, timeouts, connection limits, and TLS with small buffers.
 
-| time-out                       | of                                                                                  |
+| timeout                        | applies to                                                                          |
 | ------------------------------ | ----------------------------------------------------------------------------------- |
 | `REQUEST_S`                    | TLS handshake and first request head together, from accept on; and a request's body |
-| `KEEP_ALIVE_S`                 | the next request head, from the end of an answer on                                 |
-| `ANSWER_S`                     | a client that does not take its answer                                              |
-| none                           | a request that is in its handler: streams of agents and pages have heartbeats       |
+| `KEEP_ALIVE_S`                 | the next request head, from the end of a response on                                |
+| `ANSWER_S`                     | a client that does not read its response                                            |
+| none                           | a request in its handler: streams of agents and pages have heartbeats               |
 
-aiohttp alone has no limit of connections, waits 3,630 s for a request, and sees a connection only after its TLS handshake. So sockets are
-accepted here, and aiohttp gets those that may stay. See docs/decisions/0038-connections.md.
+aiohttp alone has no connection limit, waits 3,630 s for a request, and sees a connection only after its TLS handshake. So this module
+accepts sockets, and hands aiohttp those that may stay. See docs/decisions/0038-connections.md.
 
-Not here: which connections may stay (`connections`), what is served (the applications).
+Out of scope: which connections may stay (`connections`), what is served (the applications).
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from halcyon.metricsapi.sockets import listen
 from halcyon.monitoring import instruments, operator_metrics
 
 KEEP_ALIVE_S = 25.0
-"""More than the 15 s after which the HPA asks again."""
+"""More than the HPA's polling interval of 15 s."""
 ANSWER_S = 28.0
 LOG_INTERVAL_S = 60.0
 ACCEPT_RETRY_INTERVAL_S = 1.0
 _ACCEPTS_AT_ONCE = 64
-"""Then the loop does other work: a flood of connections that are refused must not stop it."""
+"""Accepts before the loop does other work: a flood of refused connections must not stop it."""
 
 log = logging.getLogger(__name__)
 
 
 class ListeningPorts:
-    """Opens ports; has what they share."""
+    """Factory of listeners, with the state that they share."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self._closed = instruments.counter(operator_metrics.CONNECTIONS_CLOSED, registry or CollectorRegistry())
@@ -63,12 +63,12 @@ class ListeningPorts:
 
         Args:
             app: must not be started yet.
-            name: of the port, in the metric and in logs.
-            host: None is every address of IPv4 and IPv6, as far as the node has them.
-            port: 0 takes a free one.
-            tls: None is plain HTTP.
-            shutdown_s: how long `cleanup` waits for answers that are being made.
-            limits: of connections.
+            name: name of the port in the metric and in logs.
+            host: None for every address of IPv4 and IPv6 that the node has.
+            port: 0 for a free one.
+            tls: None for plain HTTP.
+            shutdown_s: maximum time that `cleanup` waits for responses in progress.
+            limits: connection limits.
 
         Raises:
             OSError: the port is taken.
@@ -79,7 +79,7 @@ class ListeningPorts:
 
 
 class Listener:
-    """A port that is open. Made by `ListeningPorts.open`."""
+    """An open port. Created by `ListeningPorts.open`."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Listener:
         shutdown_s: float,
         limits: PortLimits,
     ) -> None:
-        """Nothing listens before `start`."""
+        """Prepare the listener; nothing listens before `start`."""
         self.connections = Connections(limits)
         self._closed, self._name, self._tls = closed, name, tls
         app.middlewares.insert(0, self._middleware)
@@ -107,17 +107,17 @@ class Listener:
         self._accepting: list[asyncio.Task[None]] = []
         self._opening: set[asyncio.Task[None]] = set()
         self._peers: dict[asyncio.BaseProtocol, ClientTransport] = {}
-        """By aiohttp's protocols."""
+        """Transports by aiohttp's protocols."""
         self._by_connection: dict[Connection, ClientTransport] = {}
         self._logged: dict[str, float] = {}
 
     @property
     def addresses(self) -> list[Any]:
-        """What it listens on, as the sockets name it."""
+        """Addresses that it listens on, as the sockets name them."""
         return [one.getsockname() for one in self._sockets]
 
     async def start(self, host: str | None, port: int) -> None:
-        """Listen.
+        """Start to listen.
 
         Raises:
             OSError: the port is taken.
@@ -131,7 +131,7 @@ class Listener:
         self._accepting = [asyncio.create_task(self._accept(one)) for one in self._sockets]
 
     async def cleanup(self) -> None:
-        """Accept no more, let answers that are being made end, and close."""
+        """Accept no more connections, let responses in progress finish, and close."""
         for task in self._accepting:
             task.cancel()
         await asyncio.gather(*self._accepting, *self._opening, return_exceptions=True)
@@ -151,8 +151,8 @@ class Listener:
                 try:
                     accepted, address = await loop.sock_accept(listening)
                 except ConnectionError:
-                    continue  # the client went away before
-                except OSError as error:  # no file descriptors, no memory: either passes
+                    continue  # the client disconnected before
+                except OSError as error:  # no file descriptors, no memory: both are temporary
                     log.error("no connection can be accepted", extra={"port": self._name, "error": str(error)})  # noqa: TRY400  # it says it all
                     await asyncio.sleep(ACCEPT_RETRY_INTERVAL_S)
                     break
@@ -192,13 +192,13 @@ class Listener:
                 raise
 
     def ended(self, peer: ClientTransport) -> None:
-        """Note that a connection is closed."""
+        """Record that a connection is closed."""
         self.connections.end(peer.connection)
         self._peers.pop(peer.protocol, None)
         self._by_connection.pop(peer.connection, None)
 
     def late(self, peer: ClientTransport) -> None:
-        """Close a connection whose time is over."""
+        """Close a connection that timed out."""
         self._closed.labels(self._name, "late").inc()
         peer.close()
 
@@ -232,7 +232,7 @@ class Listener:
             self.connections.begin_stream(peer.connection)
 
     def _count(self, reason: str, source: str) -> None:
-        """Count a connection that was closed for want of room; in the log once a minute."""
+        """Count a connection that was closed because of a limit; log it once a minute."""
         self._closed.labels(self._name, reason).inc()
         now, limits = time.monotonic(), self.connections.limits
         if now - self._logged.get(reason, -LOG_INTERVAL_S) >= LOG_INTERVAL_S:

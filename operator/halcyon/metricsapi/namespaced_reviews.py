@@ -1,7 +1,7 @@
-"""Who calls, and may they, for an operator with rights in some namespaces only: without TokenReview and SubjectAccessReview.
+"""Authentication and authorization without TokenReview and SubjectAccessReview, for an operator limited to some namespaces.
 
-Tokens are verified here (`metricsapi.tokens`), by keys that every service account may read; access is asked for in the namespace
-that it is about. People's own tokens can't be told that way, so only service accounts are known.
+Tokens are verified here (`service_account_tokens`), with keys that every service account may read; access is reviewed in the namespace
+that it is about. User tokens can't be verified that way, so only service accounts are known.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ log = logging.getLogger(__name__)
 
 CONFIGURATION, KEYS = "/.well-known/openid-configuration", "/openid/v1/jwks"
 READ_INTERVAL_S = 10.0
-"""A key that isn't known may be a new one; whoever sends tokens of unknown keys makes us ask no more often."""
+"""Minimum time between two reads. An unknown key may be a new one; tokens with unknown keys must not cause more reads."""
 KEEP_S = 3600.0
-"""A key that was withdrawn counts this long at most."""
+"""Maximum time that a withdrawn key stays valid."""
 
 
 class Api(Protocol):
-    """What is needed of the API server."""
+    """The part of the Kubernetes client that reviews use."""
 
     async def read(self, path: str) -> Object:
-        """A document that is no object of a kind."""
+        """Read a document that is no object of a kind."""
 
     async def create(self, kind: Kind, obj: Object, *, namespace: str = "", dry_run: bool = False) -> Object:
-        """POST; returns the object as it is then."""
+        """Create an object (POST); return the result."""
 
 
 class NamespacedReviews:
-    """As `Reviews`, with rights of a namespace."""
+    """Reviews with permissions of a namespace, with the methods of `ApiServerReviews`."""
 
     def __init__(self, client: Api, *, monotonic: Callable[[], float], wall: Callable[[], float]) -> None:
-        """`client` may create LocalSubjectAccessReviews where it is asked about; `wall` is seconds since 1970."""
+        """`client` may create LocalSubjectAccessReviews in the namespaces in question; `wall` is seconds since 1970."""
         self._client = client
         self._monotonic, self._wall = monotonic, wall
         self._issuer: Issuer | None = None
@@ -50,7 +50,7 @@ class NamespacedReviews:
         self._reading = asyncio.Lock()
 
     async def agent(self, token: str, audience: str) -> str | None:
-        """The account of an agent's token; None where it isn't valid for this audience.
+        """Return the account of an agent's token; None if it isn't valid for this audience.
 
         Raises:
             ApiError, Unreachable: the keys aren't known yet, and can't be read now.
@@ -59,7 +59,7 @@ class NamespacedReviews:
         return None if found is None else found.name
 
     async def user(self, token: str) -> User | None:
-        """The service account of a token for the API server itself, whose audience is the issuer's name.
+        """Return the service account of a token for the API server itself, whose audience is the issuer's name.
 
         Raises:
             ApiError, Unreachable: the keys aren't known yet, and can't be read now.
@@ -72,14 +72,14 @@ class NamespacedReviews:
         return User(found.name, groups)
 
     async def may_list(self, user: User, *, namespace: str, metric: str) -> bool:
-        """Whether this user may list an external metric of a namespace."""
+        """Return True if this user may list an external metric of a namespace."""
         review = access_review(LOCAL_SUBJECT_ACCESS_REVIEW, user, namespace=namespace, metric=metric)
         review["metadata"] = {"namespace": namespace}
         made = await self._client.create(LOCAL_SUBJECT_ACCESS_REVIEW, review, namespace=namespace)
         return bool((made.get("status") or {}).get("allowed"))
 
     async def _signer(self, token: str) -> Issuer:
-        """The issuer, with the token's key if there is one: keys rotate."""
+        """Return the issuer, with the token's key if it has one: keys rotate."""
         async with self._reading:
             known, age_s = self._issuer, self._monotonic() - self._read_at
             due = (

@@ -1,7 +1,7 @@
-"""One accepted connection: its transport, its time-out, and the protocols between the socket and aiohttp.
+"""One accepted connection: its transport, its timeout, and the protocols between the socket and aiohttp.
 
-asyncio's own servers accept a connection and begin TLS before their user can say no, so `listener` accepts sockets and puts these protocols
-on them. Not here: how long a connection has, and which may stay (`listener`, `connections`).
+asyncio's own servers accept a connection and start TLS before their user can refuse it. So `listener` accepts sockets and attaches
+these protocols to them. Out of scope: how long a connection has, and which may stay (`listener`, `connections`).
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from typing_extensions import override
 from halcyon.metricsapi.connections import Connection
 
 REQUEST_S = 10.0
-"""For the TLS handshake and the first request head together, from accept on; and for a request's body."""
+"""Timeout of the TLS handshake and the first request head together, from accept on; and of a request's body."""
 TLS_CLOSE_S = 2.0
-"""How long a client may take to confirm the end of its TLS session."""
+"""Maximum time for a client to confirm the end of its TLS session."""
 TLS_BUFFER_BYTES = 16 * 1024
-"""A TLS record's longest content. asyncio's own are 256 KiB for each connection, whether anything comes or not."""
+"""Maximum content of a TLS record. asyncio's own buffers take 256 KiB per connection, even if idle."""
 
 
 class Owner(Protocol):
-    """The listener, as its connections see it."""
+    """The listener's interface to its connections."""
 
     def ended(self, peer: ClientTransport) -> None:
-        """Note that a connection is closed."""
+        """Record that a connection is closed."""
 
     def late(self, peer: ClientTransport) -> None:
-        """Close a connection whose time is over."""
+        """Close a connection that timed out."""
 
 
 class ClientTransport:
-    """The transport of a connection and its time-out."""
+    """The transport of a connection, with its timeout."""
 
     def __init__(self, owner: Owner, connection: Connection, protocol: web.RequestHandler) -> None:
         self._owner, self.connection, self.protocol = owner, connection, protocol
@@ -44,7 +44,7 @@ class ClientTransport:
         self._closing = False
 
     def opened(self, transport: asyncio.BaseTransport) -> None:
-        """The transport is there: the socket's own, below TLS."""
+        """Record that the transport is open: the socket's own, below TLS."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101  # of a socket
         self._transport = transport
         self.end_within(REQUEST_S)
@@ -52,36 +52,36 @@ class ClientTransport:
             transport.abort()
 
     def end_within(self, limit_s: float) -> None:
-        """Close it after this time, unless it is let live or gets another time before."""
+        """Close it after this time, unless the timeout is removed or replaced before."""
         self.let_live()
         if not self.connection.closed:
             self._timer = asyncio.get_running_loop().call_later(limit_s, self._owner.late, self)
 
     def let_live(self) -> None:
-        """Take the time-out away."""
+        """Remove the timeout."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def body_complete(self) -> None:
-        """The request is here as a whole. If it has been answered already, that has a time-out of its own."""
+        """Record that the request is complete. A response that was sent before has a timeout of its own."""
         if self.connection.in_request:
             self.let_live()
 
     def close(self) -> None:
-        """Close at once: nothing waits for a client that takes nothing."""
+        """Close at once, without waiting for a client that doesn't read."""
         self._closing = True
         if self._transport is not None:
             self._transport.abort()
 
     def lost(self) -> None:
-        """It is closed."""
+        """Record that it is closed."""
         self._owner.ended(self)
         self.let_live()
 
 
 class PlainProtocol(asyncio.Protocol):
-    """aiohttp's protocol, and who is to know of the connection's begin and end."""
+    """aiohttp's protocol, which also reports the connection's start and end to its `ClientTransport`."""
 
     def __init__(self, peer: ClientTransport) -> None:
         self._peer, self._inner = peer, peer.protocol
@@ -114,9 +114,9 @@ class PlainProtocol(asyncio.Protocol):
 
 
 class TlsProtocol(SSLProtocol):
-    """asyncio's TLS below aiohttp's protocol, with a small buffer: on a connection that is idle the buffer is most of the cost.
+    """asyncio's TLS below aiohttp's protocol, with a small buffer, which is most of the cost of an idle connection.
 
-    `max_size` and the constructor are of the standard library, but not documented; test_ports.py measures a connection.
+    `max_size` and the constructor belong to the standard library, but are not documented; test_ports.py measures a connection.
     """
 
     max_size = TLS_BUFFER_BYTES

@@ -1,4 +1,4 @@
-"""How often who isn't vouched for may ask: each such question costs the API server a review, or two."""
+"""The rate limit of callers that the API server doesn't vouch for: each request costs the API server one or two reviews."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from dataclasses import dataclass, field
 
 RATE_PER_S = 20.0
 BURST = 100.0
-"""A dashboard that draws every model of a namespace at once."""
+"""Enough for a dashboard that draws every model of a namespace at once."""
 MAX_SOURCES = 4096
-"""Callers that are remembered. Who comes anew when there are more takes the place of who has waited longest."""
+"""Callers that are remembered. Beyond that, a new caller replaces the one with the oldest request."""
 
 
 @dataclass
 class Limiter:
-    """A bucket of tokens for each caller; one is taken for each question, and they come back with time."""
+    """Token buckets, one per caller: each request takes one token, and tokens are refilled over time."""
 
     monotonic: Callable[[], float]
     rate_per_s: float = RATE_PER_S
     burst: float = BURST
     most: int = MAX_SOURCES
     _buckets: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """Tokens, and when they were counted; who asked last stands last."""
+    """Tokens and when they were counted, by caller; the most recent caller is last."""
 
     def take(self, caller: str) -> float:
-        """0 where the caller may ask; else the seconds until it may."""
+        """Return 0 if the caller may send a request, else the seconds until it may."""
         now = self.monotonic()
         tokens, since = self._buckets.pop(caller, (self.burst, now))
         tokens = min(self.burst, tokens + (now - since) * self.rate_per_s)

@@ -1,4 +1,4 @@
-"""Who calls, and may they: TokenReview and SubjectAccessReview, asked of the API server."""
+"""Authentication and authorization by the API server: TokenReview and SubjectAccessReview."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from halcyon.metricsapi.auth import User
 
 
 def access_review(kind: Kind, user: User, *, namespace: str, metric: str) -> Object:
-    """The question whether a user may list an external metric of a namespace, for a kind that asks it."""
+    """Return the review of whether a user may list an external metric of a namespace, as an object of this kind."""
     return {
         "apiVersion": kind.api_version,
         "kind": kind.kind,
@@ -28,23 +28,23 @@ def access_review(kind: Kind, user: User, *, namespace: str, metric: str) -> Obj
 
 
 class ApiServerReviews:
-    """Asks for both; the answers are the API server's."""
+    """Client of both reviews; the API server decides."""
 
     def __init__(self, client: Kube) -> None:
         """`client` may create both kinds of review."""
         self._client = client
 
     async def agent(self, token: str, audience: str) -> str | None:
-        """The account of an agent's token; None where it isn't valid for this audience."""
+        """Return the account of an agent's token; None if it isn't valid for this audience."""
         user = await self._user({"token": token, "audiences": [audience]}, audience)
         return None if user is None else user.name
 
     async def user(self, token: str) -> User | None:
-        """The user of a token for the API server itself."""
+        """Return the user of a token for the API server itself."""
         return await self._user({"token": token}, None)
 
     async def may_list(self, user: User, *, namespace: str, metric: str) -> bool:
-        """Whether this user may list an external metric of a namespace."""
+        """Return True if this user may list an external metric of a namespace."""
         review = access_review(SUBJECT_ACCESS_REVIEW, user, namespace=namespace, metric=metric)
         status = (await self._client.create(SUBJECT_ACCESS_REVIEW, review)).get("status") or {}
         return bool(status.get("allowed"))
@@ -52,7 +52,7 @@ class ApiServerReviews:
     async def _user(self, spec: Object, audience: str | None) -> User | None:
         review = {"apiVersion": TOKEN_REVIEW.api_version, "kind": TOKEN_REVIEW.kind, "spec": spec}
         status = (await self._client.create(TOKEN_REVIEW, review)).get("status") or {}
-        # An API server that knows no audiences answers without them: such a token is nobody's here.
+        # An API server without support for audiences returns none: such a token belongs to no user here.
         if not status.get("authenticated") or (audience and audience not in (status.get("audiences") or ())):
             return None
         user = status.get("user") or {}

@@ -1,11 +1,11 @@
-"""external.metrics.k8s.io over HTTP: discovery, one value per question, and a Status for everything else.
+"""external.metrics.k8s.io over HTTP: discovery, one value per request, and a Status for everything else.
 
-A value that is missing is a 404 with the reason, never an empty list and never 0. The HPA then shows ScalingActive=False,
-FailedGetExternalMetric, and the reason in its message; it doesn't lower the count. 404 and not 503: both reach the HPA with
-their message, but the API server counts a 503 of ours as its own failure, and a model that is silent is none of those.
-Where we can't say whether there is a value (a review that fails), it is a 503.
+A missing value is a 404 with the reason, never an empty list and never 0. The HPA then shows ScalingActive=False,
+FailedGetExternalMetric, and the reason in its message; it doesn't scale down. 404 and not 503: both reach the HPA with
+their message, but the API server counts our 503s as its own failures, and a model without values is not one.
+If it can't be determined whether there is a value (a review that fails), the response is a 503.
 
-Not here: certificates (`tls`, `certificates`), who may ask (`auth`), what is read (the caller's `ReadingSource`).
+Out of scope: certificates (`tls`, `certificates`), access control (`auth`), the values (the caller's `MetricSource`).
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from halcyon.scaling.hpa.metrics import GPU_UTILIZATION, QUEUE_DEPTH, WINDOW_S, 
 from halcyon.scaling.observations import Missing, Value
 
 DESIRED_REPLICAS = "desiredReplicas"
-"""Of the policy Planner; the other two are of Rules."""
+"""Metric of the policy Planner; the other two belong to Rules."""
 METRICS = (QUEUE_DEPTH, GPU_UTILIZATION, DESIRED_REPLICAS)
 _BY_RESOURCE = {metric.lower(): metric for metric in METRICS}
-"""Kubernetes' clients, the HPA's too, put a resource into the URL in lower case: the HPA asks for `queuedepth`."""
+"""Metrics by lower-case name: Kubernetes clients put a resource into the URL in lower case; the HPA requests `queuedepth`."""
 LABEL = f"{OUR_GROUP}/model-deployment"
 PORT = 10250
 _SELECTOR = re.compile(re.escape(LABEL) + "=(?P<name>.+)")
@@ -47,13 +47,13 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class MetricSource(Protocol):
-    """Gives what is known of a model now. Both raise where that can't be found out now."""
+    """Source of a model's current values. Both methods raise if they can't be determined now."""
 
     async def reading(self, namespace: str, name: str) -> RulesReading | Missing:
-        """What the policy Rules serves, or why there is nothing at all."""
+        """Return the values of the policy Rules, or why there are none at all."""
 
     async def desired(self, namespace: str, name: str) -> Value | Missing:
-        """The count that the policy Planner wants, or why there is none."""
+        """Return the replicas that the policy Planner desires, or why there are none."""
 
 
 class MetricsApi:
@@ -74,7 +74,7 @@ class MetricsApi:
         self.requests = instruments.counter(operator_metrics.VALUES_ASKED, registry or CollectorRegistry())
 
     def routes(self) -> list[web.RouteDef]:
-        """What to mount on the operator's TLS site."""
+        """Return the routes for the operator's TLS site."""
         return [
             web.get("/healthz", self._healthz),
             web.get("/readyz", self._readyz),
@@ -145,7 +145,7 @@ class MetricsApi:
         )
 
     async def _known(self, metric: str, namespace: str, name: str) -> Value | Missing | None:
-        """The metric's value, why it isn't known, or None where nobody measures it."""
+        """Return the metric's value, why it isn't known, or None if it isn't measured."""
         if metric == DESIRED_REPLICAS:
             return await self._source.desired(namespace, name)
         reading = await self._source.reading(namespace, name)
@@ -154,7 +154,7 @@ class MetricsApi:
         return reading.queue_depth if metric == QUEUE_DEPTH else reading.gpu_utilization
 
     async def _admitted(self, request: web.Request, *, namespace: str = "", metric: str = "") -> web.Response | None:
-        """None for a caller that may; the answer for one that may not."""
+        """Return None for a caller that may send this request, else the response for it."""
         try:
             caller = await self._gate.caller(request, self._utcnow())
             if metric:
@@ -162,7 +162,7 @@ class MetricsApi:
         except Unauthenticated as error:
             response = _fail(401, str(error))
             response.headers["WWW-Authenticate"] = "Bearer"
-            # A client whose certificate has lost its CA gets a new handshake with its next request.
+            # A client whose certificate's CA was replaced does a new handshake with its next request.
             response.force_close()
             return response
         except Forbidden as error:
@@ -171,16 +171,16 @@ class MetricsApi:
             response = _fail(429, str(error))
             response.headers["Retry-After"] = str(math.ceil(error.again_s))
             return response
-        except Exception:  # noqa: BLE001  # whatever the reviews raise, nobody gets in by it
+        except Exception:  # noqa: BLE001  # whatever the reviews raise, it admits no caller
             _log.exception("a caller of %s could not be reviewed", request.path)
             return _fail(503, "whether you may ask could not be found out now; try again")
         return None
 
 
 def build_app(api: MetricsApi, *, more: Iterable[web.AbstractRouteDef] = ()) -> web.Application:
-    """One application for the operator's TLS site: the metrics API, and what else it serves (`Collector.routes()`)."""
+    """Build the application of the operator's TLS site: the metrics API, and the other routes (`Collector.routes()`)."""
     app = web.Application(client_max_size=64 * 1024)
-    # `/apis/{rest}` comes last of the API's routes; nothing else may lie below /apis.
+    # `/apis/{rest}` is the last of the API's routes; no other route may be below /apis.
     app.add_routes([*api.routes(), *more])
     return app
 
@@ -193,13 +193,13 @@ async def start_site(
     port: int = PORT,
     ports: ListeningPorts | None = None,
 ) -> Listener:
-    """Serve `app` over TLS; the caller ends it by `cleanup()`. No host is every address; port 0 takes a free one."""
+    """Serve `app` over TLS; the caller ends it by `cleanup()`. No host means every address; port 0 takes a free one."""
     opened = ports or ListeningPorts()
     return await opened.open(app, name="https", host=host, port=port, tls=tls.context)
 
 
 def _selected(selectors: list[str]) -> str | None:
-    """The one model that is asked for."""
+    """Return the one model that the selectors name, or None."""
     found = _SELECTOR.fullmatch(selectors[0]) if len(selectors) == 1 else None
     return found["name"] if found and _NAME.fullmatch(found["name"]) else None
 

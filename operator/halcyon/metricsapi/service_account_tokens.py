@@ -1,7 +1,7 @@
-"""Service-account tokens, verified by the keys that the API server publishes: for an operator that may not ask for a TokenReview.
+"""Verification of service-account tokens with the API server's public keys, for an operator that may not create a TokenReview.
 
-A TokenReview is of the whole cluster, so an operator with rights in some namespaces only can't create one. What is missing here:
-a token of a pod or an account that has been deleted since stays good until it expires.
+A TokenReview is cluster-scoped, so an operator with permissions in some namespaces only can't create one. A limitation: the token of a
+pod or an account that has since been deleted stays valid until it expires.
 
 Sources: RFC 7515 and 7518 (signatures), RFC 7519 (claims), Kubernetes' "Service account issuer discovery".
 """
@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.hashes import SHA256, SHA384, SHA512, HashAl
 
 ACCOUNT = "system:serviceaccount:"
 LEEWAY_S = 10.0
-"""By which the clocks of two machines may differ."""
+"""Maximum difference between the clocks of two machines."""
 MAX_CHARACTERS = 16384
 
 _RSA: dict[str, HashAlgorithm] = {"RS256": SHA256(), "RS384": SHA384(), "RS512": SHA512()}
@@ -39,23 +39,23 @@ Key = rsa.RSAPublicKey | ec.EllipticCurvePublicKey
 
 @dataclass(frozen=True)
 class Issuer:
-    """Who signs a cluster's tokens."""
+    """The signer of a cluster's tokens."""
 
     name: str
     """The claim `iss`."""
     keys: Mapping[str, Key]
-    """By their ids."""
+    """Keys by id."""
 
     @classmethod
     def of(cls, name: str, key_set: Mapping[str, Any]) -> Issuer:
-        """The issuer of a JSON Web Key Set; keys of kinds that no API server signs with are left out."""
+        """Create the issuer from a JSON Web Key Set; keys of kinds that no API server signs with are left out."""
         keys = {str(entry.get("kid")): _key(entry) for entry in key_set.get("keys") or ()}
         return cls(name, {kid: key for kid, key in keys.items() if key is not None})
 
 
 @dataclass(frozen=True)
 class Account:
-    """Whose a token is."""
+    """The service account of a token."""
 
     name: str
     """`system:serviceaccount:NAMESPACE:NAME`."""
@@ -63,7 +63,7 @@ class Account:
 
 
 def key_id(token: str) -> str | None:
-    """The id of the key that a token claims to be signed with; None where it is no token."""
+    """Return the id of the key that a token claims to be signed with; None if it is no token."""
     if len(token) > MAX_CHARACTERS:
         return None
     try:
@@ -73,7 +73,7 @@ def key_id(token: str) -> str | None:
 
 
 def account(token: str, issuer: Issuer, *, audience: str, now_s: float) -> Account | None:
-    """The account of a token that is good for `audience` at `now_s` (seconds since 1970); None of any other."""
+    """Return the account of a token that is valid for `audience` at `now_s` (seconds since 1970), else None."""
     claims = _verified(token, issuer)
     if claims is None or claims.get("iss") != issuer.name:
         return None
@@ -89,7 +89,7 @@ def account(token: str, issuer: Issuer, *, audience: str, now_s: float) -> Accou
 
 
 def _verified(token: str, issuer: Issuer) -> Mapping[str, Any] | None:
-    """The claims, where the signature is the issuer's; the algorithm is bound to the kind of key, and `none` is no algorithm."""
+    """Return the claims if the signature is the issuer's. The kind of key determines the algorithms, and `none` is not one."""
     if len(token) > MAX_CHARACTERS:
         return None
     try:
@@ -150,7 +150,7 @@ def _bytes(text: str) -> bytes:
 
 
 def _number(value: Any) -> float:
-    """A time of a claim; NaN, which no time is before or after, where it is none."""
+    """Return a time in a claim; if it is none, NaN, which is neither before nor after any time."""
     try:
         return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
     except OverflowError:

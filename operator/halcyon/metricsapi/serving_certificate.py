@@ -1,4 +1,4 @@
-"""The operator's certificates, kept in its own Secret: the leader makes and renews them, every replica serves them."""
+"""The operator's certificates, kept in its own Secret: the leader creates and renews them, every replica serves them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CHECK_INTERVAL_S = 30.0
 
 
 class ServingCertificate:
-    """Certificates as they are stored, and as they are served."""
+    """The certificates stored and served."""
 
     def __init__(
         self,
@@ -32,9 +32,9 @@ class ServingCertificate:
         on_change: Callable[[], None],
         fronted: bool = True,
     ) -> None:
-        """`names`: DNS names that the certificate is for. `on_change`: the CA bundle is another.
+        """`names`: DNS names of the certificate. `on_change`: called when the CA bundle has changed.
 
-        `fronted`: the API server may ask, by its front proxy.
+        `fronted`: whether the API server may send requests through its front proxy.
         """
         self._client = client
         self._namespace, self._secret, self._names = namespace, secret, names
@@ -44,10 +44,10 @@ class ServingCertificate:
         self.front_proxy: RequestHeaderConfig | None = None
 
     async def refresh(self, *, leading: bool) -> None:
-        """Read what is stored and serve it; as the leader, renew what is due first.
+        """Read the stored certificates and serve them; as the leader, renew them first if needed.
 
         Raises:
-            ApiError, Unreachable: where the Secret can't be read or written; what was served is served on.
+            ApiError, Unreachable: the Secret can't be read or written; the certificates in use stay.
         """
         found = await self._client.get(SECRET, self._namespace, self._secret)
         if found is None:

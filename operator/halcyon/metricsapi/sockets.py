@@ -8,17 +8,17 @@ from collections.abc import Iterable
 from typing import Final
 
 BACKLOG = 1024
-"""Connections that the kernel holds until they are accepted: a fleet of agents that loses a replica comes back at once, and a handshake
-that finds the queue full is tried again a second later."""
+"""Connections that the kernel holds until they are accepted: all agents of a lost replica reconnect at once, and a handshake that
+finds the queue full is retried only a second later."""
 _NO_FAMILY: Final = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL})
-"""The node has no IPv6, or no IPv4."""
+"""Errors of a node without IPv6, or without IPv4."""
 FAMILIES: Final = ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::"))
 
 
 def listen(host: str | None, port: int) -> list[socket.socket]:
-    """Open the sockets: if there is no host, one for each family that the node has, on the same port.
+    """Open the sockets: without a host, one for each family that the node has, on the same port.
 
-    Two sockets and not one for both: there, IPv4 addresses of clients would look like IPv6 ones.
+    Two sockets and not one for both: on that one, clients' IPv4 addresses would look like IPv6 ones.
     """
     if host is not None:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -1,11 +1,11 @@
-"""The TLS side of the operator's site: certificates that change while connections stay.
+"""TLS of the operator's site, with certificates that change while connections stay open.
 
-A handshake takes the newest certificate and the newest CA for client certificates; connections that are open keep
-theirs. A live SSLContext can take a new serving certificate but can't forget a CA, so each change makes a context, and the
-listening one hands every handshake to the newest.
+A handshake uses the newest certificate and the newest CA for client certificates; open connections keep theirs. A live
+SSLContext can load a new serving certificate but can't drop a CA. So each change makes a new context, and the listening
+one passes every handshake to the newest.
 
-Clients may show a certificate; only those of the request-header CA pass, and none where there is no such CA. Whether the
-CA still stands, and whose the certificate is, is checked per request in `auth`.
+Clients may send a certificate; only those of the request-header CA are accepted, and none if there is no such CA. `auth`
+checks per request whether the CA is still valid, and whose certificate it is.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ import ssl
 
 
 class ServingTLS:
-    """Gives the context to listen with, and takes new certificates at any time."""
+    """The context to listen with; its certificates can be replaced at any time."""
 
     def __init__(self, *, cert_pem: str, key_pem: str, client_ca_pem: str = "") -> None:
-        """Serves this certificate.
+        """Serve this certificate.
 
         Raises:
-            ssl.SSLError: where certificate, key or CA are none, or don't fit together.
+            ssl.SSLError: certificate, key or CA are invalid, or don't match.
         """
         self._cert_pem, self._key_pem, self._client_ca_pem = cert_pem, key_pem, client_ca_pem
         self._newest = self._made()
         self.context = self._made()
-        """To listen with."""
+        """The context to listen with."""
         self.context.sni_callback = self._hand_over
 
     def serve(self, cert_pem: str, key_pem: str) -> None:
-        """Shows this certificate from the next handshake on; on an error the old one stays.
+        """Serve this certificate from the next handshake on; on an error the old one stays.
 
         Raises:
-            ssl.SSLError: where they are none, or don't fit together.
+            ssl.SSLError: they are invalid, or don't match.
         """
         before = self._cert_pem, self._key_pem
         self._cert_pem, self._key_pem = cert_pem, key_pem
@@ -44,10 +44,10 @@ class ServingTLS:
             raise
 
     def trust(self, client_ca_pem: str) -> None:
-        """Takes client certificates of this CA (a bundle), and no others, from the next handshake on.
+        """Accept client certificates of this CA (a bundle), and no others, from the next handshake on.
 
         Raises:
-            ssl.SSLError: where it is none; the old one stays.
+            ssl.SSLError: it is invalid; the old one stays.
         """
         before, self._client_ca_pem = self._client_ca_pem, client_ca_pem
         try:
@@ -63,7 +63,7 @@ class ServingTLS:
     def _made(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        # A resumed session would keep a client certificate alive that its CA's rotation has ended.
+        # A resumed session would keep a client certificate valid that the rotation of its CA has revoked.
         context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
         context.num_tickets = 0
         context.verify_mode = ssl.CERT_OPTIONAL
@@ -71,7 +71,7 @@ class ServingTLS:
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         if self._client_ca_pem:
             context.load_verify_locations(cadata=self._client_ca_pem)
-        # load_cert_chain reads files alone; this one lies in memory, so the key never touches a disk.
+        # load_cert_chain only reads files; this one is in memory, so the key never touches a disk.
         file = os.memfd_create("serving", os.MFD_CLOEXEC)
         try:
             os.write(file, (self._cert_pem + "\n" + self._key_pem).encode())

@@ -1,7 +1,7 @@
-"""The agent: watches, turns, looks and reports, each in a loop of its own, joined by a few plain fields.
+"""The agent: it watches, applies, samples and reports, each in a loop of its own; the loops share a few plain fields.
 
-A loop that fails ends the process, and the kubelet starts a new one: HAProxy goes on meanwhile, and the new agent takes over
-what it finds.
+If a loop fails, the process ends and the kubelet starts a new one. HAProxy keeps serving meanwhile, and the new agent adopts
+the state it finds.
 """
 
 from __future__ import annotations
@@ -42,25 +42,25 @@ if TYPE_CHECKING:
     from halcyon.balancer.telemetry.sampler import ScrapedPod
 
 TURN_S = 2.0
-"""Longest time without a turn; each look brings one too."""
+"""Maximum time between two passes of the controller; each sample of the pods triggers one too."""
 STORM_S = 0.05
-"""Least time between two turns that endpoints or a plan have asked for: each of them takes effect at once, a storm of them together."""
+"""Minimum time between two passes triggered by endpoints or a plan: a single change takes effect at once, a burst together."""
 KNOCK_S = 0.15
-"""While no server is in use, HAProxy is asked so often who came: whoever finds no server is told at once."""
+"""Interval at which HAProxy is polled for held requests while no server is in use, so that they are reported at once."""
 URGENT_S = 1.0
-"""Least time between two records that are sent at once."""
+"""Minimum time between two urgent reports."""
 LOOK_S = 1.0
 SUSPECT_LOOK_S = 0.5
 _ANSWER_S = 5.0
 REFUSED_S = 10.0
-"""Without a plan or endpoints, and with a right missing, for so long: the agent ends, and its pod's status has the reason."""
+"""If the plan or the endpoints are missing and forbidden for this long, the agent exits; the pod status has the reason."""
 
 
 class Agent:
-    """One process beside one HAProxy."""
+    """The agent process of one HAProxy."""
 
     def __init__(self, settings: AgentSettings, access: ApiServerAccess) -> None:
-        """Nothing runs before `run`."""
+        """Prepare the agent; nothing runs before `run`."""
         run_dir = settings.run_dir
         self._settings = settings
         self._access = access
@@ -89,7 +89,7 @@ class Agent:
         """Work until `stop` is set.
 
         Raises:
-            KubeError: the API server lets this agent read nothing to begin with.
+            KubeError: at startup, the API server forbids the agent's reads.
         """
         server = await probes.serve(self, host=self._settings.host, port=self._settings.port)
         self._read_copy()
@@ -106,20 +106,20 @@ class Agent:
             server.close()
 
     async def haproxy_is_gone(self) -> None:
-        """Return when HAProxy does not answer any more."""
+        """Return when HAProxy no longer responds."""
         with contextlib.suppress(HaproxyError):
             while True:
                 await self._runtime.read()
                 await asyncio.sleep(0.1)
 
-    # What the probes ask.
+    # Called by the probes.
 
     def healthy(self) -> str | None:
-        """HAProxy may start as soon as there is a configuration."""
+        """Return None once there is a configuration and HAProxy may start, else the reason."""
         return None if self._pilot.written else "; ".join(["no plan yet", *self._refusals.values()])
 
     def ready(self) -> str | None:
-        """Ready takes a HAProxy that answers and runs a plan, and endpoints: from the API server, or those of a former agent."""
+        """Return None if ready: HAProxy responds and runs a plan, and endpoints came from the API server or a previous agent."""
         if self._is_leaving():
             return "draining"
         if self._pilot.is_shut:
@@ -132,16 +132,16 @@ class Agent:
 
     @property
     def _endpoints(self) -> tuple[Endpoint, ...] | None:
-        """Every pod of the slots; None where they are not known yet."""
+        """All pods of the slots; None while unknown."""
         return self._noticed.amend(self._listed, time.monotonic())
 
     @property
     def _trouble(self) -> str:
-        """What this balancer can't do, in sentences; empty where it can do all."""
+        """Problems of this balancer, in sentences; empty if there are none."""
         return "; ".join(filter(None, [self._pilot.trouble, *self._refusals.values()]))
 
     def metrics(self) -> str:
-        """The page of `exposition`; HAProxy has its own exporter."""
+        """Return the page of `metrics_page`; HAProxy has its own exporter."""
         return metrics_page.page(
             metrics_page.PageInput(
                 reading=self._pilot.reading,
@@ -159,11 +159,11 @@ class Agent:
         )
 
     async def drain(self, delay_s: float) -> None:
-        """Not ready from now on, and clients are asked to go; when it returns, the caller may stop HAProxy.
+        """Become unready and ask clients to disconnect; return when the caller may stop HAProxy.
 
-        That is after `delay_s`, and as long as the drain of the plan later while requests wait for the first server: a HAProxy
-        that is stopped hears of none. Where it then isn't stopped, all is as before after `stop_within_s`. An agent that dies
-        here takes the time with it: the next one knows nothing of a stop, and asks nobody to go.
+        That is after `delay_s`. While requests are held for the first server, it is extended by at most the plan's drain time: a
+        stopped HAProxy doesn't learn of new servers. If HAProxy isn't stopped then, everything is undone after `stop_within_s`. An
+        agent that dies meanwhile loses the deadline: its successor knows of no stop, and asks no client to disconnect.
         """
         longest_s = delay_s + (self._plan.drain_ms / 1000 if self._plan else 0.0)
         until = time.monotonic() + longest_s
@@ -185,7 +185,7 @@ class Agent:
     async def _watch_plan(self, session: aiohttp.ClientSession) -> None:
         def take(kept: Mapping[str, str | None]) -> None:
             text = kept.get(self._settings.plan)
-            # A ConfigMap that is gone says nothing: what was accepted last goes on.
+            # A ConfigMap that is gone changes nothing: the last accepted plan stays in force.
             if text is not None:
                 self._accept(text, keep=True)
 
@@ -200,7 +200,7 @@ class Agent:
         ).run()
 
     def _hear(self, what: str) -> Callable[[str], None]:
-        """Takes the words with which the API server doesn't let us read `what`, or nothing."""
+        """Return a callback for the API server's reason why `what` can't be read; an empty text clears it."""
 
         def hear(text: str) -> None:
             self._refusals.pop(what, None)
@@ -211,7 +211,7 @@ class Agent:
         return hear
 
     async def _rights(self) -> None:
-        """Fail where nothing can be read to begin with; what is known already goes on."""
+        """Fail if nothing can be read at startup; an agent that has a plan and endpoints keeps working."""
         clock = asyncio.get_running_loop().time
         since = clock()
         while True:
@@ -223,7 +223,7 @@ class Agent:
             await asyncio.sleep(1)
 
     def _read_copy(self) -> None:
-        # A container that restarts while the API server is away still finds its plan.
+        # A container that restarts while the API server is unavailable still finds its plan.
         if self._plan_copy.exists():
             self._accept(self._plan_copy.read_text(), keep=False)
 
@@ -244,7 +244,7 @@ class Agent:
         self._wake.set()
 
     async def _by_plan(self, session: aiohttp.ClientSession) -> None:
-        """What depends on the plan begins anew with each plan that changes it."""
+        """Restart the tasks that depend on the plan whenever a change of it affects them."""
         tasks: list[asyncio.Future[None]] = []
         begun: tuple[object, ...] = ()
         try:
@@ -316,7 +316,7 @@ class Agent:
                 await self._wake.wait()
 
     async def _woken_or_asked(self) -> None:
-        """Return for the next turn; tell at once of requests that find no server. What is asked here costs HAProxy microseconds."""
+        """Return when the next pass is due; report requests that find no server at once. Each poll costs HAProxy microseconds."""
         clock = asyncio.get_running_loop().time
         until = clock() + TURN_S
         while clock() < until and not self._wake.is_set():
@@ -327,7 +327,7 @@ class Agent:
                 return
             if self._pilot.reading is None:
                 return
-            # Fewer than before: another process, which has had all of its own since.
+            # A lower count: another process, and all requests that it counts are new.
             knocked, self._came = came != self._came and came > 0, came
             if knocked and clock() - self._told_at >= URGENT_S:
                 self._told_at = clock()
@@ -360,9 +360,9 @@ class Agent:
                 )
                 self._maintenance |= {verdict.dead}
                 last_s = clock()
-            # A pod that did not answer this time is compared with what it said before.
+            # A pod that didn't respond this time is compared with its previous response.
             before = {pod: outcomes for pod, outcomes in {**before, **after}.items() if pod in self._sightings}
-            # A record is of one moment: HAProxy is read right after the pods.
+            # A report describes one moment: HAProxy is read right after the pods.
             await self._pilot.turn(self._endpoints, out=self._maintenance)
             await self._pacing.look(self._pilot.reading, servers=self._pilot.in_use, now=clock())
             self._offer(urgent=False)
@@ -374,12 +374,12 @@ class Agent:
             await asyncio.sleep(next_s - clock())
 
     def _surges(self, now: float) -> bool:
-        """Whether more came than before, by what isn't chance: HAProxy is read again soon, which confirms it."""
+        """Return True if arrivals grew by more than chance explains; HAProxy is read again soon to confirm it."""
         reading = self._pilot.reading
         return reading is not None and self._surge.look(reading.requests, process=reading.process, now=now)
 
     def _offer(self, *, urgent: bool) -> None:
-        # Before the endpoints are known a record would say that there are no pods.
+        # Before the endpoints are known, a report would claim that there are no pods.
         if self._uplink is None or self._plan is None or self._endpoints is None:
             return
         reading = self._pilot.reading

@@ -1,4 +1,4 @@
-"""`halcyon agent`: the command line of the agent, its signals and its end."""
+"""`halcyon agent`: the agent's command line, signals and exit."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 _TERMINATION_LOG = Path("/dev/termination-log")
 LAST_WORK_S = 2.0
-"""From SIGTERM until the end at the latest. A native sidecar gets its SIGTERM after HAProxy has ended."""
+"""Maximum time from SIGTERM to exit. A native sidecar receives SIGTERM after HAProxy has ended."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of the agent."""
+    """Add the agent's options."""
     parser.add_argument("--namespace", required=True, help="namespace of the ModelDeployment")
     parser.add_argument("--plan", required=True, metavar="NAME", help="ConfigMap that holds the accepted plan")
     parser.add_argument(
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def settings(arguments: argparse.Namespace) -> AgentSettings:
-    """The settings in parsed arguments; the pod's name is in the environment."""
+    """Return the settings in the parsed arguments; the pod's name comes from the environment."""
     from halcyon.balancer.agent.settings import AgentSettings  # noqa: PLC0415 - `halcyon --help` needs no network code
     from halcyon.balancer.secrets.mounted_secrets import SecretNames  # noqa: PLC0415 - same
 
@@ -57,7 +57,7 @@ def settings(arguments: argparse.Namespace) -> AgentSettings:
 
 
 def run_agent(chosen: AgentSettings) -> int:
-    """Run until SIGTERM or SIGINT; returns the exit status."""
+    """Run until SIGTERM or SIGINT; return the exit status."""
     from halcyon.balancer.discovery.kube_watch import ApiServerAccess, KubeError  # noqa: PLC0415 - same as above
 
     try:
@@ -65,7 +65,7 @@ def run_agent(chosen: AgentSettings) -> int:
     except KubeError as error:
         log("error", "the agent can't start", error=str(error))
         return 1
-    # What is loaded now stays: no collection needs to walk it again.
+    # Everything loaded by now stays: no collection needs to walk it again.
     gc.collect()
     gc.freeze()
     try:
@@ -73,7 +73,7 @@ def run_agent(chosen: AgentSettings) -> int:
     except KubeError as error:
         log("error", "the agent can't work", error=str(error))
         if _TERMINATION_LOG.exists():
-            # For the pod's status, where the operator finds it.
+            # For the pod's status, where the operator reads it.
             _TERMINATION_LOG.write_text(str(error))
         return 1
     return 0
@@ -107,7 +107,7 @@ async def _run(chosen: AgentSettings, access: ApiServerAccess) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point of `halcyon agent`."""
+    """Run `halcyon agent`; return the exit status."""
     parser = argparse.ArgumentParser(prog="halcyon agent", description="Drives the HAProxy beside it.")
     add_arguments(parser)
     return run_agent(settings(parser.parse_args(argv)))

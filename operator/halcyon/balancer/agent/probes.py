@@ -1,6 +1,6 @@
 """The agent's small HTTP server: probes, drain and its metrics. GET and HEAD only, one request per connection.
 
-Not aiohttp's server: with it the process would be 3 MiB larger, for four answers of one line.
+aiohttp's server isn't used: it would add 3 MiB to the process for four one-line responses.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ _MAX_BYTES = 8192
 
 
 class Health(Protocol):
-    """What the probes ask."""
+    """Source of the probes' results."""
 
     def healthy(self) -> str | None:
-        """Why not, or None."""
+        """Return None if healthy, else the reason."""
 
     def ready(self) -> str | None:
-        """Why not, or None."""
+        """Return None if ready, else the reason."""
 
     def metrics(self) -> str:
-        """The page of metrics."""
+        """Return the metrics page."""
 
     async def drain(self, delay_s: float) -> None:
         """Stop being ready; return after `delay_s`."""
 
 
 async def serve(health: Health, *, host: str | None, port: int) -> asyncio.Server:
-    """Listen; the caller closes it.
+    """Start the server; the caller closes it.
 
     Raises:
-        OSError: where the port is taken.
+        OSError: the port is taken.
     """
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -62,7 +62,7 @@ async def _answer(health: Health, head: bytes) -> tuple[str, str]:
     if len(words) != 3:
         return "400 Bad Request", "not HTTP\n"
     target = urlsplit(words[1])
-    # Only what changes nothing is open to HEAD.
+    # HEAD is allowed only for paths without side effects.
     if words[0] not in ({"GET"} if target.path == "/drain" else {"GET", "HEAD"}):
         return "405 Method Not Allowed", "use GET\n"
     if target.path == "/healthz":

@@ -1,4 +1,4 @@
-"""Where an agent runs: what its command line and its pod tell it."""
+"""The agent's settings, from its command line and its pod."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AgentSettings:
-    """Where the agent runs."""
+    """Settings of one agent."""
 
     namespace: str
     plan: str
@@ -27,37 +27,37 @@ class AgentSettings:
     port: int = 9100
     ports: Ports = field(default_factory=Ports)
     metrics_port: int = 8002
-    """Triton's."""
+    """Triton's metrics port."""
     secrets: Path = Path("/var/run/secrets")
-    """Holds `kubernetes.io/serviceaccount/` and `halcyon/token`, and the folders of `front`."""
+    """Folder of `kubernetes.io/serviceaccount/` and `halcyon/token`, and of the folders of `front`."""
     host: str | None = None
-    """Address of the probes; all where it is None."""
+    """Address that the probes listen on; None for all."""
     stop_within_s: float = 30.0
-    """A HAProxy that isn't stopped so long after a drain is not going to be."""
+    """If HAProxy isn't stopped within this time after a drain, it isn't going to be."""
     front: SecretNames | None = None
-    """Secrets for what clients meet; None where there are none."""
+    """Secrets of the client-facing ports; None if there are none."""
 
     @property
     def config(self) -> Path:
-        """haproxy.cfg."""
+        """Path of haproxy.cfg."""
         return self.run_dir / "haproxy.cfg"
 
 
 def listen(settings: AgentSettings) -> Listen:
-    """How HAProxy is reached in this pod, before anything is known of a certificate."""
+    """Return the listen addresses to use before the first certificate is loaded."""
     tls = TlsFiles() if settings.front and settings.front.certificate else None
     return Listen(settings.ports, _has_ipv6(), str(settings.run_dir / "haproxy.sock"), tls)
 
 
 def files(settings: AgentSettings) -> MountedSecrets | None:
-    """The files of `front`."""
+    """Return the mounted Secrets of `front`; None if there are none."""
     if settings.front is None:
         return None
     return MountedSecrets(settings.front, mounted=settings.secrets, config=settings.config)
 
 
 def _has_ipv6() -> bool:
-    """HAProxy can listen on IPv6 here."""
+    """Return True if HAProxy can listen on IPv6 here."""
     try:
         with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
             probe.bind(("::", 0))

@@ -1,1 +1,1 @@
-"""haproxy.cfg: the text that HAProxy runs, made from the accepted plan. Pure."""
+"""haproxy.cfg, the configuration that HAProxy runs, made from the accepted plan. Pure."""

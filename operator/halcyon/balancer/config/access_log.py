@@ -1,10 +1,10 @@
-"""The access log: one line of JSON on HAProxy's standard output for each request of a client, as rules of haproxy.cfg. Pure.
+"""The access log: one line of JSON on HAProxy's standard output for each client request, as rules of haproxy.cfg. Pure.
 
-Numbers and names that HAProxy makes stand in the line as they are. What a client sent is the path alone, and its request id where
-that is made of harmless characters. The path's bytes leave as JSON's own escapes, in ASCII; those that are no UTF-8 are left out.
+Numbers and names made by HAProxy are logged unchanged. Of what a client sent, only the path is logged, and the request id if it has
+only harmless characters. The path is escaped as JSON in ASCII; bytes that are not UTF-8 are left out.
 
-A pod may answer behind a hop (`admission`, `streams`), which the client's front end takes for the server. So a slot's back end tells
-it the way of the request in a header, which goes no further.
+A pod may answer behind a hop (`queueing`, `grpc_streams`), which the client's front end takes for the server. So a slot's back end
+passes the pod, the time and the retries on in a response header, which is removed before the client sees it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 OFF: Final = "None"
 _LOG_LEVELS = {"All": "", "Errors": " err"}
-"""What `traffic.accessLog` says -> the end of the line that says where logs go."""
+"""End of the `log` line by `traffic.accessLog`."""
 _ID = "x-request-id"
 _WAY = "halcyon-way"
 # An escaped byte of the path is six characters; all else is less than a thousand. What is longer would be cut off.
@@ -45,14 +45,14 @@ _FIELDS: Final = {
     "retries": "%[var(txn.log_retries,null)]",
     "termination": '"%ts"',
 }
-"""A variable that is not set is null: what no pod answered has no pod."""
+"""Fields of a line. A variable that is not set is null: a request that no pod answered has no pod."""
 
 
 def arrive(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
-    """First rules of a client's front end: whatever becomes of the request, it has an id.
+    """Add the first rules of a client-facing front end: every request gets an id, whatever becomes of it.
 
     Raises:
-        ConfigError: where the plan asks for a log that isn't known here.
+        ConfigError: this agent doesn't know the plan's access log.
     """
     if plan.access_log == OFF:
         return
@@ -60,10 +60,10 @@ def arrive(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
         raise ConfigError(f"access_log is {plan.access_log!r}; this agent knows {', '.join([OFF, *_LOG_LEVELS])}")
     out.add("log stdout len $most format raw local0" + _LOG_LEVELS[plan.access_log], most=_LINE_BYTES)
     out.add(f"log-format '{_line(_FIELDS)}'", protocol=protocol)
-    # Of what was no request of HTTP there are no variables, not even their defaults.
+    # An invalid HTTP request has no variables, not even their defaults.
     known = {name: value if "var(" not in value else "null" for name, value in _FIELDS.items()}
     out.add(f"error-log-format '{_line(known)}'", protocol=protocol)
-    # Connections that ask nothing: who looks whether the port is open.
+    # Connections without a request, such as port checks.
     out.add("option dontlognull")
     sane = f"{{ req.fhdr({_ID}) -m reg ^[A-Za-z0-9._~+/=:-]{{1,128}}$ }}"
     out.add(f"http-request set-var(txn.id) req.fhdr({_ID}) if {sane}")
@@ -82,14 +82,14 @@ def arrive(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     out.add(f"""http-response set-var-fmt(txn.log_pod) '"%[var(txn.way),field(1,;)]"' {way}""")
     for number, name in enumerate(("service", "retries"), 2):
         out.add(f"http-response set-var(txn.log_{name}) var(txn.way),field({number},;),add(0) {way}")
-    # HAProxy's own timer of the queue leaves out who was held.
+    # HAProxy's own queue timer leaves out the time a request was held.
     out.add(f"http-response set-var(txn.log_queue) date(0,ms),sub(txn.log_at),sub(txn.log_service) {way}")
     out.add(f"http-response set-var(txn.log_queue) int(0) {way} {{ var(txn.log_queue) -m int lt 0 }}")
     out.add("http-after-response set-var(txn.log_retries) txn.conn_retries if !{ var(txn.log_retries) -m found }")
     if protocol == "grpc":
         out.add("http-after-response set-var(txn.log_grpc) res.fhdr(grpc-status),add(0)")
     if plan.access_log == "Errors":
-        # Retries, aborts and answers that broke off: HAProxy knows them at the end. What was answered, now.
+        # HAProxy knows of retries, aborts and truncated responses only at the end. Error statuses are known now.
         out.add("option log-separate-errors")
         out.add("http-after-response set-log-level err if { status ge 400 }")
         if protocol == "grpc":
@@ -101,7 +101,7 @@ def _line(fields: Mapping[str, str]) -> str:
 
 
 def tell_the_client(out: Writer, plan: BalancerPlan, variable: str) -> None:
-    """Rule of a client's front end: who asks, by the name in this variable, which is made of harmless characters."""
+    """Add a client-facing front end's rule that logs the client's name from this variable; it has only harmless characters."""
     if plan.access_log != OFF:
         out.add(
             f"""http-request set-var-fmt(txn.log_client) '"%[var({variable})]"' if {{ var({variable}) -m found }}"""
@@ -109,7 +109,7 @@ def tell_the_client(out: Writer, plan: BalancerPlan, variable: str) -> None:
 
 
 def tell_the_way(out: Writer, plan: BalancerPlan) -> None:
-    """Rule of a slot's back end."""
+    """Add the rule of a slot's back end that passes on the pod, the time and the retries."""
     if plan.access_log != OFF:
         way = "%[bc_dst];%[res.timer.hdr];%[txn.conn_retries]"
         out.add(f"http-response set-header {_WAY} '{way}'")

@@ -1,7 +1,7 @@
-"""API keys: which clients may come, as rules of haproxy.cfg, and the file that these look into. Pure.
+"""API keys: the rules of haproxy.cfg that admit clients, and the file of keys that these rules use. Pure.
 
-HAProxy knows no key, only SHA-256 digests: so no configuration, log or core of it tells one, and no comparison's time says how much of a
-guess was right. A key is random, not a password that a person chose, so a plain digest is as good as a slow one.
+HAProxy has only SHA-256 digests of the keys. So no configuration, log or core dump reveals a key, and the time of a comparison doesn't
+show how much of a guess is right. A key is random, not a password that a person chose, so a plain digest is as good as a slow one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NOBODY = (401, 16, "an API key is needed: Authorization: Bearer KEY, or x-api-k
 
 
 def arrive(out: Writer, plan: BalancerPlan, listen: Listen, protocol: Protocol) -> None:
-    """Rules of a client's front end, before any that tells something of the model. A pod is sent no key."""
+    """Add the rules of a client-facing front end, before any that reveal something about the model. Pods receive no key."""
     if listen.keys is None:
         return
     known = "sha2(256),hex,map_str($file)"
@@ -43,10 +43,10 @@ def arrive(out: Writer, plan: BalancerPlan, listen: Listen, protocol: Protocol) 
 
 
 def digests(keys: Mapping[str, bytes]) -> tuple[str, list[str]]:
-    """The file, one digest and one client's name in a line; and what is wrong with the keys that are left out.
+    """Return the file, with a digest and a client's name in each line, and what is wrong with the keys that are left out.
 
     Args:
-        keys: client's name -> key, as the Secret has them.
+        keys: key by client name, as in the Secret.
     """
     lines, wrong = [], []
     for name, content in sorted(keys.items()):

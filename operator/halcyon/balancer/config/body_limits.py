@@ -1,13 +1,13 @@
-"""How large a request may be, as rules of haproxy.cfg. Pure.
+"""The limit on the size of a request, as rules of haproxy.cfg. Pure.
 
-    what its size is known by                      | above the limit
+    the size is known from                         | above the limit
     Content-Length                                 | 413, gRPC 8; before it counts as a request
-    gRPC: the length that stands before a message  | gRPC 8
-    HTTP without Content-Length: what has come     | 413; from `retries.MAX_BYTES` on 411, since what comes behind them could only
-                                                   | be counted on its way to a server
+    gRPC: the length in front of a message         | gRPC 8
+    HTTP without Content-Length: the bytes so far  | 413; from `retries.MAX_BYTES` on 411, since the rest could only be counted on its
+                                                   | way to a server
 
-The last two take a body's first `MAX_BYTES`, or all of it: HAProxy waits for so much before it chooses a server. A stream is not
-waited for, and has no end to be counted to.
+The last two take a body's first `MAX_BYTES`, or all of it: HAProxy waits for that much before it chooses a server. It does not wait
+for a stream, which has no end to be counted to.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from halcyon.balancer.config.writer import Writer
 
 _PREFIX = 5
-"""Bytes before a message of gRPC: whether it is compressed, and its length."""
+"""Bytes in front of a gRPC message: whether it is compressed, and its length."""
 _LARGE = (413, 8, "the request is larger than $most bytes, the limit for model $model")
 _UNSAID = (411, 8, "a body of $bytes bytes or more needs Content-Length")
 
 
 def at_once(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
-    """A client's front end, before anything is counted."""
+    """Add a client-facing front end's rules before anything is counted."""
     most = plan.max_request_bytes
     if not most:
         return
@@ -40,11 +40,11 @@ def at_once(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
 
 
 def by_its_bytes(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
-    """A client's front end, behind the rules that wait for the first part of a body; these use its acl `infers`."""
+    """Add a client-facing front end's rules behind those that wait for the first part of a body; they use its acl `infers`."""
     most = plan.max_request_bytes
     if not most:
         return
-    # What a model with a state is sent, and what is no inference, nobody has waited for.
+    # No earlier rule waits for requests of a stateful model, or for requests that aren't inference.
     whom = (f"if !{IS_STREAM}" if protocol == "grpc" else "") if plan.sequences else "if !infers"
     out.add(f"http-request wait-for-body time $ms at-least $bytes {whom}".rstrip(), ms=BODY_MS, bytes=MAX_BYTES)
     looked = min(most, MAX_BYTES - 1)
@@ -53,8 +53,8 @@ def by_its_bytes(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
         why = _LARGE if most < MAX_BYTES else _UNSAID
         error_responses.reject(out, protocol, why, unsaid, most=most, model=plan.model, looked=looked, bytes=MAX_BYTES)
         return
-    # The last four bytes before a message are its length. Most requests end with the look at what is there.
+    # The last four bytes in front of a message are its length. For most requests, only the first condition is evaluated.
     announced = "{ req.body_size gt $looked } { req.body,bytes(1,4),be2dec(,4),add(0) gt $most } !" + IS_STREAM
-    # With this variable it is not counted as refused, which would ask for another server.
+    # This variable keeps it from being counted as rejected, which would request another replica.
     out.add(f"http-request set-var(txn.answered) bool(true) if {announced}", most=most, looked=looked)
     error_responses.reject(out, protocol, _LARGE, "{ var(txn.answered) -m found }", most=most, model=plan.model)

@@ -1,6 +1,6 @@
-"""HAProxy's own answers to requests that no server answered, in the words of each protocol, as lines of haproxy.cfg. Pure.
+"""HAProxy's own responses to requests that no server answered, in the format of each protocol, as lines of haproxy.cfg. Pure.
 
-A gRPC client that meets an HTTP status other than 200 loses the message, so gRPC gets `grpc-status` and `grpc-message` in an answer
+A gRPC client that receives an HTTP status other than 200 loses the message, so gRPC gets `grpc-status` and `grpc-message` in a response
 without a body; 14 is UNAVAILABLE, 8 RESOURCE_EXHAUSTED, 4 DEADLINE_EXCEEDED.
 """
 
@@ -32,9 +32,9 @@ _ERRORS = (
 
 
 def refuse(out: Writer, plan: BalancerPlan, protocol: Protocol, why: Why, condition: str, *, own: int = 0) -> None:
-    """A rule: refuse where `condition` is true, and say when to come again.
+    """Add a rule that rejects a request if `condition` is true, and sends when to retry.
 
-    The condition is a constant; `$waiting` in it is the bound of all who wait, `$own` that of one source.
+    The condition is a constant; `$waiting` in it stands for the limit on all queued requests, `$own` for that of one source.
     """
     status, code, message = _WHY[why]
     if protocol == "http":
@@ -45,7 +45,7 @@ def refuse(out: Writer, plan: BalancerPlan, protocol: Protocol, why: Why, condit
 
 
 def reject(out: Writer, protocol: Protocol, why: tuple[int, int, str], condition: str, **values: int | str) -> None:
-    """A rule: answer with this status of HTTP or of gRPC and this message where `condition` is true; to come again is no use.
+    """Add a rule that responds with this HTTP or gRPC status and this message if `condition` is true; a retry would be useless.
 
     Message and condition are constants; `$name` in them stands for one of `values`.
     """
@@ -59,7 +59,7 @@ def reject(out: Writer, protocol: Protocol, why: tuple[int, int, str], condition
 
 
 def errors(out: Writer, protocol: Protocol) -> None:
-    """What a section answers where a request was lost on the way. For gRPC, a later rule makes the status 200."""
+    """Add a section's responses for requests that were lost on the way. For gRPC, a later rule changes the status to 200."""
     for status, code, message in _ERRORS:
         if protocol == "http":
             retry = " hdr Retry-After 1" if status == 503 else ""

@@ -1,4 +1,4 @@
-"""How clients come to this pod: the ports that HAProxy listens at, and what they must speak there, as lines of haproxy.cfg. Pure."""
+"""HAProxy's ports and the protocols required there, as lines of haproxy.cfg. Pure."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ if TYPE_CHECKING:
     from halcyon.balancer.config.writer import Writer
 
 _SPEAKS: dict[Protocol, tuple[str, str]] = {"http": ("", " alpn http/1.1"), "grpc": (" proto h2", " alpn h2")}
-"""What is said of a port, and of one with TLS besides."""
+"""Options of a plain port, and the additional ones of a TLS port."""
 
 
 def bind(out: Writer, listen: Listen, port: int, options: str, **values: str) -> None:
-    """A port on every address of the pod; `$name` in the options stands for one of `values`."""
+    """Add a port on every address of the pod; `$name` in the options stands for one of `values`."""
     out.add(("bind :::$port v4v6" if listen.dual_stack else "bind :$port") + options, port=port, **values)
 
 
 def bind_clients(out: Writer, listen: Listen, protocol: Protocol) -> None:
-    """The port of a protocol."""
+    """Add the client-facing port of a protocol."""
     port = listen.ports.http if protocol == "http" else listen.ports.grpc
     plain, encrypted = _SPEAKS[protocol]
     if listen.tls is None:
         bind(out, listen, port, plain)
     elif not listen.tls.certificate:
-        # Without a certificate nobody can come, rather than without TLS. (A front end needs some address.)
+        # Without a certificate no client can connect; plain text is never the fallback. (A front end needs some address.)
         out.add(f"bind unix@$file mode 600{plain}", file=listen.beside(f"shut-{protocol}.sock"))
     else:
         options = f" ssl crt $file ssl-min-ver TLSv1.2{encrypted}"
@@ -37,8 +37,8 @@ def bind_clients(out: Writer, listen: Listen, protocol: Protocol) -> None:
 
 
 def prologue(out: Writer, listen: Listen) -> None:
-    """Lines of `global`."""
+    """Add lines to `global`."""
     if listen.tls is not None:
-        # 20,000 sessions to resume, HAProxy's default, are 4 MiB and more.
+        # HAProxy's default, 20,000 resumable sessions, takes 4 MiB and more.
         out.add("tune.ssl.cachesize 2000")
         out.add("ssl-default-bind-ciphers ECDHE+AESGCM:ECDHE+CHACHA20")

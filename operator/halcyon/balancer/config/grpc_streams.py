@@ -1,13 +1,13 @@
-"""The way of streams (`ModelStreamInfer`) from a front end to a slot's back end, as sections of haproxy.cfg. Pure.
+"""The path of streams (`ModelStreamInfer`) from a front end to a slot's back end, as sections of haproxy.cfg. Pure.
 
     front end `grpc` --> streams --> streams_end --> front end `streams_in` --> back end of a slot
         HTTP/2            HTTP/1.1    bytes           HTTP/1.1                   HTTP/2
 
-A stream belongs to one server from its first message on, and has no end of its own. When that server's drain is over, or it is gone,
-the answer breaks off, and HTTP/2 has nothing for that but a reset, which clients of gRPC read as CANCELLED. HTTP/1.1 has an end that can
-be written: `streams.lua`, at `streams_end`, ends such an answer with status 14, UNAVAILABLE.
+A stream belongs to one server from its first message on, and has no end of its own. When that server's drain is over, or the server is
+gone, the response is cut. HTTP/2 can only reset it then, which gRPC clients read as CANCELLED. In HTTP/1.1 an end can be written:
+`streams.lua`, at `streams_end`, ends such a response with status 14, UNAVAILABLE.
 
-All of it are sockets of this very process; each stream has its own connection through them, and no other request takes this way.
+All hops are sockets of this very process. Each stream has its own connections through them, and no other request takes this path.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ FRONTEND: Final = "streams_in"
 
 
 def prologue(out: Writer, *, lua: str) -> None:
-    """Lines of `global`."""
+    """Add lines to `global`."""
     out.add("lua-load $file", file=lua)
 
 
 def way(out: Writer, *, path: str, end_path: str, longest_ms: int) -> None:
-    """All but the last front end, and the first lines of that.
+    """Add all sections but the last front end, and the first lines of that.
 
     Args:
-        out: takes the sections.
-        path: socket that leads to where answers end.
-        end_path: socket that leads from there to the last front end.
-        longest_ms: longest silence; the slots' back ends have a shorter one, which must come first.
+        out: receives the sections.
+        path: socket to the part that ends responses.
+        end_path: socket from there to the last front end.
+        longest_ms: maximum silence; the slots' back ends have a shorter one, which must come first.
     """
     out.section(f"backend {BACKEND}")
     error_responses.errors(out, "grpc")
     out.add("retries 0")
     out.add("timeout server $ms", ms=longest_ms)
-    # Each connection ends with its stream, so none keeps a process from ending.
+    # Each connection ends with its stream, so none delays a process that is to end.
     out.add("server end unix@$file pool-max-conn 0 maxconn $most", file=path, most=MAX_STREAMS)
     out.section("frontend streams_end")
     out.add("mode tcp")

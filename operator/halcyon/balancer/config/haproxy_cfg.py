@@ -1,11 +1,11 @@
-"""From the accepted plan to the text of haproxy.cfg. Pure.
+"""haproxy.cfg, rendered from the accepted plan. Pure.
 
-What HAProxy does by itself stands here: routes, limits, time-outs, retries, health checks, what is counted. What changes while
-it runs (addresses and states of servers) is given by the runtime socket; the file only repeats the last known state of it, so
-that a restarted or reloaded HAProxy serves at once.
+The file has what HAProxy does by itself: routes, limits, timeouts, retries, health checks, counters. What changes while it runs
+(addresses and states of servers) is set through the runtime socket. The file only repeats the last known state of it, so that a
+restarted or reloaded HAProxy serves at once.
 
-What happens between a request's arrival and a server's queue is in `admission`, with `repeats` and `streams`, HAProxy's own answers
-are in `answers`; every line goes through `haproxy_text.Writer`.
+A request's path from its arrival to a server's queue is in `queueing`, with `retries` and `grpc_streams`. HAProxy's own responses
+are in `error_responses`. Every line is written by `writer.Writer`.
 """
 
 from __future__ import annotations
@@ -37,29 +37,29 @@ if TYPE_CHECKING:
     from halcyon.balancer.config.model import Listen, Ports
 
 LUA = {name: Path(__file__).with_name(name).read_text() for name in ("hold.lua", "streams.lua")}
-"""Files that HAProxy loads beside its configuration, from `Listen.beside`: name -> text."""
+"""Text by name of the files that HAProxy loads beside its configuration, from `Listen.beside`."""
 
 STOPPING: Final = "proc.stopping"
-"""1 where the process will soon be told to stop: each answer of HTTP/1.1 asks its client to come again on another connection."""
+"""1 if the process will soon be stopped: each HTTP/1.1 response then asks its client to open another connection."""
 
 UNUSED_ADDRESS = "127.0.0.1"
 UNUSED_PORT = 1
 
-# A stream that waits in the queue does not read its body. Were its window larger than the buffer, what the client sends
-# for it would block all other requests of the same gRPC channel.
+# A queued stream does not read its body. If its window were larger than the buffer, the data that the client sends for it
+# would block all other requests of the same gRPC channel.
 _WINDOW_BYTES = 30000
 
 
 def render(plan: BalancerPlan, *, listen: Listen, placed: Mapping[LineKey, str] | None = None) -> str:
-    """The text of haproxy.cfg.
+    """Return the text of haproxy.cfg.
 
     Args:
-        plan: what the controller asks.
+        plan: the controller's plan.
         listen: ports and socket.
-        placed: address of each server line that takes requests now; the others are disabled.
+        placed: address of each server that takes requests now; the others are disabled.
 
     Raises:
-        ConfigError: where a value of the plan can't stand in the file; it names the value and a good example.
+        ConfigError: a value of the plan is not allowed in the file; the text names it and a good example.
     """
     if not plan.slots or sum(slot.weight for slot in plan.slots) < 1:
         raise ConfigError(f"slots of {plan.name} have no weight in all; at least one must have a weight from 1 to 256")
@@ -68,13 +68,13 @@ def render(plan: BalancerPlan, *, listen: Listen, placed: Mapping[LineKey, str] 
     body = _body(plan, listen, {})
     out = Writer()
     out.section("global")
-    # `show info` tells it again: so the agent knows which configuration a process runs.
+    # `show info` returns it, so that the agent knows which configuration a process runs.
     out.add("description $digest", digest=_digest(body))
     return out.text() + (_body(plan, listen, placed) if placed else body)
 
 
 def digest(plan: BalancerPlan, *, listen: Listen) -> str:
-    """What `show info` tells as the description of a HAProxy that runs this plan, whatever its servers are."""
+    """Return the digest that `show info` has as the description of a HAProxy with this plan, whatever its servers are."""
     return _digest(_body(plan, listen, {}))
 
 
@@ -110,7 +110,7 @@ def _global(out: Writer, plan: BalancerPlan, listen: Listen) -> None:
     client_limits.prologue(out, memory_budget.room(plan, tls=listen.tls is not None))
     out.add("stats socket $file mode 600 level admin expose-fd listeners", file=listen.socket_path)
     out.add("stats timeout 10s")
-    # What a worker has at a reload is answered. (A pod that ends has less time than this: the kubelet ends it after its grace.)
+    # After a reload, the old worker finishes its requests. (In a pod that ends it has less time: the kubelet's grace period.)
     out.add("hard-stop-after $ms", ms=max(plan.drain_ms, queueing.longest_ms(plan)))
     out.add(f"set-var {STOPPING} int(0)")
     out.add("tune.bufsize $bytes", bytes=memory_budget.BUFFER_BYTES)
@@ -126,23 +126,23 @@ def _defaults(out: Writer, plan: BalancerPlan) -> None:
     timeout = plan.request_timeout_ms
     out.section("defaults")
     out.add("mode http")
-    # Once, elsewhere: a request that kills its server must not kill them all.
+    # Once, on another server: a request that kills its server must not kill them all.
     out.add("retries 1")
     out.add("option redispatch 1")
     out.add("retry-on conn-failure empty-response")
-    # Without it a request that its client gave up stays in the queue, and its stream counts against the channel's limit.
+    # Without it a request that its client cancelled stays in the queue, and its stream counts against the channel's limit.
     out.add("option abortonclose")
-    # A stopping process tells each client in its next answer; closing an idle connection races with the client's next request.
-    # (So no `close-spread-time`: it closes idle connections of HTTP/1 too, this option or not.)
+    # A stopping process asks each client to disconnect in its next response. Closing an idle connection would race with the client's
+    # next request. (So no `close-spread-time`: it closes idle HTTP/1 connections despite this option.)
     out.add("option idle-close-on-response")
     out.add("http-reuse always")
     out.add("timeout connect 1s")
     out.add("timeout queue $ms", ms=timeout)
     out.add("timeout server $ms", ms=timeout)
-    # Only a client that is in the middle of sending meets this one, while held or queued too; idle channels meet http-keep-alive.
+    # Applies only to a client in the middle of sending, also while held or queued; http-keep-alive applies to idle channels.
     out.add("timeout client $ms", ms=max(2 * timeout + 30000, 60000))
     out.add("timeout http-request 30s")
-    # Of channels of gRPC, too. HAProxy has no shorter one for when connections get short: `pressure` does what there is instead.
+    # For gRPC channels, too. HAProxy has no shorter timeout for when connections run short; `client_limits` does what is possible.
     out.add("timeout http-keep-alive 5m")
 
 
@@ -153,7 +153,7 @@ def _frontend_http(out: Writer, plan: BalancerPlan, listen: Listen, room: Room) 
     access_log.arrive(out, plan, "http")
     client_limits.count(out, queueing.COUNTERS)
     api_keys.arrive(out, plan, listen, "http")
-    # Exact comparison with the path as it came, undecoded: what is written in another way is not found.
+    # Exact comparison with the undecoded path: any other spelling is not found.
     out.add("acl reads path -m str /v2 /v2/health/live /v2/health/ready")
     of_the_model = "/v2/models/$model /v2/models/$model/ready /v2/models/$model/config /v2/models/$model/stats"
     out.add(f"acl reads path -m str {of_the_model}", model=plan.model)
@@ -171,12 +171,12 @@ def _frontend_http(out: Writer, plan: BalancerPlan, listen: Listen, room: Room) 
     out.add("http-request return status 404 content-type application/json " + _NOT_OPEN + " unless infers or reads")
     out.add("http-request return status 405 content-type application/json " + _USE_GET + " if !infers !METH_GET")
     out.add("http-request return status 405 content-type application/json " + _USE_POST + " if infers !{ method POST }")
-    # Triton answers HEAD with 405. HAProxy sends no body to a client that asked by HEAD, whatever the server was asked.
+    # Triton rejects HEAD with 405. HAProxy sends no body to a client that sent HEAD, whatever method the server receives.
     out.add("http-request set-method GET if !infers")
-    # The servers see the path that was compared, with neither query nor host before it, and no offer of another protocol.
+    # The servers receive the path that was compared, without query or host, and without an offer of another protocol.
     out.add("http-request set-uri %[path]")
     out.add("http-request del-header upgrade")
-    # Errors too, and those who were held. A client of gRPC is told by GOAWAY, when the process stops.
+    # For errors and held requests, too. gRPC clients get a GOAWAY when the process stops.
     last = f"{{ var({STOPPING}) -m int gt 0 }} or {client_limits.is_short(room)}"
     out.add(f"http-after-response set-header connection close if {last}")
     stickiness.statistics_if(out, "!infers { path -m end /stats }")
@@ -190,7 +190,7 @@ _NOT_OPEN = f"""string '{{"error":"not found: {_SERVES}"}}'"""
 _USE_GET = """hdr Allow "GET, HEAD" string '{"error":"method not allowed; use GET"}'"""
 _USE_POST = """hdr Allow POST string '{"error":"method not allowed; use POST"}'"""
 _GRPC = "/inference.GRPCInferenceService/"
-# ModelStatistics that names no model means all models of the pod, which has this one alone.
+# ModelStatistics without a model means all models of the pod, which has only this one.
 _GRPC_READS = (
     *("ServerLive", "ServerReady", "ServerMetadata"),
     *("ModelReady", "ModelMetadata", "ModelConfig", "ModelStatistics"),
@@ -205,13 +205,13 @@ def _frontend_grpc(out: Writer, plan: BalancerPlan, listen: Listen, room: Room) 
     client_limits.count(out, queueing.COUNTERS)
     api_keys.arrive(out, plan, listen, "grpc")
     out.add("http-request return status 405 hdr Allow POST unless { method POST }")
-    # With the query: no method has one, so none is left to be taken away.
+    # With the query: no gRPC method has one, so none needs to be removed.
     out.add("acl reads pathq -m str " + " ".join(_GRPC + method for method in _GRPC_READS))
     out.add("acl reads pathq -m str /grpc.health.v1.Health/Check")
     latency_buckets.infers(out, f"if {{ pathq -m str {_GRPC}ModelInfer {_GRPC}ModelStreamInfer }}")
     unimplemented = f'hdr grpc-status 12 hdr grpc-message "{_SERVES}"'
     out.add(f"http-request return status 200 {unimplemented} unless infers or reads")
-    # Its hop of HTTP/1.1 is to see no host before the path.
+    # Its HTTP/1.1 hop must not see a host in front of the path.
     out.add(f"http-request set-uri %[path] if {grpc_streams.IS_STREAM}")
     stickiness.statistics_if(out, "!infers { path -m end /ModelStatistics }")
     queueing.arrive(out, plan, "grpc")
@@ -236,7 +236,7 @@ def _backends(out: Writer, plan: BalancerPlan, slot: Slot, ports: Ports, placed:
     out.add("http-check send meth GET uri /v2/models/$model/ready", model=plan.model)
     out.add("http-check expect status 200")
     # Two refused connections in a row take the server out until its next good check, or leastconn would send it everything.
-    # Two, because the only server must not be lost to one that a second attempt repairs.
+    # Two, because the only server must not be lost to one failure that a second attempt repairs.
     out.add(
         "default-server maxconn $most check inter 1s fall 3 rise 1 observe layer4 error-limit 2 on-error mark-down",
         most=plan.max_connections,

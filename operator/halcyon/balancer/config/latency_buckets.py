@@ -1,14 +1,14 @@
-"""How long answers take: counted by rules of haproxy.cfg, read from its stick table. Pure.
+"""Latency of responses: counted by rules of haproxy.cfg, read from its stick table. Pure.
 
-A rule costs as much as a look at a number, and nothing is kept per request. So each bound has a counter of the answers that took
-at least so long, and the rules end at the first bound that an answer kept: one that is there within a millisecond is looked at
-once. Prometheus counts the other way round; `Latency.buckets` turns it.
+A rule costs one comparison, and nothing is kept per request. So each bound counts the responses that took at least that long, and
+the rules end at the first bound that a response meets: one within a millisecond costs a single comparison. Prometheus counts the
+other way round; `Latency.buckets` converts.
 
-    of a slot   from the moment that a server was given the request until the headers of its answer, by `BOUNDS_MS`
-    of clients  from the request's arrival until then, by `SHOWN_MS`: held, queued, and while its body came
+    of a slot   from handing the request to a server until the response headers, by `BOUNDS_MS`
+    of clients  from the arrival of the request until then, by `SHOWN_MS`: includes time held, queued, and receiving the body
 
-The first has Triton's own queue in it and the wait in the balancer not: so it is the same figure whatever the load on the balancer,
-and that of two slots compares two revisions. That is why its bounds are fine: a quarter apart from 8 ms to 1 s, and less than half above.
+The first includes Triton's own queue and not the wait in the balancer. So it does not depend on the balancer's load, and comparing
+two slots compares two revisions. That is why its bounds are fine: a quarter apart from 8 ms to 1 s, and less than half above.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from halcyon.balancer.config.writer import Writer
 
 SHOWN_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 30000)
-"""What Prometheus is told, of either."""
+"""Bounds that Prometheus gets, for both."""
 BOUNDS_MS = (
     *(1, 2, 3, 5, 8),
     *(10, 13, 16, 20, 25, 32, 40, 50, 63, 80),
@@ -33,39 +33,39 @@ BOUNDS_MS = (
 SLOTS = ("a", "b")
 _INFERS = "txn.infers"
 _CLIENTS = 6
-"""Counters before it are `admission.COUNTERS`'s."""
+"""First counter of clients; those before it belong to `queueing.COUNTERS`."""
 _FIRST = _CLIENTS + 2 + len(SHOWN_MS)
 _PER_SLOT = 2 + len(BOUNDS_MS)
 COUNTERS = _FIRST + len(SLOTS) * _PER_SLOT
-"""Of a row, in all; 100 is the most that HAProxy has."""
+"""Number of counters in a row; HAProxy allows at most 100."""
 
 
 @dataclass(frozen=True)
 class Latency:
-    """What was answered since HAProxy started. 32-bit counters."""
+    """Responses since HAProxy started. 32-bit counters."""
 
     bounds_ms: tuple[int, ...]
     answered: int
-    """Answers of servers: their own failures too, and a stream from its first."""
+    """Responses of servers, including their own failures. A stream counts as of its first response."""
     total_ms: int
-    """What they took, all together."""
+    """Total time that they took."""
     slower: tuple[int, ...]
-    """Answers that took as long as each bound, or longer."""
+    """Responses that took at least as long as each bound."""
 
     @property
     def buckets(self) -> tuple[tuple[float, int], ...]:
-        """(seconds, answers that took less) of each bound that is shown, rising, as Prometheus has it."""
+        """(seconds, responses that took less) for each bound in `SHOWN_MS`, ascending, as in Prometheus."""
         return tuple((b / 1000, n) for b, n in zip(self.bounds_ms, self._below, strict=True) if b in SHOWN_MS)
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """Answers between one bound and the next, and last those above all: one more than there are bounds."""
+        """Responses between successive bounds, and last those above all: one more than there are bounds."""
         whole = (0, *self._below, max((self.answered, *self._below)))
         return tuple(high - low for low, high in pairwise(whole))
 
     @property
     def _below(self) -> tuple[int, ...]:
-        # The counters of a row are read one after the other, while answers come.
+        # A row's counters are read one after the other, while responses arrive.
         least = 0
         found = []
         for slower in self.slower:
@@ -75,30 +75,30 @@ class Latency:
 
 
 def rules(out: Writer, slot: str) -> None:
-    """The last `http-response` rules of a slot's back end, for inference requests: behind them none is looked at."""
+    """Add the last `http-response` rules of a slot's back end, for inference requests; no rule behind them is evaluated."""
     out.add(f"http-response allow if !{{ var({_INFERS}) -m found }}")
-    # An answer of a stream counts when its first message comes: the queue moves on then.
+    # A streaming response counts when its first message arrives: the queue advances then.
     _count(out, "res.timer.hdr", _first(slot), BOUNDS_MS)
 
 
 def infers(out: Writer, condition: str = "") -> None:
-    """Rules of a front end: a request that meets the condition, or each one, is inference; they make its acl `infers`."""
-    # Many rules ask it: a look at a variable costs a quarter of a comparison of the path.
+    """Add rules of a front end that mark a request as inference if it meets the condition, or always; they define the acl `infers`."""
+    # Many rules use it: reading a variable costs a quarter of a comparison of the path.
     out.add(f"http-request set-var({_INFERS}) bool(true) {condition}".rstrip())
     out.add(f"acl infers var({_INFERS}) -m found")
 
 
 def arrive(out: Writer) -> None:
-    """First rule of a client's front end for inference requests."""
+    """Add the first rule of a client-facing front end for inference requests."""
     out.add("http-request set-var(txn.came_at) date(0,ms) if infers")
 
 
 def rules_of_clients(out: Writer) -> None:
-    """The last `http-response` rules of a client's front end: what a server answered, also behind a hop."""
+    """Add the last `http-response` rules of a client-facing front end, for responses of servers, also behind a hop."""
     out.add("http-response allow if !{ var(txn.came_at) -m found }")
-    # HAProxy's own timers leave out who was held.
+    # HAProxy's own timers leave out the time a request was held.
     out.add("http-response set-var(txn.took_ms) date(0,ms),sub(txn.came_at)")
-    # A clock that was set back meanwhile.
+    # The clock was set back meanwhile.
     out.add("http-response set-var(txn.took_ms) int(0) if { var(txn.took_ms) -m int lt 0 }")
     _count(out, "var(txn.took_ms)", _CLIENTS, SHOWN_MS)
 
@@ -113,17 +113,17 @@ def _count(out: Writer, took_ms: str, first: int, bounds_ms: tuple[int, ...]) ->
 
 
 def read(counters: Mapping[int, int]) -> dict[str, Latency]:
-    """Of each slot, from a row's counters by number; those that are missing are 0."""
+    """Return the latency of each slot from a row's counters by number; missing ones are 0."""
     return {slot: _of(counters, _first(slot), BOUNDS_MS) for slot in SLOTS}
 
 
 def read_clients(counters: Mapping[int, int]) -> Latency:
-    """What clients met, from a row's counters by number; those that are missing are 0."""
+    """Return the latency of clients from a row's counters by number; missing ones are 0."""
     return _of(counters, _CLIENTS, SHOWN_MS)
 
 
 def _first(slot: str) -> int:
-    # The plan's slots are these two; whatever it says, the file must be one that HAProxy reads.
+    # The plan's slots are these two; whatever it contains, HAProxy must be able to read the file.
     return _FIRST + (SLOTS.index(slot) if slot in SLOTS else 0) * _PER_SLOT
 
 

@@ -1,15 +1,15 @@
-"""How many connections, requests and buffers HAProxy may have, so that its memory stays below its container's limit. Pure.
+"""The limits on HAProxy's connections, requests and buffers that keep its memory below its container's limit. Pure.
 
     2 x (PROCESS + lines x LINE) + connections x (CONNECTION + TLS) + requests x REQUEST + buffers x (BUFFER + REQUEST)
       + MARGIN  <=  HAPROXY_MEMORY_MIB
 
-The process counts twice, because after a reload the former one is there too until its last request has ended; and a request once more
-with each buffer, because HTTP/2 decodes the headers of a request into a buffer before any rule can refuse it. A request that passes a
-hop (a stream, or one that is held for the first server) is two requests.
+The process counts twice, because after a reload the old one stays until its last request has ended. A request counts once more with
+each buffer, because HTTP/2 decodes the headers of a request into a buffer before any rule can reject it. A request behind a hop
+(a stream, or a held one) is two requests. A line is one server of HAProxy.
 
-Rules (`pressure`) bound connections and requests. HAProxy itself bounds the buffers (`tune.buffers.limit`), and reads nothing new
-while none is left, so what it has goes on. That is the last resort: a connection in the middle of a head has one buffer, a request
-that waits has two, and the limit is above what one source can hold so (`Room.lone_source`).
+Rules (`client_limits`) limit connections and requests. HAProxy itself limits the buffers (`tune.buffers.limit`), and reads nothing new
+while none is free, so requests that it has already go on. That is the last resort. A connection in the middle of a head has one buffer,
+a waiting request has two. The limit is above what one source can hold that way (`Room.lone_source`).
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from halcyon.api.documents.balancer_plan import HAPROXY_MEMORY_MIB
 if TYPE_CHECKING:
     from halcyon.api.documents.balancer_plan import BalancerPlan
 
-# What may be sent again is copied once, a whole buffer of it, which is a few microseconds. Smaller ones make that cheaper and large
-# requests (a tensor of an image has 600 KB) much dearer, and one that waits would sooner block all others of its gRPC channel.
+# A request that may be retried is copied once, with its whole buffer, which takes a few microseconds. Smaller buffers make that cheaper
+# and large requests (an image tensor has 600 KB) much more expensive, and a waiting one would block its gRPC channel sooner.
 BUFFER_BYTES: Final = 32768
 STREAMS_PER_CHANNEL: Final = 256
-"""Requests of one gRPC channel at the same time; more wait in the client."""
+"""Maximum concurrent requests of one gRPC channel; more wait in the client."""
 MAX_REQUESTS: Final = 3072
-"""Requests at the same time, whether they come, wait or are answered; those behind a hop count twice."""
+"""Maximum concurrent requests: incoming, waiting or being answered; those behind a hop count twice."""
 MAX_STREAMS: Final = 1024
-"""`ModelStreamInfer` at the same time; more wait, as for room in a server."""
+"""Maximum concurrent `ModelStreamInfer`; more are queued, as for a busy server."""
 METRICS_CONNECTIONS: Final = 100
-"""Connections to HAProxy's own exporter."""
+"""Maximum connections to HAProxy's own exporter."""
 
 # KiB: docs/decisions/0039-room-for-other-clients.md has the measurements.
 _PROCESS = 24 * 1024
@@ -41,38 +41,38 @@ _HTTP, _GRPC = 6, 12
 _TLS = 39
 _REQUEST = 6
 _MARGIN = 32 * 1024
-"""What the allocator keeps, and the kernel for what it has received and nobody has read."""
+"""Memory that the allocator keeps, and the kernel for received data that nothing has read."""
 
 
 @dataclass(frozen=True)
 class Room:
-    """The most that one HAProxy has."""
+    """Limits of one HAProxy."""
 
     http: int
-    """Connections of clients of HTTP/1.1."""
+    """Connections of HTTP/1.1 clients."""
     grpc: int
-    """Connections of clients of gRPC."""
+    """Connections of gRPC clients."""
     buffers: int
     """Buffers of the process."""
 
     @property
     def connections(self) -> int:
-        """Connections of the process: more than all front ends together can have, so that none takes another's room."""
-        # A stream takes two through the process itself. Requests that are held share theirs.
+        """Connections of the process: more than all front ends together can have, so that none takes another's share."""
+        # A stream takes two through the process itself. Held requests share theirs.
         return self.http + self.grpc + METRICS_CONNECTIONS + 2 * MAX_STREAMS + MAX_REQUESTS // 16
 
     @property
     def lone_source(self) -> int:
-        """Buffers of one source that has three quarters of all: each connection in the middle of a head, each request waiting."""
+        """Buffers of one source with three quarters of everything: each connection in the middle of a head, each request waiting."""
         return (self.http + self.grpc + 2 * MAX_REQUESTS) * 3 // 4
 
 
 def room(plan: BalancerPlan, *, tls: bool, limit_mib: int = HAPROXY_MEMORY_MIB) -> Room:
-    """What fits below the limit.
+    """Return the limits that fit the memory limit.
 
     Args:
-        plan: says how many server lines there are.
-        tls: clients speak TLS, so a connection is several times as dear, and there are fewer than half as many.
+        plan: has the number of servers.
+        tls: clients use TLS, so a connection takes several times the memory, and fewer than half as many are allowed.
         limit_mib: memory of HAProxy's container.
     """
     http, grpc = (1800, 700) if tls else (4000, 1000)

@@ -1,6 +1,6 @@
-"""What a configuration is made for: ports, listeners, certificates, keys of server lines. Values without behaviour of their own.
+"""Inputs of a configuration: ports, listeners, certificates, keys of servers. Values without behaviour of their own.
 
-Every module of `config` may use them, and so may those that talk to the HAProxy that runs it.
+Every module of `config` may use them, and so may modules that access the running HAProxy.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ class TlsFiles:
     """Certificate files beside the runtime socket."""
 
     certificate: str = ""
-    """Chain and key; empty where there is none yet: nobody may come."""
+    """Chain and key; empty if there is none yet, and then no client can connect."""
     clients: str = ""
-    """Authorities of clients; empty where clients need no certificate."""
+    """Client CAs; empty if clients need no certificate."""
 
 
 @dataclass(frozen=True)
 class Ports:
-    """Where HAProxy listens, and where Triton does."""
+    """Ports of HAProxy and of Triton."""
 
     http: int = 8000
     grpc: int = 8001
@@ -37,23 +37,23 @@ class Ports:
 
 @dataclass(frozen=True)
 class Listen:
-    """How this pod's HAProxy is reached."""
+    """Listen addresses and files of this pod's HAProxy."""
 
     ports: Ports = Ports()
     dual_stack: bool = False
-    """Listen on IPv6 too. Must be false where the node has no IPv6: HAProxy would not start."""
+    """Listen on IPv6 too. Must be false if the node has no IPv6: HAProxy would not start."""
     socket_path: str = "/run/halcyon/haproxy.sock"
-    """Runtime socket, as HAProxy sees it. What else HAProxy needs lies beside it."""
+    """Runtime socket, as HAProxy sees it. HAProxy's other files are beside it."""
     tls: TlsFiles | None = None
-    """None: clients speak plain text."""
+    """None if clients use plain text."""
     keys: str | None = None
-    """File with the API keys, beside the socket; None: clients need none."""
+    """File with the API keys, beside the socket; None if clients need none."""
 
     def beside(self, name: str) -> str:
-        """A file or socket of that name beside the runtime socket, as HAProxy sees it.
+        """Return the path of a file or socket beside the runtime socket, as HAProxy sees it.
 
         Raises:
-            ConfigError: where the name is none of ours.
+            ConfigError: the name is not one of ours.
         """
         if not _FILE.fullmatch(name):
             raise ConfigError(f"a file is named {name!r}; it must match {_FILE.pattern}, for example hold.lua")
@@ -62,7 +62,7 @@ class Listen:
 
 @dataclass(frozen=True, order=True)
 class LineKey:
-    """One server line, in both protocols: `s3` of `http_a` and `grpc_a` is slot `a`, number 3."""
+    """Key of one server, in both protocols: `s3` of `http_a` and `grpc_a` is slot `a`, number 3."""
 
     slot: str
     number: int

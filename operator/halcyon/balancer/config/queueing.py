@@ -1,20 +1,20 @@
-"""What happens to an inference request between its arrival and a server's queue, as rules of haproxy.cfg. Pure.
+"""The path of an inference request from its arrival to a server's queue, as rules of haproxy.cfg. Pure.
 
-    what HAProxy finds at arrival         | what it does
-    too many requests are under way       | 429, gRPC 8 (`pressure`)
-    no server is up                       | holds the request (`hold.lua`)
-    queueLimit requests wait already      | 429, gRPC 8
-    it would be late, by the rate so far  | 429, gRPC 8
-    else                                  | a slot's back end, in whose queue it waits at most requestTimeout
+    state at arrival                      | result
+    too many requests in progress         | 429, gRPC 8 (`client_limits`)
+    no server is up                       | the request is held (`hold.lua`)
+    queueLimit requests are queued        | 429, gRPC 8
+    it would be late at the current rate  | 429, gRPC 8
+    else                                  | a slot's back end, where it is queued for at most requestTimeout
 
-HAProxy notices that a client of HTTP/1.1 has gone only once its request is on its way to a server, and that an HTTP/2 stream was
-reset at any time. So a request of HTTP/1.1 is held behind a hop: back end `wait_http` leads through a unix socket to front end
-`wait_http` of the same process, as HTTP/2. The hop sees the client go, and tells the room. gRPC needs no hop.
+HAProxy detects that an HTTP/1.1 client has gone only once its request is on its way to a server. It detects the reset of an HTTP/2
+stream at any time. So an HTTP/1.1 request is held behind a hop: back end `wait_http` leads through a unix socket to front end
+`wait_http` of the same process, as HTTP/2. The hop detects that the client has gone, and resets its stream. gRPC needs no hop.
 
-When a process stops because another one has its place (a reload), nobody tells it of servers any more. What it holds goes on
-to its successor, who listens at the same sockets.
+When another process replaces this one (a reload), this one no longer learns of new servers. It passes the requests that it holds on
+to its successor, which listens on the same sockets.
 
-The rate is `proc.rate`, answers in 1000 s, which the agent measures and sets; 0 is unknown, and nobody is refused for it.
+The rate is `proc.rate`, responses in 1000 s, which the agent measures and sets; 0 means unknown, and then it rejects no request.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
     from halcyon.balancer.config.writer import Writer
 
 COUNTERS = "counters"
-"""Stick table with one row (key 1) of 32-bit counters: gpc0 inference requests, gpc1 refused ones, gpc2 ones lost on the way,
-gpc3 requests for which a second attempt was made; from gpc6 on what `latency` counts. Its conn_cur are the requests of any kind that
-are there now, those behind a hop twice."""
+"""Stick table with one row (key 1) of 32-bit counters: gpc0 inference requests, gpc1 rejected ones, gpc2 ones lost on the way,
+gpc3 ones with a second attempt; from gpc6 on the counters of `latency_buckets`. Its conn_cur is the number of current requests of
+any kind, with those behind a hop counted twice."""
 RATE = "proc.rate"
-"""Answers in 1000 s; 0 where it is not known."""
+"""Responses in 1000 s; 0 if unknown."""
 SOURCES = "sources"
-"""Stick table by source address: requests under way that could not go to a server at once."""
+"""Stick table by source address: requests in progress that could not go to a server at once."""
 SERVICE = "proc.service"
-"""Milliseconds that a server takes for one, its own queue included."""
+"""Milliseconds that a server takes for one request, its own queue included."""
 
 _LEFT = "halcyon-left-ms"
 _UNITS = (
@@ -56,26 +56,26 @@ _UNITS = (
     ("u", "div(1000)"),
     ("n", "div(1000000)"),
 )
-"""Of `grpc-timeout`, to milliseconds."""
+"""Units of `grpc-timeout`, with the conversion to milliseconds."""
 _OWN = "!{ var(txn.answered) -m found }"
 _BY_SERVER = 2
-"""Of `txn.answered`; 1 is an answer of HAProxy's own that must not count as refused."""
+"""Value of `txn.answered` for a server's response; 1 is a response of HAProxy's own that must not count as rejected."""
 
 
 def longest_ms(plan: BalancerPlan) -> int:
-    """Longest way of a request through a process: held, then in a queue, then in a server, each for its time; and a margin."""
+    """Return the maximum time of a request in a process: held, then queued, then in a server, each for its time; plus a margin."""
     return 3 * plan.request_timeout_ms + 5000
 
 
 def prologue(out: Writer, plan: BalancerPlan, *, lua: str) -> None:
-    """Lines of `global`."""
+    """Add lines to `global`."""
     out.add("set-var $rate int(0)".replace("$rate", RATE))
     out.add("set-var $service int(0)".replace("$service", SERVICE))
     out.add("lua-load $file $bound $slots", file=lua, bound=plan.queue_limit, slots=len(_taking(plan)))
 
 
 def tables(out: Writer, plan: BalancerPlan) -> None:
-    """Sections for what is counted."""
+    """Add the sections of the counters."""
     out.section("backend $table", table=COUNTERS)
     out.add("stick-table type integer size 16 store gpc($counters),conn_cur", counters=latency_buckets.COUNTERS)
     if _is_shared(plan):
@@ -85,7 +85,7 @@ def tables(out: Writer, plan: BalancerPlan) -> None:
 
 
 def arrive(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
-    """Rules of a client's front end, behind its own ones; they use its acl `infers`."""
+    """Add the rules of a client-facing front end, behind its own ones; they use its acl `infers`."""
     body_limits.at_once(out, plan, protocol)
     out.add("http-request sc-inc-gpc(0,0) if infers")
     latency_buckets.arrive(out)
@@ -96,7 +96,7 @@ def arrive(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     for slot in _taking(plan):
         out.add(f"acl up nbsrv({protocol}_$slot) gt 0", slot=slot.name)
     _look_at_the_queue(out, plan)
-    # Most requests find a server at once: no later rule of this front end costs them anything.
+    # Most requests find a server at once: they evaluate no later rule of this front end.
     out.add("http-request allow if !infers")
     out.add("http-request allow if up { var(txn.waiting) -m int eq 0 }")
     out.add("http-request set-var(txn.waits) bool(true)")
@@ -108,13 +108,13 @@ def arrive(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     sooner = "{ var(txn.left_ms) -m int lt $ms }"
     out.add(f"http-request set-var(txn.left_ms) int($ms) if waits !{sooner}", ms=plan.request_timeout_ms)
     if _is_shared(plan):
-        # One who owns a network of IPv6 has 2^64 addresses.
+        # The owner of an IPv6 network has 2^64 addresses.
         out.add("http-request track-sc1 src,ipmask(32,64) table $table if waits", table=SOURCES)
         own = max(1, plan.queue_limit * plan.source_share // 100)
         error_responses.refuse(out, plan, protocol, "too many of one", "waits { sc1_conn_cur gt $own }", own=own)
     error_responses.refuse(out, plan, protocol, "too many wait", "waits up { var(txn.waiting) -m int ge $waiting }")
-    # What is ahead of it in the queue, and the time in a server, must fit in four fifths: rate and time are means, and one that
-    # is answered just too late has cost as much as one in time. Where nobody waits, a server has room: it may go.
+    # The requests ahead of it in the queue, and the time in a server, must fit in four fifths: rate and time are means, and a response
+    # that is just too late has cost as much as one in time. If none are queued, a server has free capacity: it may go.
     out.add(
         f"http-request set-var(txn.room) var(txn.left_ms),mul(4),div(5),sub({SERVICE}),mul({RATE}),div(1000000) "
         f"if waits up {{ var({RATE}) -m int gt 0 }}"
@@ -130,18 +130,18 @@ def arrive(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
 
 
 def waiting_room(out: Writer, plan: BalancerPlan, protocol: Protocol, *, path: str) -> None:
-    """Where requests wait for the first server: the way in, the room, and the way to a successor."""
+    """Add the sections where requests are held for the first server: the entry, the waiting room, and the path to a successor."""
     if protocol == "http":
         _hop(out, plan, protocol, name="wait", path=path)
     out.section(f"frontend wait_{protocol}")
     out.add("bind unix@$file mode 600 proto h2", file=path)
-    # Its client's front end has counted the request; what becomes of it is counted here.
+    # The client-facing front end has counted the request; its outcome is counted here.
     out.add("http-request track-sc0 int(1) table $table", table=COUNTERS)
-    # A number, where the header is a text.
+    # Convert the header's text to a number.
     out.add(f"http-request set-var(txn.left_ms) req.fhdr({_LEFT}),add(0)")
     out.add(f"http-request del-header {_LEFT}")
     _look_at_the_queue(out, plan)
-    # Only inference comes here, and what its client sent of the body comes along.
+    # Only inference comes here, with the part of the body that its client has sent.
     latency_buckets.infers(out)
     out.add("acl counted always_true")
     retries.rules(out, plan, protocol)
@@ -153,7 +153,7 @@ def waiting_room(out: Writer, plan: BalancerPlan, protocol: Protocol, *, path: s
 
 
 def stream_in(out: Writer, plan: BalancerPlan) -> None:
-    """Rules of the front end from which streams go to servers. Those were counted where they came; here is what becomes of them."""
+    """Add the rules of the front end from which streams go to servers. They were counted on arrival; their outcome is counted here."""
     out.add("http-request track-sc0 int(1) table $table", table=COUNTERS)
     latency_buckets.infers(out)
     out.add("acl counted always_true")
@@ -172,7 +172,7 @@ def _is_shared(plan: BalancerPlan) -> bool:
 
 def _hop(out: Writer, plan: BalancerPlan, protocol: Protocol, *, name: Literal["wait", "next"], path: str) -> None:
     out.section(f"backend {name}_{protocol}")
-    # The room answers in its own time; only one that is not there is an error.
+    # The waiting room takes its time to respond; only a missing one is an error.
     out.add("retries 0")
     error_responses.errors(out, protocol)
     out.add("timeout server $ms", ms=longest_ms(plan))
@@ -205,7 +205,7 @@ def _choose(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
 
 
 def _to_slots(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
-    """The slots by their weights; one without a server leaves its share to the others."""
+    """Add the choice of a slot by weight; a slot without a server leaves its share to the others."""
     stickiness.known(out, plan, protocol)
     *others, last = _taking(plan)
     left = sum(slot.weight for slot in plan.slots)
@@ -231,9 +231,10 @@ def _to_slots(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
 def _count_answers(out: Writer, protocol: Protocol) -> None:
     out.add(f"http-response set-var(txn.answered) int({_BY_SERVER})")
     out.add("http-after-response sc-inc-gpc(3,0) if { txn.conn_retries gt 0 } counted")
-    # What follows is for HAProxy's own answers; a server's pay for one look.
+    # The rest is for HAProxy's own responses; a server's response costs one comparison.
     out.add(f"http-after-response allow if {{ var(txn.answered) -m int eq {_BY_SERVER} }}")
-    # What wasn't counted as it came is no demand. With a server's id a 503 is a failed connection, without one the request never left the queue.
+    # What wasn't counted on arrival is no demand. A 503 with a server's id is a failed connection; without one, the request never left
+    # the queue.
     out.add(f"http-after-response sc-inc-gpc(1,0) if {{ status 429 }} {_OWN} counted")
     if protocol == "grpc":
         refusal = "{ status 200 } { res.hdr(grpc-status) -m str 8 14 }"
@@ -242,6 +243,6 @@ def _count_answers(out: Writer, protocol: Protocol) -> None:
     out.add(f"http-after-response sc-inc-gpc(2,0) if {{ status 503 }} {{ srv_id -m found }} {_OWN} counted")
     out.add(f"http-after-response sc-inc-gpc(2,0) if {{ status 502 504 }} {_OWN} counted")
     if protocol == "grpc":
-        # A client that meets an HTTP status other than 200 loses the message, so failures are told in gRPC's own way.
+        # A client that receives an HTTP status other than 200 loses the message, so failures are sent as gRPC statuses.
         out.add(f"http-after-response set-status 200 if {{ status 408 502:504 }} {_OWN}")
         out.add("http-after-response set-header content-type application/grpc if { res.hdr(grpc-status) -m found }")

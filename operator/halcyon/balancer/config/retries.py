@@ -1,17 +1,17 @@
-"""Which requests are sent a second time, to another server: as rules of haproxy.cfg. Pure.
+"""Rules of haproxy.cfg that choose which requests are retried on another server. Pure.
 
-    what failed                                    | sent again
+    what failed                                    | retried
     the connection: nothing has reached a server   | always, once
-    the answer: the connection ended before any of | once, where the whole request is in the buffer: its body is known to end, within
-    it came                                        | `MAX_BYTES`; not a stream, not where the model keeps a state between requests
+    the response: the connection ended before it   | once, if the whole request is in the buffer: its body is known to end, within
+                                                   | `MAX_BYTES`; not a stream, not if the model keeps state between requests
                                                    | (`sequences`), not while the retry budget forbids it
-    the answer, after its headers                  | never: the client has seen a part
+    the response, after its headers                | never: the client has received a part
 
-So a request may be computed twice. An inference changes nothing but the server's own counters, so that is a cost and no error;
-sequences are the exception, and their id lies in the body, which HAProxy can't read.
+So a request may be computed twice. An inference changes nothing but the server's own counters, so that is a cost and not an error.
+Sequences are the exception, and their id is in the body, which HAProxy can't read.
 
-HAProxy keeps a copy only of requests that it has whole before it sends their first byte, so it waits for bodies. One larger than
-`MAX_BYTES` is sent as it comes.
+HAProxy keeps a copy of a request only if it has all of it before it sends the first byte, so it waits for bodies. A body larger than
+`MAX_BYTES` is sent as it arrives.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from halcyon.balancer.config.writer import Writer
 
 ONCE: Final = "proc.once"
-"""1 while no request may be sent again for its answer's sake."""
+"""1 while no request may be retried after its response failed."""
 MAX_BYTES = 24576
-"""Less than a stream's window and than a buffer with its headers: the wait for this much always ends."""
+"""Less than a stream's window and than a buffer with its headers, so that the wait for this much always ends."""
 BODY_MS = 30000
-"""Longest wait for it."""
+"""Maximum time of that wait."""
 
 
 def rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
-    """Rules of a front end from which requests go to servers; they use its acl `infers`."""
+    """Add the rules of a front end from which requests go to servers; they use its acl `infers`."""
     if plan.sequences:
         out.add("http-request disable-l7-retry")
         return

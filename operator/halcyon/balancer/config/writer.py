@@ -1,7 +1,7 @@
-"""Lines of haproxy.cfg from constants and checked values: the only way there is to write one. Pure.
+"""The writer of haproxy.cfg's lines, from constants and checked values only. Pure.
 
-A template is a constant of this package; `$name` in it stands for a value, and a value is a number, a name, an address or a
-path, each checked. There is no way to hand over free text, so nothing that a user chose can be syntax.
+A template is a constant of this package. `$name` in it stands for a value: a number, a name, an address or a path, each checked.
+There is no way to add free text, so nothing that a user chose can become syntax.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ _MAX_NUMBER = 2**31 - 1
 
 
 class ConfigError(ValueError):
-    """A value that can't stand in haproxy.cfg."""
+    """A value that is not allowed in haproxy.cfg."""
 
 
 class Writer:
-    """Collects lines; `$name` in a template stands for a checked value."""
+    """Collector of lines; `$name` in a template stands for a checked value."""
 
     def __init__(self) -> None:
-        """Starts with no line."""
+        """Start without lines."""
         self._lines: list[str] = []
 
     def section(self, template: str, **values: int | str) -> None:
-        """Begin a section.
+        """Start a section.
 
         Raises:
-            ConfigError: where a value can't stand there; it names the value and a good example. So do the others.
+            ConfigError: a value is not allowed there; the text names it and a good example. The same holds for `add`.
         """
         self._lines += ["", self._fill(template, values)]
 
     def add(self, template: str, **values: int | str) -> None:
-        """One line of the section."""
+        """Add one line to the section."""
         self._lines.append("  " + self._fill(template, values))
 
     def text(self) -> str:
-        """All lines so far."""
+        """Return all lines so far."""
         return "\n".join(self._lines).lstrip("\n") + "\n"
 
     @staticmethod
@@ -63,7 +63,7 @@ def _checked(field: str, value: int | str) -> str:
     if field in {"file", "ca_file"}:
         return _match(_PATH, field, value, "/run/halcyon/haproxy.sock")
     name = _match(_NAME, field, value, "digits-v2")
-    # In regular expressions a dot would stand for any character.
+    # In regular expressions a dot would match any character.
     return name.replace(".", "[.]") if field == "model_re" else name
 
 

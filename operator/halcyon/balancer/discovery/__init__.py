@@ -1,1 +1,1 @@
-"""Which pods are behind the model's Services: EndpointSlices by a small watch, and the operator's notices that are ahead of them."""
+"""Pods behind the model's Services: EndpointSlices from a small watch, and the operator's notices, which arrive earlier."""

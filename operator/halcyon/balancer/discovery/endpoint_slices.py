@@ -1,4 +1,4 @@
-"""EndpointSlices of the slots' headless Services -> the pods behind them. Pure."""
+"""Pods in the EndpointSlices of the slots' headless Services. Pure."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ SERVICE_LABEL = "kubernetes.io/service-name"
 
 
 def of_slice(document: Mapping[str, Any], *, slots: Mapping[str, str]) -> tuple[Endpoint, ...]:
-    """The pods of one EndpointSlice.
+    """Return the pods of one EndpointSlice.
 
     Args:
         document: `discovery.k8s.io/v1` EndpointSlice.
-        slots: name of each slot's Service -> name of the slot.
+        slots: slot by name of its Service.
 
     Returns:
-        Nothing where the slice is of another Service. Endpoints that are no pod, or whose address is no IP, are left out.
+        Nothing if the slice belongs to another Service. Endpoints that are not pods, or whose address is no IP, are left out.
     """
     slot = slots.get((document.get("metadata", {}).get("labels") or {}).get(SERVICE_LABEL, ""))
     if slot is None or document.get("addressType") not in {"IPv4", "IPv6"}:
@@ -46,17 +46,17 @@ def _endpoint(slot: str, raw: Mapping[str, Any]) -> Endpoint | None:
         slot=slot,
         pod=target["name"],
         address=addresses[0],
-        # By the API an unset condition counts as true.
+        # The API defines an unset condition as true.
         serving=serving is not False,
         terminating=conditions.get("terminating") is True,
     )
 
 
 def merge(slices: Iterable[Iterable[Endpoint]]) -> tuple[Endpoint, ...]:
-    """All pods, each once, in a stable order.
+    """Return all pods, each once, in a stable order.
 
-    A pod is for a moment in two slices when the controller moves it, and in two address families on dual-stack clusters.
-    The IPv4 address is kept, and what takes it out of service wins.
+    A pod is briefly in two slices when the controller moves it, and in one of each address family on dual-stack clusters.
+    The IPv4 address is kept. If the slices disagree, the pod is out of service.
     """
     found: dict[tuple[str, str], Endpoint] = {}
     for endpoint in (e for group in slices for e in group):

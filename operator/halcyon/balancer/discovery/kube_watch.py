@@ -1,13 +1,12 @@
-"""A thin client of the Kubernetes API for the two things that the agent watches: one ConfigMap and some EndpointSlices.
+"""A minimal Kubernetes API client for what the agent watches: one ConfigMap and some EndpointSlices.
 
-Not the kubernetes package: its import alone takes 55 MiB, more than the 48 MiB that the whole agent may have. Here is list and
-watch with aiohttp, the pod's own token (it rotates, so it is read for each request), and nothing else. What the objects mean is
-not known here.
+It replaces the kubernetes package, whose import alone takes 55 MiB, more than the agent's limit of 48 MiB. It does list and watch
+with aiohttp and the pod's own token (which rotates, so it is read for each request). Out of scope: the meaning of the objects.
 
     list -> snapshot -> watch from its resourceVersion -> changed snapshot -> ...
-      410, an ERROR event, or a line that can't be read:   list again
-      the stream ends, or is silent for too long:          watch on from the last resourceVersion seen
-      the API server is away:                              try again after 0.5 to 15 s; the last snapshot stays in force
+      410, an ERROR event, or an unreadable line:          list again
+      the stream ends, or is silent for too long:          resume the watch from the last resourceVersion seen
+      the API server is unavailable:                       retry after 0.5 to 15 s; the last snapshot stays in force
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 WATCH_S = 290
-"""How long the API server is asked to keep a watch open."""
+"""Watch timeout that is requested from the API server."""
 SILENCE_S = 100.0
 """Bookmarks come about once a minute; a stream that is silent for longer is dead."""
 REQUEST_S = 10.0
@@ -43,11 +42,11 @@ _SAID_BYTES = 1000
 
 
 class KubeError(OSError):
-    """The API server is away or refuses; the text names the request and the answer."""
+    """The API server is unavailable or refuses; the text names the request and the response."""
 
 
 class AccessDenied(KubeError):  # noqa: N818 - what it is, as in the condition
-    """The API server says that a right is missing; the text is its own."""
+    """The API server reports a missing permission; the text is its own."""
 
 
 class _Gone(Exception):  # noqa: N818 - a turn of the loop, no error
@@ -56,7 +55,7 @@ class _Gone(Exception):  # noqa: N818 - a turn of the loop, no error
 
 @dataclass(frozen=True)
 class ApiServerAccess:
-    """Where the API server is and how to speak to it."""
+    """Address of the API server, and the credentials for it."""
 
     base_url: str
     token_path: Path | None = None
@@ -64,7 +63,7 @@ class ApiServerAccess:
 
     @classmethod
     def in_cluster(cls, secrets: Path) -> ApiServerAccess:
-        """As a pod finds it: `secrets` holds `token` and `ca.crt`.
+        """Return the access of a pod: `secrets` holds `token` and `ca.crt`.
 
         Raises:
             KubeError: outside a pod.
@@ -77,20 +76,20 @@ class ApiServerAccess:
         return cls(f"https://{host}:{port}", secrets / "token", secrets / "ca.crt")
 
     def headers(self) -> dict[str, str]:
-        """Credentials, as they are now."""
+        """Return the current credentials."""
         if self.token_path is None:
             return {}
         return {"Authorization": f"Bearer {self.token_path.read_text().strip()}"}
 
     def tls(self) -> ssl.SSLContext | bool:
-        """The only CA that is trusted."""
+        """Return a TLS context that trusts only this CA."""
         if self.ca_path is None:
             return True
         return ssl.create_default_context(cafile=str(self.ca_path))
 
 
 class Watch(Generic[_T]):
-    """Follows one collection; keeps what `project` makes of each object, not the objects."""
+    """Watch of one collection. It keeps the result of `project` for each object, not the objects."""
 
     def __init__(
         self,
@@ -105,18 +104,18 @@ class Watch(Generic[_T]):
         silence_s: float = SILENCE_S,
         first_pause_s: float = _FIRST_PAUSE_S,
     ) -> None:
-        """Nothing runs before `run`.
+        """Prepare the watch; nothing runs before `run`.
 
         Args:
-            session: the caller's; it bounds connections.
-            access: where the API server is.
+            session: the caller's; it limits connections.
+            access: address of the API server.
             path: of the collection, for example `/api/v1/namespaces/default/configmaps`.
             params: selectors.
-            project: what to keep of one object. One that it can't read is passed over.
+            project: what to keep of one object. Objects that it can't read are skipped.
             on_change: called with everything that is kept, by name, after the list and after each change.
-            on_refusal: called with the API server's words when it says that a right is missing, and with nothing when it answers again.
-            silence_s: after so many seconds without a byte a stream counts as dead.
-            first_pause_s: after the first failure; each further one doubles it.
+            on_refusal: called with the API server's message if a permission is missing, and with an empty text once it is granted.
+            silence_s: a stream without a byte for this many seconds counts as dead.
+            first_pause_s: pause after the first failure; each further one doubles it.
         """
         self._session = session
         self._access = access
@@ -134,7 +133,7 @@ class Watch(Generic[_T]):
         self._tls: tuple[float, ssl.SSLContext | bool] | None = None
 
     async def run(self) -> None:
-        """Follow until cancelled."""
+        """Watch until cancelled."""
         version: str | None = None
         pause_s = 0.0
         while True:
@@ -150,7 +149,7 @@ class Watch(Generic[_T]):
                 version = None
                 pause_s = self._longer(pause_s)
             except AccessDenied as error:
-                # Who may not watch lists again and again: late is better than not at all.
+                # Without the permission to watch, list again and again: late is better than never.
                 version = None
                 pause_s = self._longer(pause_s)
                 self._tell("the API server says no; what is known stays", error)
@@ -161,7 +160,7 @@ class Watch(Generic[_T]):
                 await asyncio.sleep(random.uniform(pause_s / 2, pause_s))  # noqa: S311 - spreads load, keeps no secret
 
     def _tell(self, what: str, error: Exception) -> None:
-        """Once per outage: the lines of an agent are few."""
+        """Log a failure once per outage: an agent logs little."""
         if not self._told:
             log("warning", what, path=self._path, error=str(error))
             self._told = True
@@ -217,7 +216,7 @@ class Watch(Generic[_T]):
         except TimeoutError:
             log("info", "a watch was silent; opened again", path=self._path)
         except aiohttp.ClientPayloadError:
-            pass  # the server closed it in the middle: watch on
+            pass  # the server closed it in the middle: resume the watch
         return version, some
 
     def _event(self, event: Mapping[str, Any]) -> str:
@@ -237,11 +236,11 @@ class Watch(Generic[_T]):
         return str(meta["resourceVersion"])
 
     def _read(self, item: Mapping[str, Any]) -> dict[str, _T]:
-        """What is kept of it, by its name; nothing if it can't be read, which is logged once."""
+        """Return what is kept of the object, by its name; nothing if it can't be read, which is logged once."""
         name = item["metadata"]["name"]
         try:
             kept = self._project(item)
-        except Exception as error:  # noqa: BLE001 - an object that nobody thought of must not end the others' watch
+        except Exception as error:  # noqa: BLE001 - one unexpected object must not end the watch of the others
             if self._unreadable.get(name) != repr(error):
                 self._unreadable[name] = repr(error)
                 log(
@@ -265,7 +264,7 @@ class Watch(Generic[_T]):
         )
 
     def _context(self) -> ssl.SSLContext | bool:
-        # The CA file changes about once in ten years, a context takes 10 ms: make it anew when the file is another.
+        # The CA file changes about once in ten years, and a context takes 10 ms: re-create it only if the file changed.
         changed = self._access.ca_path.stat().st_mtime if self._access.ca_path else 0.0
         if self._tls is None or self._tls[0] != changed:
             self._tls = (changed, self._access.tls())
@@ -289,7 +288,7 @@ class Watch(Generic[_T]):
 
 
 def _message(said: str) -> str:
-    """Of a Status, its message; else the text as it is."""
+    """Return the message of a Status, else the text as it is."""
     try:
         return str(json.loads(said)["message"])
     except (ValueError, KeyError, TypeError):

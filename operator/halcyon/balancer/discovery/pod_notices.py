@@ -1,11 +1,11 @@
-"""EndpointSlices with what the operator's notices told of pods since. Pure.
+"""EndpointSlices, amended by the operator's newer notices about pods. Pure.
 
-    notice     | until the slices agree, `HELD_S` at most, the pod counts as    | then
-    ready      | serving, though the slices don't have it, or not as serving    | as the slices have it
-    unready    | not serving                                                    | as the slices have it
-    leaving    | terminating, as long as the slices have it                     |
+    notice     | until the slices agree, at most `HELD_S`, the pod counts as    | then
+    ready      | serving, even if missing or not serving in the slices          | as in the slices
+    unready    | not serving                                                    | as in the slices
+    leaving    | terminating, for as long as the slices list it                 |
 
-A notice that never comes, or a false one, is put right by the slices; of two about one pod the later one counts.
+The slices correct a notice that is false or never comes; of two notices about one pod the later one counts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from halcyon.api.documents.pod_notice import Notice
 
 HELD_S: Final = 10.0
-"""Longer than the slices' controller takes, which is 1 s where a slice has just changed, and 2 s the next time."""
+"""Longer than the EndpointSlice controller takes: 1 s if a slice has just changed, and 2 s the next time."""
 
 
 @dataclass(frozen=True)
@@ -31,21 +31,21 @@ class _Heard:
 
 
 class NoticedEndpoints:
-    """The notices of one model's pods."""
+    """Endpoints of one model, with the notices about its pods."""
 
     def __init__(self) -> None:
-        """Nothing was told."""
+        """Start without notices."""
         self._heard: dict[str, _Heard] = {}
 
     def hear(self, notice: Notice, now: float) -> None:
-        """Take a notice; `now` in seconds of a clock that does not jump."""
+        """Add a notice; `now` is monotonic, in seconds."""
         before = self._heard.get(notice.pod)
-        # What comes late on another stream must not bring back a pod that leaves.
+        # A late notice from another stream must not bring back a leaving pod.
         if before is None or before.notice.news != "leaving":
             self._heard[notice.pod] = _Heard(notice, now)
 
     def amend(self, told: tuple[Endpoint, ...] | None, now: float) -> tuple[Endpoint, ...] | None:
-        """What is known of the pods now: the slices' endpoints and the notices. None where the slices aren't known yet."""
+        """Return the slices' endpoints with the notices applied, or None while the slices are unknown."""
         if told is None or not self._heard:
             return told
         listed = {endpoint.pod: endpoint for endpoint in told}
@@ -71,7 +71,7 @@ class NoticedEndpoints:
 
 
 def _lasts(heard: _Heard, listed: Endpoint | None, *, held: bool) -> bool:
-    """Whether the notice tells what the slices don't."""
+    """Return True if the notice still adds something to the slices."""
     if heard.notice.news == "leaving":
         return held if listed is None else not listed.terminating
     if listed is None:

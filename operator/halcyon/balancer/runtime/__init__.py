@@ -1,1 +1,1 @@
-"""HAProxy as it runs: its Runtime API, which server stands in which line, variables, service rate and retry budget."""
+"""The running HAProxy: Runtime API, assignment of pods to servers, variables, service rate and retry budget."""

@@ -1,7 +1,7 @@
-"""Keeps HAProxy at what the plan and the endpoints ask. One turn reads what is, decides by `slots`, and writes what differs.
+"""The controller that keeps HAProxy at the plan and the endpoints.
 
-It takes nothing for granted between turns: a HAProxy that restarted, a reload that failed and an agent that restarted are all
-just differences that the next turn finds.
+One pass reads HAProxy's state, decides with `server_assignment`, and writes the differences. It assumes nothing between passes: a
+HAProxy restart, a failed reload and an agent restart are just differences that the next pass finds.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from halcyon.balancer.secrets.mounted_secrets import MountedSecrets
 
 RETRY_S = 30.0
-"""After a configuration that HAProxy refused."""
+"""Delay before a configuration that HAProxy refused is tried again."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class _Wanted:
 
 
 class HaproxyController:
-    """Drives one HAProxy."""
+    """Controller of one HAProxy."""
 
     def __init__(
         self,
@@ -53,14 +53,14 @@ class HaproxyController:
         files: MountedSecrets | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Nothing is read or written before the first turn.
+        """Prepare the controller; nothing is read or written before the first pass.
 
         Args:
             runtime: HAProxy's sockets.
-            config_path: haproxy.cfg.
+            config_path: path of haproxy.cfg.
             listen: ports and socket.
-            files: of Secrets, looked at in each turn; None where there are none.
-            clock: seconds; it must not jump.
+            files: mounted Secrets, checked in each pass; None if there are none.
+            clock: monotonic, in seconds.
         """
         self._runtime = runtime
         self._config_path = config_path
@@ -76,56 +76,56 @@ class HaproxyController:
         self._written = ""
         self._turn_lock = asyncio.Lock()
         self.variables = Variables(runtime)
-        """What HAProxy's rules are told; each turn tells what is new."""
+        """Variables that HAProxy's rules read; each pass writes the changed ones."""
         self._answered_at = float("-inf")
         self.reading: HaproxyStats | None = None
-        """What HAProxy said in the last turn; None where it did not answer."""
+        """Statistics of the last pass; None if HAProxy did not respond."""
         self.unplaced: tuple[Endpoint, ...] = ()
-        """Ready pods without a line."""
+        """Ready pods without a server."""
         self.reloads = 0
 
     @property
     def written(self) -> bool:
-        """A configuration is there, so HAProxy may start."""
+        """Whether there is a configuration, so that HAProxy may start."""
         return bool(self._written) or self._config_path.exists()
 
     @property
     def in_use(self) -> int:
-        """Server lines that take requests."""
+        """Number of servers that take requests."""
         return sum(line.state == "ready" for line in self._lines or ())
 
     def answered_within(self, limit_s: float) -> bool:
-        """HAProxy answered not longer ago than that."""
+        """Return True if HAProxy responded within the last `limit_s` seconds."""
         return self._clock() - self._answered_at <= limit_s
 
     def accept(self, plan: BalancerPlan) -> None:
-        """From the next turn on, this is the plan.
+        """Use this plan from the next pass on.
 
         Raises:
-            ConfigError: where it can't be a configuration. The former one stays.
+            ConfigError: the plan can't be rendered as a configuration. The previous one stays.
         """
         self._wanted = _Wanted(plan, self._listen, haproxy_cfg.digest(plan, listen=self._listen))
 
     @property
     def is_shut(self) -> bool:
-        """HAProxy runs, and nobody can come: it has no certificate yet."""
+        """Whether HAProxy runs without a certificate yet, so that no client can connect."""
         return self._serving is not None and self._serving.listen.tls == TlsFiles()
 
     @property
     def trouble(self) -> str:
-        """Why HAProxy does not do all that it was asked to; empty where it does."""
+        """Why HAProxy doesn't do everything that is configured; empty if it does."""
         return (self._files.trouble if self._files is not None else "") or self._refusal
 
     @property
     def expires(self) -> Mapping[str, float]:
-        """Key of a Secret -> when what is served from it expires, seconds since the epoch; empty without certificates."""
+        """Expiry of the certificate in use by Secret key, in seconds since the epoch; empty without certificates."""
         return self._files.expires if self._files is not None else {}
 
     async def turn(self, endpoints: tuple[Endpoint, ...] | None, *, out: AbstractSet[str] = frozenset()) -> None:
-        """One step towards what is wanted.
+        """Run one pass towards the desired state.
 
         Args:
-            endpoints: every pod; None where they are not known yet: nothing is then put in or taken out.
+            endpoints: every pod; None while unknown, and then no server is added or removed.
             out: pods that must take no request.
         """
         async with self._turn_lock:
@@ -168,9 +168,9 @@ class HaproxyController:
                 self.accept(self._wanted.plan)
 
     def _as_roomy(self, wanted: _Wanted, reading: HaproxyStats) -> _Wanted | None:
-        """What is wanted, with the server lines that HAProxy has beyond it, where that is what it runs.
+        """Return the desired configuration with HAProxy's surplus servers if that is what HAProxy runs, else None.
 
-        Lines that a smaller count leaves over wait for the next reload: one for them would come just when their pods leave.
+        Servers left over by a smaller capacity wait for the next reload: a reload just for them would come while their pods leave.
         """
         known = self._roomier
         if known is None or known[0] is not wanted or known[1] != reading.config:
@@ -186,10 +186,10 @@ class HaproxyController:
         self._write(wanted, lines)
         try:
             await self._runtime.reload()
-            # The runtime socket is the new worker's from here on.
+            # From here on, the runtime socket belongs to the new worker.
             reading = await self._runtime.read()
         except HaproxyError as error:
-            # A master that does not answer yet is asked again in the next turn.
+            # If the master doesn't respond yet, the next pass tries again.
             if isinstance(error, RefusedError):
                 self._refused = (wanted.digest, now + RETRY_S)
                 self._refusal = str(error)
@@ -210,7 +210,7 @@ class HaproxyController:
         out: AbstractSet[str],
         wanted: _Wanted,
     ) -> None:
-        # Whose configuration the file may hold: what runs, or what will start. None where a former agent left it.
+        # Whose configuration the file may hold: the running one, or the one to start. None if a previous agent left it.
         owner = self._serving if reading else wanted
         lines = self._lines or ()
         if endpoints is None:
@@ -230,7 +230,7 @@ class HaproxyController:
             names = [endpoint.pod for endpoint in placement.unplaced]
             log("warning", "no free server line for ready pods; the plan's capacity is too small", pods=names)
         self._lines, self.unplaced = placement.lines, placement.unplaced
-        # The file first: a HAProxy that restarts in between then has the newer state.
+        # The file first: if HAProxy restarts in between, it starts with the newer state.
         if owner:
             self._write(owner, placement.lines)
         if placement.commands:
@@ -253,7 +253,7 @@ class HaproxyController:
 
 
 def _replace(path: Path, text: str) -> None:
-    # At no moment is there half a file.
+    # The file is never half written.
     aside = path.with_suffix(".new")
     aside.write_text(text)
     aside.replace(path)

@@ -1,7 +1,7 @@
-"""What the agent tells a running HAProxy by variables of its process, which rules of haproxy.cfg look at.
+"""Process variables that the agent sets in a running HAProxy, and that rules of haproxy.cfg read.
 
-A process that has started knows none of it, whether after a crash or a reload. And an agent that has started doesn't know what
-the one before it told: so both are told everything once.
+A new HAProxy process has none of them, whether after a crash or a reload. A new agent doesn't know which values the previous one has
+set. In both cases everything is written once.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
 
 class Variables:
-    """Those of one HAProxy."""
+    """Variables of one HAProxy."""
 
     def __init__(self, runtime: RuntimeSocket) -> None:
-        """Nothing is told before `tell`; until something else is wanted, all are 0."""
+        """Write nothing before `tell`; all values are 0 until `want` sets others."""
         self._runtime = runtime
         self._wanted = dict.fromkeys((RATE, SERVICE, STOPPING, ONCE), 0)
         self._known: dict[str, int] = {}
         self._process: int | None = None
 
     def want(self, values: Mapping[str, int]) -> None:
-        """From the next `tell` on, these have these values."""
+        """Set the values that the next `tell` writes."""
         self._wanted |= values
 
     async def tell(self, process: int) -> None:
-        """Tell what this process doesn't know yet. A failure is logged, and made good by the next call."""
+        """Write the values that this process doesn't have yet. A failure is logged, and the next call tries again."""
         if process != self._process:
             self._process, self._known = process, {}
         news = {name: value for name, value in self._wanted.items() if self._known.get(name) != value}

@@ -1,6 +1,7 @@
-"""What HAProxy's counters mean for its rules, looked at once a second.
+"""Feedback from HAProxy's counters to its rules, once a second.
 
-The pace of its servers (`pace`), so that it refuses what would be late, and whether requests may be sent again (`repeats`).
+It covers the pace of the servers (`service_rate`), by which HAProxy rejects requests that would be late, and whether requests may be
+retried (`retry_budget`).
 """
 
 from __future__ import annotations
@@ -19,22 +20,22 @@ if TYPE_CHECKING:
 
 
 class Pacing:
-    """One HAProxy's counters, as they were and as HAProxy knows of them."""
+    """Feedback loop of one HAProxy."""
 
     def __init__(self, variables: Variables) -> None:
-        """Nothing is measured yet."""
+        """Start with no measurement."""
         self._variables = variables
         self._meter = ServiceRateMeter()
         self._budget = RetryBudget()
         self._once = False
 
     async def look(self, reading: HaproxyStats | None, *, servers: int, now: float) -> None:
-        """Measure, and tell what has changed. Once a second is enough.
+        """Measure, and write changed values to HAProxy. Once a second is enough.
 
         Args:
-            reading: what HAProxy has now; None where it does not answer.
-            servers: those in use now.
-            now: seconds of a clock that does not jump.
+            reading: HAProxy's current statistics; None if it does not respond.
+            servers: number of servers in use now.
+            now: monotonic, in seconds.
         """
         if reading is None:
             return

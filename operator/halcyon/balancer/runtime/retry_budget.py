@@ -1,4 +1,4 @@
-"""Bounds how many requests are retried for their answer's sake: a share of all requests in the last seconds. Pure."""
+"""The limit on retried requests: a share of all requests of the last seconds. Pure."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from halcyon.balancer.runtime.runtime_api import HaproxyStats
 
 MAX_SHARE = 0.1
-"""Of all requests, those that may be sent again."""
+"""Maximum share of all requests that may be retried."""
 MIN_RETRIES = 10
-"""In `WINDOW_S`, these may always be: a tenth of very few says nothing."""
+"""Retries that are always allowed in `WINDOW_S`: a tenth of very few requests means nothing."""
 WINDOW_S = 10.0
 
 
@@ -24,22 +24,22 @@ class _Look:
 
 
 class RetryBudget:
-    """Whether requests may be sent again now.
+    """Budget of one HAProxy's retries.
 
-    Counted are those that were, and those that would have been: so it stays shut for as long as servers fail.
+    It counts both the retries made and those that it prevented, so it stays closed for as long as servers fail.
     """
 
     def __init__(self) -> None:
-        """Nothing is known, and nothing forbidden."""
+        """Start with no sample, and retries allowed."""
         self._looks: deque[_Look] = deque()
         self._process: int | None = None
 
     def allows(self, reading: HaproxyStats, *, now: float) -> bool:
-        """The verdict after this look.
+        """Add a sample, and return True if requests may be retried now.
 
         Args:
-            reading: what HAProxy has counted. Another process than before begins anew.
-            now: seconds of a clock that does not jump.
+            reading: HAProxy's counters. A new process starts from scratch.
+            now: monotonic, in seconds.
         """
         look = _Look(now, reading.requests, reading.repeated + reading.errors)
         last = self._looks[-1] if self._looks else None

@@ -1,7 +1,7 @@
-"""HAProxy's runtime API over its unix sockets: what it has, and the few changes that are safe while it runs.
+"""HAProxy's Runtime API over its unix sockets: its state, and the few changes that are safe while it runs.
 
 `add server` and `del server` are missing on purpose: they have crashed HAProxy versions from 2.6 to 3.2 (haproxy issues
-2378, 2298, 2323, 3177). No decisions here.
+2378, 2298, 2323, 3177). Out of scope: decisions.
 """
 
 from __future__ import annotations
@@ -36,47 +36,47 @@ _VERBS = {"ready": "state ready", "drain": "state drain", "maint": "state maint"
 
 
 class HaproxyError(OSError):
-    """HAProxy did not answer, or not as it should."""
+    """HAProxy did not respond, or its response is invalid."""
 
 
 class RefusedError(HaproxyError):
-    """HAProxy answered, and said no."""
+    """HAProxy responded with an error."""
 
 
 @dataclass(frozen=True)
 class HaproxyStats:
-    """What one HAProxy process said of itself."""
+    """State and counters of one HAProxy process."""
 
     at: float
-    """When it was said, in seconds since the epoch."""
+    """Time of the response, in seconds since the epoch."""
     process: int
-    """Its process id: another one has lost all state and counters."""
+    """Process id. A different one means that all state and counters were lost."""
     config: str
-    """Digest of the configuration that it runs, as `haproxy_config.digest` makes it."""
+    """Digest of the running configuration, as made by `haproxy_cfg.digest`."""
     lines: Mapping[LineKey, ServerState] = field(default_factory=dict)
     queued: int = 0
-    """Requests that wait for room in a server, both protocols."""
+    """Requests queued until a server has free capacity, both protocols."""
     held: int = 0
-    """Requests that wait for the first server, both protocols."""
+    """Requests held for the first server, both protocols."""
     inflight: int = 0
-    """Requests that servers work on."""
+    """Requests in progress on servers."""
     requests: int = 0
     refused: int = 0
     errors: int = 0
     answered: int = 0
-    """Answers of servers: their own failures too, and a stream from its first."""
+    """Responses of servers, including their own failures. A stream counts as of its first response."""
     service_ms: int = 0
-    """What servers took for those, all together, until their headers came."""
+    """Total time that servers took for those, until the response headers."""
     latency: Mapping[str, Latency] = field(default_factory=dict)
-    """The same by slot, and how long they took."""
+    """The same by slot, as latency histograms."""
     clients: Latency | None = None
-    """How long clients waited for those, from their request's arrival on."""
+    """Latency of those as clients see it, from the arrival of the request."""
     came: int = 0
-    """Requests that ever waited for the first server."""
+    """All requests that were ever held for the first server."""
     repeated: int = 0
-    """Requests that were sent a second time, or more than one connection was tried for."""
+    """Requests that were retried, or that needed more than one connection attempt."""
     broken: int = 0
-    """Streams whose server went away in the middle of them, or that lasted longer than its drain."""
+    """Streams cut because their server went away, or because they outlasted its drain."""
 
 
 @dataclass(frozen=True)
@@ -84,16 +84,16 @@ class HeldRequests:
     """Requests that found no server."""
 
     held: int
-    """Those that wait for one now."""
+    """Requests held now."""
     came: int
-    """Counter: all of this process."""
+    """Counter of all held requests of this process."""
 
 
 def parse(answers: Sequence[str], *, at: float) -> HaproxyStats:
-    """The reading in the answers to `show info`, `show servers state`, `show stat`, `show table`, `show held` and `show broken`.
+    """Parse the answers to `show info`, `show servers state`, `show stat`, `show table`, `show held` and `show broken`.
 
     Raises:
-        HaproxyError: where one of them is not what HAProxy 3.0 answers.
+        HaproxyError: an answer doesn't have HAProxy 3.0's format.
     """
     try:
         info, state, stat, table, knocks, streams = answers
@@ -126,10 +126,10 @@ def parse(answers: Sequence[str], *, at: float) -> HaproxyStats:
 
 
 def parse_knocks(answer: str) -> HeldRequests:
-    """What `show held` says.
+    """Parse the answer to `show held`.
 
     Raises:
-        HaproxyError: where it says something else.
+        HaproxyError: the answer has another format.
     """
     found = _HELD.search(answer)
     if not found:
@@ -178,7 +178,7 @@ def _lines(text: str, sessions: Mapping[tuple[str, LineKey], int]) -> dict[LineK
 
 
 def _admin(bits: int) -> AdminState:
-    # Only what was forced on this very server: what it inherits from the one that it tracks follows by itself.
+    # Only what was forced on this very server: state inherited from a tracked server follows by itself.
     if bits & _FORCED_MAINT:
         return "maint"
     return "drain" if bits & _FORCED_DRAIN else "ready"
@@ -189,7 +189,7 @@ _REFUSED_PAUSE_S = 0.02
 
 @dataclass(frozen=True)
 class RuntimeSocket:
-    """Speaks to one HAProxy. Each call is one connection, so nothing has to be repaired when HAProxy restarts."""
+    """Client of one HAProxy. Each call is one connection, so a HAProxy restart needs no recovery."""
 
     path: str
     master_path: str
@@ -198,30 +198,30 @@ class RuntimeSocket:
     reload_timeout_s: float = 15.0
 
     async def read(self) -> HaproxyStats:
-        """What HAProxy has now.
+        """Return HAProxy's current state and counters.
 
         Raises:
-            HaproxyError: where it does not answer.
+            HaproxyError: HAProxy does not respond.
         """
         asked = time.time()
-        # Answers end with an empty line, and no answer has one inside.
+        # Answers end with an empty line, and no answer contains one.
         answers = (await self._ask(self.path, _SHOW, self.timeout_s)).strip("\n").split("\n\n")
-        # It was said somewhere between, and a busy machine may have kept either side waiting.
+        # The answers were made somewhere in between, and on a busy machine either side may have waited.
         return parse([answer.lstrip("\n") for answer in answers], at=(asked + time.time()) / 2)
 
     async def knocks(self) -> HeldRequests:
-        """Who waits for the first server: a small part of `read`, for those who ask often.
+        """Return the held requests: a small part of `read`, for frequent polling.
 
         Raises:
-            HaproxyError: where HAProxy does not answer.
+            HaproxyError: HAProxy does not respond.
         """
         return parse_knocks(await self._ask(self.path, "show held", self.timeout_s))
 
     async def set(self, variables: Mapping[str, int]) -> None:
-        """Give variables of the process these values.
+        """Set process variables.
 
         Raises:
-            HaproxyError: where it does not answer, or has no such variable.
+            HaproxyError: HAProxy does not respond, or has no such variable.
         """
         commands = ";".join(["experimental-mode on", *(f"set var {name} int({to})" for name, to in variables.items())])
         said = await self._ask(self.path, commands, self.timeout_s)
@@ -229,28 +229,28 @@ class RuntimeSocket:
             raise RefusedError(f"HAProxy refused {commands!r}: {said.strip()}")
 
     async def apply(self, commands: Iterable[Command]) -> None:
-        """Carry out `commands` in their order.
+        """Run `commands` in their order.
 
         Raises:
-            HaproxyError: where HAProxy does not answer, or refuses one; those before it are done.
+            HaproxyError: HAProxy does not respond, or refuses one; those before it have taken effect.
         """
         lines = [line for command in commands for line in self._text(command)]
         for start in range(0, len(lines), 64):
             chunk = lines[start : start + 64]
             answer = await self._ask(self.path, ";".join(chunk), self.timeout_s)
             for said in filter(None, (part.strip() for part in answer.split("\n"))):
-                # Success is silent, but for addresses, whose change is told.
+                # Success is silent, except that a changed address is confirmed.
                 if "changed from" not in said and "no need to change" not in said and "nothing changed" not in said:
                     raise RefusedError(f"HAProxy refused one of {chunk}: {said}")
 
     async def reload(self) -> None:
-        """Start a new worker with the configuration as the file has it; the old one ends its requests.
+        """Start a new worker with the configuration in the file; the old worker finishes its requests.
 
-        The master executes itself anew after a start and after a reload, and refuses connections meanwhile; that is waited for.
+        The master re-executes itself after a start and after a reload, and refuses connections meanwhile; this method waits for it.
 
         Raises:
-            RefusedError: where the new worker did not start; the old one goes on.
-            HaproxyError: where the master does not answer.
+            RefusedError: the new worker did not start; the old one keeps running.
+            HaproxyError: the master does not respond.
         """
         answer = await self._ask(self.master_path, "reload", self.reload_timeout_s, refused_for_s=self.timeout_s)
         if not answer.startswith("Success=1"):
@@ -264,7 +264,7 @@ class RuntimeSocket:
         if command.verb == "address":
             port = {"http": self.ports.server_http, "grpc": self.ports.server_grpc}
             return [f"set server {server} addr {command.address} port {port[protocol]}" for server, protocol in servers]
-        # The tracking server first on the way in: it follows the tracked one, and both are in use at the same moment.
+        # To enable, the tracking server comes first: it follows the tracked one, and both come into use at the same moment.
         order = reversed(servers) if command.verb == "ready" else servers
         return [f"set server {server} {_VERBS[command.verb]}" for server, _ in order]
 
@@ -283,7 +283,7 @@ class RuntimeSocket:
 
 
 async def _connect(path: str, refused_for_s: float) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A connection; one that is refused is tried again for so long."""
+    """Connect; retry a refused connection for up to `refused_for_s`."""
     loop = asyncio.get_running_loop()
     until = loop.time() + refused_for_s
     while True:

@@ -1,14 +1,14 @@
-"""Which pod stands on which server line of HAProxy. Pure: state, endpoints and sessions in, state and commands out.
+"""The assignment of pods to HAProxy's servers. Pure: state, endpoints and sessions in, state and commands out.
 
-    line      | its pod is                         | HAProxy holds it in | leaves the state
-    free      | none                               | maint               | when a ready pod needs a line; oldest free first
-    ready     | serving                            | ready               | when the pod stops serving, or the agent takes it out
-    draining  | terminating, gone, not ready, dead | drain               | when no session is left, or the time is over;
-              |                                    |                     | back to ready where the same pod serves again
-    closing   | the same, its time is over         | drain, sessions cut | when no session is left
+    server    | its pod is                         | HAProxy's admin state | leaves this state
+    free      | none                               | maint                 | when a ready pod needs a server; oldest free one first
+    ready     | serving                            | ready                 | when the pod stops serving, or the agent takes it out
+    draining  | terminating, gone, not ready, dead | drain                 | when no session is left, or the drain time is over;
+              |                                    |                       | back to ready if the same pod serves again
+    closing   | the same, its drain time is over   | drain, sessions cut   | when no session is left
 
-Only `maint` closes idle connections to the pod, and only those that are idle when it comes: so it comes after the last session, and
-nothing holds the exit of the pod's server. A line goes to another pod only through `free`, so never while sessions of the former pod last.
+Only `maint` closes idle connections to the pod, and only those idle at that moment. So it comes after the last session, and no
+connection delays Triton's exit. A server goes to another pod only through `free`, so never while sessions of the previous pod last.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 LineState = Literal["free", "ready", "draining", "closing"]
 AdminState = Literal["ready", "drain", "maint", "mixed"]
-"""mixed: the two protocols disagree, as they do for a moment between two commands."""
+"""mixed: the two protocols disagree, as happens for a moment between two commands."""
 
 ADMIN: dict[LineState, Literal["ready", "drain", "maint"]] = {
     "free": "maint",
@@ -36,31 +36,31 @@ ADMIN: dict[LineState, Literal["ready", "drain", "maint"]] = {
 
 @dataclass(frozen=True)
 class Endpoint:
-    """One pod of a slot, as its EndpointSlice tells."""
+    """One pod of a slot, as its EndpointSlice lists it."""
 
     slot: str
     pod: str
     address: str
     serving: bool
-    """The kubelet finds it ready. (`ready` of a slice says nothing where unready addresses are published.)"""
+    """Whether the kubelet finds it ready. (`ready` of a slice means nothing if unready addresses are published.)"""
     terminating: bool
 
 
 @dataclass(frozen=True)
 class Line:
-    """One server line, as the agent wants it."""
+    """Desired state of one HAProxy server."""
 
     key: LineKey
     state: LineState = "free"
     address: str = ""
-    """The pod's; empty on a free line."""
+    """Address of the pod; empty if free."""
     since: float = 0.0
-    """When it came into this state, seconds of the caller's clock."""
+    """When this state began, in seconds of the caller's clock."""
 
 
 @dataclass(frozen=True)
 class ServerState:
-    """One server line, as HAProxy has it."""
+    """Observed state of one HAProxy server."""
 
     address: str
     admin: AdminState
@@ -70,7 +70,7 @@ class ServerState:
 
 @dataclass(frozen=True)
 class Command:
-    """One change of a server line, in both protocols."""
+    """One change of a server, in both protocols."""
 
     key: LineKey
     verb: Literal["address", "ready", "drain", "maint", "cut"]
@@ -85,11 +85,11 @@ class Assignment:
     lines: tuple[Line, ...]
     commands: tuple[Command, ...]
     unplaced: tuple[Endpoint, ...]
-    """Ready pods for which no line is free: the plan's capacity is too small."""
+    """Ready pods without a free server: the plan's capacity is too small."""
 
 
 def adopt(observed: Mapping[LineKey, ServerState], *, now: float) -> tuple[Line, ...]:
-    """The lines of a HAProxy that ran before this agent: what is in use stays where it is."""
+    """Return the servers of a HAProxy that ran before this agent; those in use keep their pods."""
     states: dict[AdminState, LineState] = {"ready": "ready", "drain": "draining", "maint": "free", "mixed": "draining"}
     lines = []
     for key, seen in sorted(observed.items()):
@@ -101,9 +101,9 @@ def adopt(observed: Mapping[LineKey, ServerState], *, now: float) -> tuple[Line,
 
 
 def resize(lines: Iterable[Line], capacities: Mapping[str, int]) -> tuple[Line, ...]:
-    """The lines of a new configuration, for the process that a reload starts: it has no session yet, so what drains is free.
+    """Return the servers of a new configuration, for the process that a reload starts: it has no session, so draining ones are free.
 
-    A pod beyond the new capacity loses its line; the next step gives it another.
+    A pod beyond the new capacity loses its server; the next step assigns another.
     """
     ready = {line.key: line for line in lines if line.state == "ready"}
     keys = (LineKey(slot, number) for slot, most in sorted(capacities.items()) for number in range(1, most + 1))
@@ -120,20 +120,20 @@ def place(
     keep: bool = False,
     out: AbstractSet[str] = frozenset(),
 ) -> Assignment:
-    """One step towards the endpoints.
+    """Run one step towards the endpoints.
 
     Args:
-        lines: what is assigned now, every line of the configuration.
+        lines: current assignment, with every server of the configuration.
         endpoints: every pod of the slots.
-        observed: the same lines as HAProxy has them. A line that it lacks gets no command.
-        now: seconds of a clock that does not jump.
-        drain_s: how long sessions may last after their pod left.
-        keep: a line drains for all that time, also without a session: clients that belong to its pod may come again.
+        observed: the same servers as HAProxy has them. A server missing here gets no command.
+        now: monotonic, in seconds.
+        drain_s: maximum time that sessions may last after their pod left.
+        keep: a server drains for all that time, also without a session: clients bound to its pod may return.
         out: pods (by name) that must take no request though they serve.
 
     Returns:
-        Lines, commands that bring HAProxy there, and pods without a line. A second call with what the commands have
-        brought about gives no command.
+        The assignment, the commands that bring HAProxy there, and pods without a server. Once the commands have taken effect, a
+        second call returns no command.
     """
     wanted = {
         (e.slot, e.address): e for e in endpoints if e.serving and not e.terminating and e.pod not in out and e.address
@@ -169,13 +169,13 @@ def _step(
     if line.state == "free":
         return line
     is_wanted = (line.key.slot, line.address) in wanted
-    # Only a report of this very address counts: after a restart of HAProxy the line may stand elsewhere.
+    # Sessions count only for this very address: after a restart of HAProxy the server may have another one.
     sessions = seen.sessions if seen is not None and seen.address == line.address else 0
     if line.state == "ready":
         return line if is_wanted else replace(line, state="draining", since=now)
     if line.state == "draining" and is_wanted:
         return replace(line, state="ready", since=now)
-    # A session can begin between the report and the drain, so one report after the drain is needed.
+    # A session can start between the reading and the drain, so one reading after the drain is needed.
     settled = seen is not None and (seen.address != line.address or seen.admin != "ready")
     is_due = now - line.since >= drain_s
     if not sessions and settled and (is_due or not keep or line.state == "closing"):

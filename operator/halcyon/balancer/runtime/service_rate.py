@@ -1,12 +1,12 @@
-"""How fast servers answer while they have all the work that they can take. Pure: HAProxy's counters in, a rate or "not known" out.
+"""The servers' throughput while they have all the work they can take. Pure: HAProxy's counters in, a rate or "unknown" out.
 
-    requests wait at both ends of the time between two looks | what the answers in it tell
-    yes                                                      | what the servers can do
-    no                                                       | how many came: nothing about the servers
+    requests are queued in both of two successive samples | the responses in between measure
+    yes                                                   | the capacity of the servers
+    no                                                    | demand: nothing about the servers
 
-Requests that were answered while others waited are the servers' pace, whatever the model, its batches and its hardware. It is
-kept per server, so that it holds when servers come and go, and forgotten `KNOWN_FOR_S` after the last such time: an old pace would
-refuse what could be answered now, and a new one is found as soon as requests wait again.
+Responses given while other requests are queued measure the servers' pace, whatever the model, its batches and its hardware. The pace
+is kept per server, so that it stays valid as servers come and go, and forgotten `KNOWN_FOR_S` after the last such time. An old pace
+would reject requests that could be answered now, and a new one is measured as soon as requests are queued again.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ if TYPE_CHECKING:
     from halcyon.balancer.runtime.runtime_api import HaproxyStats
 
 WINDOW_S = 3.0
-"""Time with waiting requests that a pace is taken from; longer where so few were answered."""
+"""Time with queued requests that a pace is measured over; longer if there were too few responses."""
 MAX_WINDOW_S = 30.0
 MIN_REQUESTS = 20
-"""Answers, or so many as `MAX_WINDOW_S` has brought."""
+"""Responses needed for a pace; after `MAX_WINDOW_S`, `MIN_ANSWERS` are enough."""
 MIN_ANSWERS = 5
-"""Fewer than that in `MAX_WINDOW_S` are no rate."""
+"""Fewer responses than this in `MAX_WINDOW_S` give no rate."""
 KNOWN_FOR_S = 10.0
 
 
 @dataclass(frozen=True)
 class ServiceRate:
-    """What servers do while requests wait."""
+    """Throughput of the servers while requests are queued."""
 
     rate_rps: float
-    """Answers a second, of all servers in use together."""
+    """Responses per second of all servers in use together."""
     service_s: float
-    """Seconds that one answer takes in a server, its own queue included; mean."""
+    """Mean time of one response in a server, its own queue included, in seconds."""
 
 
 @dataclass(frozen=True)
 class _Stretch:
-    """Time between two looks in which requests waited."""
+    """Time between two samples in which requests were queued."""
 
     until: float
     lasted_s: float
@@ -50,20 +50,20 @@ class _Stretch:
 
 
 class ServiceRateMeter:
-    """Remembers the looks at one HAProxy that are needed for its pace."""
+    """Meter of one HAProxy's service rate; it keeps the samples it needs."""
 
     def __init__(self) -> None:
-        """Nothing is known."""
+        """Start with no sample."""
         self._last: tuple[float, HaproxyStats] | None = None
         self._stretches: deque[_Stretch] = deque()
 
     def look(self, reading: HaproxyStats, *, servers: int, now: float) -> ServiceRate | None:
-        """The pace after this look; None where it is not known.
+        """Add a sample, and return the pace, or None if unknown.
 
         Args:
-            reading: what HAProxy has now. From another process than before, it only begins.
-            servers: those in use now.
-            now: seconds of a clock that does not jump.
+            reading: HAProxy's current statistics. The first of another process only starts the measurement.
+            servers: number of servers in use now.
+            now: monotonic, in seconds.
         """
         last, self._last = self._last, (now, reading)
         if last is not None and last[1].process != reading.process:
@@ -76,7 +76,7 @@ class ServiceRateMeter:
 
     def _add(self, before: HaproxyStats, after: HaproxyStats, *, lasted_s: float, servers: int, now: float) -> None:
         answered, service_ms = after.answered - before.answered, after.service_ms - before.service_ms
-        # The counters have 32 bits; a difference below zero is one that began anew.
+        # The counters have 32 bits; a negative difference means that one wrapped around.
         if before.queued and after.queued and servers and lasted_s > 0 and answered >= 0 and service_ms >= 0:
             self._stretches.append(_Stretch(now, lasted_s, answered, service_ms, servers))
 

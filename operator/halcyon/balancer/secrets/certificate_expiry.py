@@ -1,7 +1,7 @@
-"""From when until when certificates are valid, and what is to be said of it. Pure.
+"""The validity period of certificates, and the warnings about it. Pure.
 
-The standard library tells this of authorities only, and the agent's imports stay few: its memory is a budget. So the two times are read
-from where they stand in the DER (RFC 5280, section 4.1):
+The standard library reads it only for certificate authorities, and the agent's imports stay few, because its memory is limited. So the
+two times are read from their place in the DER (RFC 5280, section 4.1):
 
     Certificate  ::= SEQUENCE { tbsCertificate, ... }
     tbsCertificate ::= SEQUENCE { [0] version OPTIONAL, serialNumber, signature, issuer, validity SEQUENCE { notBefore, notAfter }, ... }
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 SOON_S = 14 * 86400.0
-"""So long before its end a certificate is told of,"""
+"""A certificate is reported this long before it expires,"""
 SOON_SHARE = 0.2
-"""or this share of its life, where that is less: one that lives a day is renewed in its last hours."""
+"""or this share of its lifetime if that is less: one that is valid for a day is renewed in its last hours."""
 _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----\n.+?-----END CERTIFICATE-----\n", re.DOTALL)
 _SEQUENCE, _VERSION, _UTC_TIME, _GENERALIZED_TIME = 0x30, 0xA0, 0x17, 0x18
 _DAY_S = 86400.0
@@ -31,17 +31,17 @@ _DAY_S = 86400.0
 
 @dataclass(frozen=True)
 class Validity:
-    """Of one certificate, in seconds since the epoch."""
+    """Validity period of one certificate, in seconds since the epoch."""
 
     begins: float
     ends: float
 
     def is_over(self, now: float) -> bool:
-        """Whether clients refuse it."""
+        """Return True if it has expired, so that clients reject it."""
         return now > self.ends
 
     def say(self, now: float) -> str:
-        """What is wrong with it, or will soon be; empty where nothing is."""
+        """Return what is wrong with it or soon will be; empty if nothing is."""
         if now < self.begins:
             return f"is not valid before {rfc3339(self.begins)}"
         left_s = self.ends - now
@@ -53,16 +53,16 @@ class Validity:
 
 
 def of_pem(text: str) -> tuple[Validity, ...]:
-    """Of each certificate in the text, in their order.
+    """Return the validity of each certificate in the text, in order.
 
     Raises:
-        ValueError: one of them is none.
+        ValueError: one of them is no certificate.
     """
     return tuple(_of_der(ssl.PEM_cert_to_DER_cert(found[0])) for found in _CERTIFICATE.finditer(text))
 
 
 def say(key: str, certificates: Iterable[Validity], now: float) -> str:
-    """What is wrong with the certificates under a Secret's key, or will soon be; empty where nothing is."""
+    """Return what is wrong with the certificates under a Secret's key or soon will be; empty if nothing is."""
     every = tuple(certificates)
     said = []
     for number, certificate in enumerate(every, 1):
@@ -76,7 +76,7 @@ def _of_der(der: bytes) -> Validity:
     try:
         fields = _parts(_inside(_inside(der)))
         tag, _ = first = next(fields)
-        # Behind the version, where there is one: serial number, algorithm, issuer.
+        # After the optional version come serial number, algorithm and issuer.
         for _ in range(3 + (tag == _VERSION)):
             first = next(fields)
         begins, ends = (_time(*part) for part in _parts(first[1]))
@@ -93,7 +93,7 @@ def _inside(der: bytes) -> bytes:
 
 
 def _parts(der: bytes) -> Iterator[tuple[int, bytes]]:
-    """(tag, content) of what stands one behind the other."""
+    """Yield (tag, content) of each of the consecutive elements."""
     at = 0
     while at < len(der):
         tag, length = der[at], der[at + 1]
@@ -111,7 +111,7 @@ def _parts(der: bytes) -> Iterator[tuple[int, bytes]]:
 def _time(tag: int, content: bytes) -> float:
     text = content.decode("ascii")
     if tag == _UTC_TIME:
-        # Of two digits, those from 50 on are of the last century.
+        # Two-digit years from 50 on belong to the last century.
         text = ("19" if text[:2] >= "50" else "20") + text
     elif tag != _GENERALIZED_TIME:
         raise ValueError(f"tag {tag:#x} where a time was expected")

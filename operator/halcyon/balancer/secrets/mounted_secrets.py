@@ -1,16 +1,16 @@
-"""What HAProxy takes from Secrets (certificate, authorities of clients, API keys): files, kept at what the Secrets say.
+"""HAProxy's files made from mounted Secrets: the certificate, the CAs of clients and the API keys. They follow the Secrets.
 
-    the Secrets as mounted            | files before | what clients meet
-    right                             | -            | what is in them, after one reload
-    TLS, wrong (missing, no match)    | good ones    | the last good one, and the trouble is told
-    TLS, wrong                        | none         | nothing: HAProxy listens where nobody comes; never plain text
+    the Secrets as mounted            | files before | what clients get
+    valid                             | -            | their content, after one reload
+    TLS, invalid (missing, mismatch)  | good ones    | the last good one; the problem is reported
+    TLS, invalid                      | none         | no connection: HAProxy listens where no client can connect; never plain text
     TLS, expired                      | good ones    | the same: the last good one, as long as that is valid
-    TLS, expired                      | none         | what is in them, which clients refuse; and the trouble is told
-    API keys, missing or wrong        | -            | those that are right, perhaps none: a key that was taken away ends
+    TLS, expired                      | none         | the expired one, which clients reject; the problem is reported
+    API keys, missing or invalid      | -            | the valid ones, perhaps none: a removed key stops working
 
-A file's name is a digest of its content, and none is ever changed: the configuration that runs, the one before it and a HAProxy that
-restarts each find the very certificate that they name. What was good before an agent restarted is found again by its file. What is
-served and will soon expire is told in time (`validity`).
+A file is named by a digest of its content, and never changed. So the running configuration, the one before it and a HAProxy that
+restarts each find exactly the certificate that they name. A new agent finds the last good one by its file. A certificate in use that
+will soon expire is reported in time (`certificate_expiry`).
 """
 
 from __future__ import annotations
@@ -47,25 +47,25 @@ class SecretNames:
     """Names of the Secrets that this pod mounts."""
 
     certificate: str = ""
-    """Empty where clients speak plain text."""
+    """Empty if clients use plain text."""
     clients: str = ""
-    """Empty where clients need no certificate."""
+    """Empty if clients need no certificate."""
     keys: str = ""
-    """Empty where clients need no API key."""
+    """Empty if clients need no API key."""
 
 
 class MountedSecrets:
-    """The files of one pod."""
+    """HAProxy's files from the Secrets of one pod."""
 
     def __init__(
         self, secrets: SecretNames, *, mounted: Path, config: Path, wall: Callable[[], float] = time.time
     ) -> None:
-        """Takes up what an earlier agent has left; the Secrets are read by `look`.
+        """Adopt the files that a previous agent left; the Secrets are read by `look`.
 
         Args:
-            secrets: their names, for what is told.
-            mounted: holds the folders of the Secrets.
-            config: haproxy.cfg; the files are beside it.
+            secrets: their names, for messages.
+            mounted: parent of the Secrets' folders.
+            config: path of haproxy.cfg; the files are beside it.
             wall: seconds since the epoch, by which certificates expire.
         """
         self._mounted, self._config, self._run_dir = mounted, config, config.parent
@@ -85,33 +85,33 @@ class MountedSecrets:
 
     @property
     def tls(self) -> TlsFiles | None:
-        """What HAProxy serves from now on; None where clients speak plain text."""
+        """TLS files for HAProxy from now on; None if clients use plain text."""
         if CERTIFICATE_FOLDER not in self._served:
             return None
         certificate, clients = self._served[CERTIFICATE_FOLDER], self._served.get(CLIENTS_FOLDER)
-        # Without its authorities it would let in whoever comes.
+        # Without the clients' CAs it would accept any client.
         return TlsFiles() if not certificate or clients == "" else TlsFiles(certificate, clients or "")
 
     @property
     def keys(self) -> str | None:
-        """File with the API keys; None where clients need none."""
+        """File with the API keys; None if clients need none."""
         return self._served.get(KEYS_FOLDER)
 
     @property
     def trouble(self) -> str:
-        """What is wrong with the Secrets, or will soon be; empty where nothing is."""
+        """What is wrong with the Secrets or soon will be; empty if nothing is."""
         return "; ".join([*self._troubles.values(), *self._expiring.values()])
 
     @property
     def expires(self) -> Mapping[str, float]:
-        """Key of a Secret -> when the first of the certificates that are served from it expires, seconds since the epoch."""
+        """Expiry by Secret key of the first certificate in use to expire, in seconds since the epoch."""
         keys = {kind.folder: kind.certificates for kind in self._kinds}
         return {
             keys[folder]: min(one.ends for one in served) for folder, served in self._certificates.items() if served
         }
 
     def look(self) -> None:
-        """Read the Secrets, and take over what has changed in them."""
+        """Read the Secrets, and apply their changes."""
         for kind in self._kinds:
             self._look_at(kind)
             self._look_at_the_clock(kind)
@@ -137,10 +137,10 @@ class MountedSecrets:
             log("info", "HAProxy's file of a Secret", secret=kind.secret, file=self._served[kind.folder])
 
     def _refuse_expired(self, kind: _Kind, text: str) -> None:
-        """No good certificate gives way to one that clients refuse.
+        """Refuse to replace a valid certificate by an expired one.
 
         Raises:
-            SecretError: where it would.
+            SecretError: the new certificate has expired.
         """
         if not kind.certificates:
             return
@@ -159,12 +159,12 @@ class MountedSecrets:
             self._expiring.pop(kind.folder, None)
 
     def _read_certificates(self, kind: _Kind) -> tuple[Validity, ...]:
-        """Of what an earlier agent has left."""
+        """Return the validity of the certificates that a previous agent left."""
         name = self._served[kind.folder]
         return _validities(_read(self._run_dir / name).decode("ascii", errors="replace")) if name else ()
 
     def _news(self, kind: _Kind) -> Mapping[str, bytes] | None:
-        """Key -> content of the Secret as mounted; None where it is as it was."""
+        """Return the content of the mounted Secret by key; None if unchanged."""
         folder = self._mounted / kind.folder
         link = _link(folder)
         if link and self._links.get(kind.folder) == link:
@@ -173,7 +173,7 @@ class MountedSecrets:
         names = kind.keys or (path.name for path in (at.iterdir() if at.is_dir() else ()))
         contents = {name: _read(at / name) for name in names if not name.startswith("..")}
         if _link(folder) != link:
-            # They have changed under our eyes: half of it could be a key that does not belong to its certificate.
+            # It changed while it was read: half of it could be a key that does not belong to its certificate.
             return None
         self._links[kind.folder] = link
         if self._seen.get(kind.folder) == contents:
@@ -184,7 +184,7 @@ class MountedSecrets:
     def _store(self, kind: _Kind, text: str) -> str:
         name = f"{kind.folder}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.{kind.ending}"
         _write(self._run_dir / (name + ".new"), text).replace(self._run_dir / name)
-        # What the configuration names until the next one is taken, and after a refused one, stays.
+        # The file that the configuration names stays, until the next configuration is loaded and if that one is refused.
         for old in self._run_dir.glob(f"{kind.folder}-*.{kind.ending}"):
             if old.name not in {name, self._in_use(kind)}:
                 old.unlink()
@@ -201,16 +201,16 @@ class _Kind:
     folder: str
     secret: str
     keys: tuple[str, ...]
-    """That count; all where none is named."""
+    """Keys that are used; all if empty."""
     make: Callable[[Mapping[str, bytes], Path], tuple[str, str]]
-    """The file, and what is wrong nevertheless."""
+    """Makes the file's text, and names problems that don't prevent it."""
     ending: str = "pem"
     certificates: str = ""
-    """Key of the Secret with certificates; empty where there are none."""
+    """Key of the Secret with certificates; empty if there are none."""
 
 
 def _validities(text: str) -> tuple[Validity, ...]:
-    """Of what is in a file; empty where it isn't known: OpenSSL may take what isn't read here, and that is no reason to refuse it."""
+    """Return the validity of a file's certificates; empty if unknown. OpenSSL may accept what this module can't read."""
     try:
         return certificate_expiry.of_pem(text)
     except ValueError as error:
@@ -219,22 +219,22 @@ def _validities(text: str) -> tuple[Validity, ...]:
 
 
 def _is_usable(kind: _Kind, certificates: tuple[Validity, ...], now: float) -> bool:
-    """Whether a client can be served: by a certificate, which stands first, or for any of the authorities."""
+    """Return True if clients can be served: by the server certificate, which comes first, or with any of the CAs."""
     deciding = certificates[:1] if kind.folder == CERTIFICATE_FOLDER else certificates
     return any(not one.is_over(now) for one in deciding)
 
 
 def _pair(contents: Mapping[str, bytes], run_dir: Path) -> tuple[str, str]:
-    """Chain and key in one text.
+    """Return chain and key in one text.
 
     Raises:
-        SecretError: where they are no certificate and its key.
+        SecretError: they are not a certificate and its key.
     """
     chain, key = (_blocks(name, contents[name]) for name in ("tls.crt", "tls.key"))
-    # OpenSSL takes the pair from a file only.
+    # OpenSSL loads the pair only from a file.
     aside = _write(run_dir / "certificate.try", chain + key)
     try:
-        # A key with a password is met with a wrong one, rather than with a question to a person.
+        # An encrypted key gets a wrong password, so that OpenSSL doesn't prompt for one.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(aside, password=lambda: "-")
     except (ssl.SSLError, OSError, ValueError) as error:
         raise SecretError(f"tls.crt and tls.key are no certificate and its key: {_words(error)}") from error
@@ -263,7 +263,7 @@ def _authorities(contents: Mapping[str, bytes], _: Path) -> tuple[str, str]:
 
 
 def _blocks(key: str, content: bytes) -> str:
-    """The PEM blocks, and nothing of what may stand between them."""
+    """Return the PEM blocks, without any text between them."""
     if not content:
         raise SecretError(f"there is no {key}; kubectl describe secret shows what there is")
     text = content.decode("ascii", errors="replace").replace("\r\n", "\n").rstrip("\n") + "\n"
@@ -278,7 +278,7 @@ def _words(error: Exception) -> str:
 
 
 def _link(folder: Path) -> str:
-    """The folder of the moment: the kubelet changes a whole Secret by one link."""
+    """Return the current data folder: the kubelet replaces a whole Secret by switching one link."""
     try:
         return str((folder / "..data").readlink())
     except OSError:
@@ -293,7 +293,7 @@ def _read(path: Path) -> bytes:
 
 
 def _write(path: Path, text: str) -> Path:
-    """A file that only this user can read, from its first moment on."""
+    """Write a file that only this user can read from the moment it exists."""
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(text)

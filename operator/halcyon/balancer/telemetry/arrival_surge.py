@@ -1,7 +1,7 @@
-"""Whether more requests came since the last look than chance explains: then a second look soon after the first is worth its cost.
+"""Detection of a surge: arrivals since the last sample that exceed what chance explains, and so justify an early second sample.
 
-Operator replicas count growth when a later reading has confirmed it, so that one bad value moves nothing. With a look each second
-a step would be believed a second after it was seen; with a second look at once it is believed `CONFIRM_S` after. Pure.
+Operator replicas count growth only after a later reading has confirmed it, so that a single bad value has no effect. With one sample
+per second, a step is confirmed a second after it was seen; with an early second sample, after `CONFIRM_S`. Pure.
 """
 
 from __future__ import annotations
@@ -9,24 +9,24 @@ from __future__ import annotations
 import math
 
 CONFIRM_S = 0.2
-"""From a look that saw a surge to the one that confirms it."""
+"""Time between the sample that saw a surge and the one that confirms it."""
 MIN_ARRIVALS = 5
-"""Fewer requests in one look are no surge."""
+"""Fewer requests in one sample are no surge."""
 _SIGMAS = 3.5
-"""Standard errors above the mean, as the planner asks of a short window (`scaling.planner.arrivals`)."""
+"""Standard errors above the mean, as the planner requires for a short window (`scaling.planner.forecast.arrival_rate`)."""
 _MEAN_S = 3.0
 """Time constant of the mean."""
 _IN_A_ROW = 3
-"""A step takes two: the look in which it began, and the first whole one."""
+"""A step takes two samples: the one in which it began, and the first full one."""
 _REST_S = 5.0
-"""After so many in a row it is a load that bursts all the time, or one that rises: one in so many seconds tells as much."""
+"""Pause after that many in a row: the load bursts all the time or keeps rising, and one early sample per pause shows as much."""
 
 
 class ArrivalSurge:
-    """Remembers the rate of one HAProxy."""
+    """Surge detector of one HAProxy."""
 
     def __init__(self) -> None:
-        """Nothing was counted yet."""
+        """Start with nothing counted."""
         self._process: object = None
         self._at = 0.0
         self._requests = 0
@@ -35,13 +35,13 @@ class ArrivalSurge:
         self._told_at = -math.inf
 
     def look(self, requests: int, *, process: object, now: float) -> bool:
-        """Whether this look is to be confirmed.
+        """Add a sample, and return True if it should be confirmed by another.
 
         Args:
-            requests: the counter of those that reached it, refused ones included.
-            process: which HAProxy counts; another one counts from zero, and nothing is known of its rate: a load that it has
-                already is a surge too.
-            now: seconds of a clock that does not jump; later than at the look before.
+            requests: HAProxy's counter of incoming requests, including rejected ones.
+            process: which HAProxy counts. Another one counts from zero and has no known rate: a load that it already has is a surge
+                too.
+            now: monotonic, in seconds; later than at the previous sample.
         """
         if process != self._process:
             self._process, self._at, self._requests, self._rate, self._row = process, now, requests, 0.0, 0

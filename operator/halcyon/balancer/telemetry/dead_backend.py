@@ -1,17 +1,17 @@
-"""Which pod to take out because its backend is dead. Pure.
+"""Detection of a pod whose backend is dead, so that it can be taken out. Pure.
 
 Triton does not restart a Python stub that died: every request then fails after a second, while readiness stays 200 (measured on
-2.51). What shows it is `nv_inference_request_failure{reason="BACKEND"}`, rising without a success beside it.
-A model that answers bad input with an error counts in the same way, so at most one pod is taken out in a while, and never
+2.51). The sign of it is `nv_inference_request_failure{reason="BACKEND"}` rising without any success.
+A model that answers bad input with an error counts in the same way. So at most one pod is taken out per interval, and never
 the last.
 
-    failures since the last look | successes | pods that serve | since the last one | verdict
-    none                         | any       | any             | any                | nobody
-    some                         | some      | any             | any                | nobody: look again soon
-    some                         | none      | 1               | any                | nobody: the last one
-    some                         | none      | 2 or more       | < interval         | nobody: wait
-    some                         | none      | 2 or more       | >= interval        | the pod with the most failures
-    unknown, or counters restarted           | any             | any                | nobody
+    failures since the last sample | successes | pods that serve | since the last one | pod to take out
+    none                           | any       | any             | any                | none
+    some                           | some      | any             | any                | none; sample again soon
+    some                           | none      | 1               | any                | none: it is the last one
+    some                           | none      | 2 or more       | < interval         | none: wait
+    some                           | none      | 2 or more       | >= interval        | the pod with the most failures
+    unknown, or counters restarted             | any             | any                | none
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
 INTERVAL_S = 30.0
-"""Shortest time between two pods that are taken out."""
+"""Minimum time between two pods that are taken out."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,12 @@ class Outcomes:
 
 @dataclass(frozen=True)
 class Ejection:
-    """What follows from one look."""
+    """Result of one sample."""
 
     dead: str | None
     """The pod to take out now."""
     suspects: frozenset[str]
-    """Pods that failed in the time between: look again soon."""
+    """Pods with failures since the last sample: sample again soon."""
 
 
 def judge(
@@ -54,15 +54,15 @@ def judge(
     now: float,
     interval_s: float = INTERVAL_S,
 ) -> Ejection:
-    """The verdict on two looks at the same pods.
+    """Compare two samples of the same pods.
 
     Args:
-        before: counters at the last look, by pod.
+        before: counters at the last sample, by pod.
         after: counters now.
-        serving: pods that take requests now (those in maintenance are none of them).
+        serving: pods that take requests now (pods in maintenance don't).
         last_s: when a pod was last taken out; None for never.
         now: seconds of the same clock.
-        interval_s: shortest time between two of them.
+        interval_s: minimum time between two pods that are taken out.
     """
     failures: dict[str, int] = {}
     without_success: set[str] = set()

@@ -1,8 +1,8 @@
-"""The page of the agent's metrics, in Prometheus' text format. Pure.
+"""The agent's metrics page, in Prometheus' text format. Pure.
 
-`halcyon.monitoring.agent_metrics` has the list; docs/reference/agent-metrics.md is compared with it. What is not known has no sample: a counter that
-fell to 0 for a moment would seem to have risen again. Labels are slots, which are two, states, which are five, and pods, of which
-there are as many as the EndpointSlices tell now.
+`halcyon.monitoring.agent_metrics` lists the metrics; docs/reference/agent-metrics.md is checked against it. An unknown value has no
+sample: a counter that drops to 0 for a moment would seem to rise again. Labels are slots (two), states (five), and the pods that the
+EndpointSlices list now.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 @dataclass(frozen=True)
 class PageInput:
-    """What the agent knows at one moment."""
+    """State of the agent at one moment."""
 
     reading: HaproxyStats | None
-    """None where HAProxy does not answer."""
+    """None if HAProxy does not respond."""
     endpoints: tuple[Endpoint, ...] | None
     sightings: Mapping[str, ScrapedPod]
     maintenance: AbstractSet[str]
@@ -42,22 +42,22 @@ class PageInput:
     plan_errors: int
     in_trouble: bool
     expires: Mapping[str, float]
-    """Key of a Secret -> when what is served from it expires, seconds since the epoch."""
+    """Expiry of the certificate in use by Secret key, in seconds since the epoch."""
     uplinks: int
     process: Mapping[str, float]
-    """Name of a `process_` metric -> value."""
+    """Value by name of a `process_` metric."""
 
 
 def page(view: PageInput) -> str:
-    """The page, families in the order of `METRICS`."""
+    """Return the page, with families in the order of `METRICS`."""
     samples = _samples(view)
     return "".join(family(metric, samples.get(metric.name, ())) for metric in METRICS)
 
 
 def process() -> dict[str, float]:
-    """Figures of this process, from /proc."""
+    """Read this process's figures from /proc."""
     with open("/proc/self/stat") as file:  # noqa: PTH123 - a small page, read in one call
-        # The name may hold spaces and brackets; what follows the last one doesn't.
+        # The name may hold spaces and brackets; the rest after the last one doesn't.
         stat = file.read().rpartition(")")[2].split()
     with open("/proc/stat") as file:  # noqa: PTH123 - same
         booted = next(float(line.split()[1]) for line in file if line.startswith("btime "))
@@ -71,7 +71,7 @@ def process() -> dict[str, float]:
 
 
 def _samples(view: PageInput) -> dict[str, list[Sample]]:
-    """Samples by family: labels, what is added to the name, value."""
+    """Return the samples by family: labels, name suffix, value."""
     reading = view.reading
     plain: dict[str, float] = {
         "endpoints": len(view.endpoints or ()),
@@ -128,5 +128,5 @@ def _histogram(labels: Labels, latency: Latency) -> Iterator[Sample]:
 def _inflight(reading: HaproxyStats, endpoints: Iterable[Endpoint]) -> Iterator[Sample]:
     at = {(key.slot, line.address): line.sessions for key, line in reading.lines.items() if line.admin != "maint"}
     for endpoint in endpoints:
-        # A pod without a line gets nothing from this balancer.
+        # A pod without a server gets no request from this balancer.
         yield (("pod", endpoint.pod), ("slot", endpoint.slot)), "", at.get((endpoint.slot, endpoint.address), 0)

@@ -1,10 +1,10 @@
-"""Carries records to every operator replica, one WebSocket each. The newest wins: nothing piles up, nothing is repeated.
+"""Streams of reports to every operator replica, one WebSocket each. Only the newest counts: reports neither queue up nor repeat.
 
-nothing new            every 4.5 s
-something new          at most once a second
-urgent                 at once, and with it what has not been sent yet
-replica away           tries again after 0.1 to 1 s, and looks for a successor; the others do not notice
-a text comes back      a notice about a pod, which is handed on
+no change              a report every 4.5 s
+a change               at most one report a second
+urgent                 at once, together with the unsent one before it
+replica unavailable    reconnects after 0.1 to 1 s, and looks for a successor; the other streams are not affected
+incoming text          a notice about a pod, which is passed on
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from halcyon.api.documents.observation_report import Record
 
 RESOLVE_S = 2.0
-"""Between two looks at the name, while all is well."""
+"""Interval of name lookups while all streams are open."""
 SEARCH_INTERVAL_S, SEARCH_S = 0.5, 10.0
-"""After a stream was lost, and for how long: whoever takes the place of a replica may have another address. A name server that is asked four
-times as often by all agents at once is not asked so for ever; what has not come by then takes its time anyway."""
+"""Interval of lookups after a stream was lost, and for how long: a replica's successor may have another address. All agents query
+the name server four times as often then, so this is limited; an address that is not there by then is found at the usual interval."""
 MAX_REPLICAS = 8
 _CONNECT_S = 5.0
 _HEARTBEAT_S = 10.0
@@ -43,27 +43,27 @@ _HEARTBEAT_S = 10.0
 
 @dataclass(frozen=True)
 class SendInterval:
-    """How often a connection sends, in seconds."""
+    """How often a stream sends, in seconds."""
 
     least_s: float = 0.9
-    """Less than the second between two looks: one that was late would delay all after it."""
+    """Less than the second between two samples: a late one would otherwise delay all after it."""
     most_s: float = 4.5
-    """Operator replicas count on a record every 5 s; half a second is for what may be late on its way."""
+    """Operator replicas expect a report every 5 s; half a second is for delays on the way."""
     first_pause_s: float = 0.1
-    """About what agents are spread over that all lose one replica in the same moment."""
+    """Rough span over which agents are spread that all lose a replica at the same moment."""
     longest_pause_s: float = 1.0
     """A replica that is back has all its agents within this time."""
 
 
 class _Mailbox:
-    """The newest record, and whether it must not wait."""
+    """The newest report, and whether it is urgent."""
 
     def __init__(self) -> None:
         self.record: Record | None = None
         self.is_sent = False
         self.urgent = False
         self.ahead: Record | None = None
-        """The one before an urgent one, where it has not been sent: growth is what lies between two."""
+        """The unsent report before an urgent one: growth is the difference between the two."""
         self.changed = asyncio.Event()
 
     def put(self, record: Record, *, urgent: bool) -> None:
@@ -74,14 +74,14 @@ class _Mailbox:
         self.changed.set()
 
     def take(self) -> list[Record]:
-        """What is to be sent now, oldest first."""
+        """Return the reports to send now, oldest first."""
         taken = [record for record in (self.ahead, self.record) if record is not None]
         self.ahead, self.urgent, self.is_sent = None, False, True
         return taken
 
 
 class ReportStream:
-    """The connections to all operator replicas behind one name."""
+    """Streams to all operator replicas behind one name."""
 
     def __init__(
         self,
@@ -92,14 +92,14 @@ class ReportStream:
         on_notice: Callable[[Notice], None] = lambda _: None,
         resolve: Callable[[str, int], Awaitable[list[str]]] | None = None,
     ) -> None:
-        """Nothing is opened before `run`.
+        """Prepare the streams; nothing is opened before `run`.
 
         Args:
             collector: name, port and CA of the operator.
-            token_path: file of the bearer token; it rotates, so it is read at each connection.
-            pace: times.
-            on_notice: is called with each notice, whichever replica sent it.
-            resolve: name and port to addresses; DNS where it is left out.
+            token_path: file of the bearer token; it rotates, so it is read for each connection.
+            pace: intervals.
+            on_notice: called with each notice, whichever replica sent it.
+            resolve: resolves name and port to addresses. Default: DNS.
         """
         self._collector = collector
         self._token_path = token_path
@@ -111,12 +111,12 @@ class ReportStream:
         self._last: Record | None = None
         self._lost = asyncio.Event()
         self._lost_at = float("-inf")
-        """When a stream ended that had been open; of the loop's clock."""
+        """When the last open stream ended, by the loop's clock."""
         self.connected = 0
-        """Connections that are open now."""
+        """Number of open streams."""
 
     def offer(self, record: Record, *, urgent: bool = False) -> None:
-        """This is what is true now. Never blocks, never fails."""
+        """Publish this report as the current one. Never blocks, never fails."""
         self._last = record
         for box in self._boxes.values():
             box.put(record, urgent=urgent)
@@ -136,7 +136,7 @@ class ReportStream:
                 await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     async def _rest(self) -> None:
-        """Until the name is to be looked up again: soon where a stream was lost, at moments of each agent's own."""
+        """Wait until the next lookup: soon if a stream was lost, and at a random moment for each agent."""
         self._lost.clear()
         clock = asyncio.get_running_loop().time
         if clock() - self._lost_at < SEARCH_S:
@@ -194,7 +194,7 @@ class ReportStream:
             if opened_at is not None:
                 self._lost_at = clock()
                 self._lost.set()
-                # A stream that is closed as soon as it is open was refused, and who is refused must not come ten times a second.
+                # A stream that closes as soon as it opens was refused; a refused agent must not retry ten times a second.
                 if self._lost_at - opened_at >= self._pace.longest_pause_s:
                     pause_s = self._pace.first_pause_s
             await asyncio.sleep(random.uniform(pause_s / 2, pause_s))  # noqa: S311 - spreads load, keeps no secret
@@ -204,7 +204,7 @@ class ReportStream:
         self.connected += 1
         sender = asyncio.create_task(self._send(ws, box))
         try:
-            # Reading is also what answers pings and sees the end.
+            # Reading also answers pings and detects the end.
             async for message in ws:
                 self._hear(message)
         finally:
@@ -233,7 +233,7 @@ class ReportStream:
                 is_new = record is not None and (sent is None or without_times(record) != without_times(sent))
                 due_s = 0.0 if box.urgent else (self._pace.least_s if is_new else self._pace.most_s) - waited
                 if record is not None and due_s <= 0:
-                    # What was urgent came out of turn: the next look's record is due when it would have been.
+                    # An urgent report doesn't move the schedule: the next sample's report is sent when it would have been.
                     sent_at = sent_at if box.urgent else clock()
                     for sent in box.take():
                         await ws.send_str(replace(sent, sent=time.time()).to_json())

@@ -1,4 +1,4 @@
-"""What the agent saw -> records. Reads the pods; judges nothing but what a state is called."""
+"""The sampler of pods, and the reports made of its samples. It interprets nothing beyond naming a pod's state."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ if TYPE_CHECKING:
     from halcyon.balancer.telemetry.triton_client import TritonClient
 
 MAX_AT_ONCE = 16
-"""Pods that are read at the same time."""
+"""Maximum number of pods that are read at the same time."""
 BATCHES_INTERVAL_S = 5.0
-"""Least time between two reads of a pod's batch statistics: what a batch takes changes in minutes, not in seconds."""
+"""Minimum time between two reads of a pod's batch statistics: the time a batch takes changes over minutes, not seconds."""
 MAX_WITH_BATCHES = 32
-"""Pods whose batch statistics one record tells, those read last: at 64 sizes of 20 bytes they take 40 KiB of it. Every pod of
-a model says the same of a batch, so beyond this number they take turns."""
+"""Maximum number of pods whose batch statistics are in one report, the most recently read first. At 64 sizes of 20 bytes they
+take 40 KiB of it. All pods of a model report the same about a batch, so beyond this number they take turns."""
 
 
 @dataclass(frozen=True)
 class ScrapedPod:
-    """One look at one pod."""
+    """Sample of one pod."""
 
     at: float
     """Seconds since the epoch."""
     metrics: Metrics | None = None
-    """None where the pod did not answer."""
+    """None if the pod did not respond."""
     index: Index | None = None
     batches: BatchStats | None = None
     """The newest known, which may be older than the rest."""
 
 
 class PodSampler:
-    """Looks at all pods; remembers which versions a ready pod has, so that its index is read once, and its batch statistics."""
+    """Sampler of all pods. It keeps the versions of ready pods, so that their index is read once, and their batch statistics."""
 
     def __init__(self, client: TritonClient, clock: Callable[[], float]) -> None:
-        """Nothing is read yet.
+        """Prepare the sampler; nothing is read yet.
 
         Args:
             client: reads one pod.
@@ -61,12 +61,12 @@ class PodSampler:
         self._clock = clock
         self._known: dict[str, Index] = {}
         self._asked: dict[str, float] = {}
-        """When a pod's batch statistics were asked for last."""
+        """Last request of each pod's batch statistics."""
         self._batches: dict[str, BatchStats] = {}
         self._places = asyncio.Semaphore(MAX_AT_ONCE)
 
     async def look(self, endpoints: Iterable[Endpoint]) -> dict[str, ScrapedPod]:
-        """One look at each pod, by name. A pod that does not answer has a sighting without metrics."""
+        """Sample each pod; return the samples by pod name. A pod that does not respond has a sample without metrics."""
         pods = list(endpoints)
         due = self._due(pods)
         seen = await asyncio.gather(*(self._look(endpoint, with_batches=endpoint.pod in due) for endpoint in pods))
@@ -79,18 +79,18 @@ class PodSampler:
         return {pod.pod: replace(sighting, batches=told.get(pod.pod)) for pod, sighting in zip(pods, seen, strict=True)}
 
     def _due(self, pods: Iterable[Endpoint]) -> set[str]:
-        """Ready pods whose batch statistics are to be read in this look, those that have waited longest."""
+        """Return the ready pods whose batch statistics are read in this sample, those read longest ago."""
         now = self._clock()
         serving = [pod.pod for pod in pods if pod.serving and not pod.terminating]
         self._asked = {pod: at for pod, at in self._asked.items() if pod in set(serving)}
-        # A clock that was set back makes a pod due, not silent.
+        # If the clock was set back, a pod is read now, not never.
         due = [pod for pod in serving if not 0 <= now - self._asked.get(pod, float("-inf")) < BATCHES_INTERVAL_S]
         due = sorted(due, key=lambda pod: self._asked.get(pod, float("-inf")))[:MAX_WITH_BATCHES]
         self._asked.update(dict.fromkeys(due, now))
         return set(due)
 
     def _told(self, pods: Iterable[Endpoint]) -> dict[str, BatchStats]:
-        """The batch statistics that a record tells, by pod."""
+        """Return the batch statistics of the report, by pod."""
         self._batches = {pod.pod: self._batches[pod.pod] for pod in pods if pod.pod in self._batches}
         newest = sorted(self._batches, key=lambda pod: self._batches[pod].at, reverse=True)[:MAX_WITH_BATCHES]
         return {pod: self._batches[pod] for pod in newest}
@@ -100,7 +100,7 @@ class PodSampler:
             at = self._clock()
             index = self._known.get(endpoint.pod) if endpoint.serving else None
             if with_batches:
-                # Side by side, so that a pod that hangs takes no longer to be found out.
+                # In parallel, so that detecting a pod that hangs takes no longer.
                 metrics, _ = await asyncio.gather(self._read_metrics(endpoint), self._read_batches(endpoint))
             else:
                 metrics = await self._read_metrics(endpoint)
@@ -122,7 +122,7 @@ class PodSampler:
         try:
             sizes = await self._client.batches(endpoint.address, pod=endpoint.pod)
         except TritonError:
-            return  # What was read before stands; its age tells.
+            return  # The previous statistics stay; their age shows it.
         self._batches[endpoint.pod] = BatchStats(at, sizes)
 
 
@@ -138,7 +138,7 @@ def record(
     maintenance: AbstractSet[str],
     trouble: str = "",
 ) -> Record:
-    """The record of one moment. A pod that was never looked at is in it too, with nothing known."""
+    """Build the report of one moment. Pods without a sample are included with unknown values."""
     balancer = None
     if reading is not None:
         balancer = BalancerSample(
@@ -159,7 +159,7 @@ def record(
 
 
 def _latency(reading: HaproxyStats) -> tuple[SlotLatency, ...]:
-    """Of both slots; empty where there is one, which is most of the time: nobody has anything to compare then."""
+    """Return the latency of both slots; empty if there is only one, as most of the time: there is nothing to compare then."""
     slots = {key.slot for key in reading.lines}
     if len(slots) < 2:
         return ()
@@ -196,20 +196,20 @@ def _pod(endpoint: Endpoint, seen: ScrapedPod | None, at: float, maintenance: Ab
 
 
 def state(endpoint: Endpoint, seen: ScrapedPod | None, maintenance: AbstractSet[str]) -> PodState:
-    """What a pod's state is called; `seen` is the last look at it, None before the first."""
+    """Return the name of a pod's state; `seen` is its last sample, None before the first."""
     if endpoint.terminating:
         return "draining"
     if endpoint.pod in maintenance:
         return "maintenance"
     if not endpoint.serving:
         return "starting"
-    # Not looked at yet is not the same as no answer.
+    # Not sampled yet is not the same as no response.
     return "unreachable" if seen is not None and seen.metrics is None else "ready"
 
 
 def without_times(record: Record) -> Record:
-    """The record, with every time at 0, and without batches: what changed is compared without them.
+    """Return the report with every time set to 0 and without batches, to detect changes.
 
-    No batch runs unseen by the other counters; and which pods' batches a record tells is no news.
+    No batch runs without changing the other counters, and which pods' batches a report includes is not a change.
     """
     return replace(record, at=0.0, pods=tuple(replace(pod, at=0.0, batches=None) for pod in record.pods))

@@ -1,6 +1,6 @@
-"""One Triton pod, read over HTTP: its counters in the Prometheus text format, its repository index, its batch statistics.
+"""Client of one Triton pod over HTTP: counters in the Prometheus text format, repository index, batch statistics.
 
-Only the names that a record needs are read. A name that the page lacks is None, never zero.
+It reads only the names that a report needs. A name that is missing on the page is None, never zero.
 """
 
 from __future__ import annotations
@@ -38,38 +38,38 @@ _OF_MODEL = frozenset({_PENDING, _SUCCESS, _FAILURE, _ROWS, _EXECUTIONS, _QUEUE_
 
 
 class TritonError(OSError):
-    """The pod did not answer, or not as Triton does."""
+    """The pod did not respond, or its response isn't Triton's."""
 
 
 @dataclass(frozen=True)
 class Metrics:
-    """One page of one pod; sums over the model's versions."""
+    """Metrics of one pod; sums over the model's versions."""
 
     pending: int | None = None
     succeeded: int | None = None
     failed: int | None = None
-    """For any reason."""
+    """All failures, whatever the reason."""
     backend_failed: int | None = None
     rows: int | None = None
     executions: int | None = None
     queue_us: int | None = None
     compute_us: int | None = None
     gpu: float | None = None
-    """0 to 1, mean over the pod's GPUs."""
+    """From 0 to 1, mean over the pod's GPUs."""
 
 
 @dataclass(frozen=True)
 class Index:
-    """What the repository index says of one model."""
+    """One model in the repository index."""
 
     versions: tuple[str, ...] = ()
-    """Ready ones, ascending."""
+    """Ready versions, ascending."""
     load_error: str | None = None
-    """Triton's words for the versions that could not be loaded."""
+    """Triton's reasons for the versions that could not be loaded."""
 
 
 def parse_metrics(text: str, model: str) -> Metrics:
-    """The metrics of `model` in a page of the Prometheus text format (0.0.4). Lines that can't be read are skipped."""
+    """Parse the metrics of `model` from a page in the Prometheus text format (0.0.4). Unreadable lines are skipped."""
     sums: dict[str, float] = {}
     gpus: dict[str, float] = {}
     for line in text.splitlines():
@@ -85,7 +85,7 @@ def parse_metrics(text: str, model: str) -> Metrics:
             sums[name] = sums.get(name, 0.0) + value
             if name == _FAILURE and labels.get("reason") == "BACKEND":
                 sums["backend"] = sums.get("backend", 0.0) + value
-    # A page that knows failures, but none of the backend's, is of a Triton that has had none.
+    # A page with failures, but none of the backend, comes from a Triton without backend failures.
     if _FAILURE in sums:
         sums.setdefault("backend", 0.0)
     whole = {name: int(value) for name, value in sums.items()}
@@ -124,15 +124,15 @@ def _sample(line: str) -> tuple[str, dict[str, str], float] | None:
         value = float(rest.split()[0])
     except (ValueError, IndexError):
         return None
-    # An infinite or undefined number is nothing that can be added or compared: not known.
+    # An infinite or undefined number can't be added or compared: unknown.
     return (name, labels, value) if math.isfinite(value) and value >= 0 else None
 
 
 def parse_index(document: Any, model: str, *, pod: str) -> Index:
-    """What the repository index of `pod` says of `model`.
+    """Parse the entry of `model` in the repository index of `pod`.
 
     Raises:
-        TritonError: where the document is no index.
+        TritonError: the document is no index.
     """
     if not isinstance(document, list):
         raise TritonError("the repository index is no list")
@@ -142,7 +142,7 @@ def parse_index(document: Any, model: str, *, pod: str) -> Index:
         if not isinstance(entry, dict) or entry.get("name") != model:
             continue
         if not entry.get("state"):
-            # Triton's port opens when loading is over, so this is not a model whose turn is yet to come.
+            # Triton's port opens after all models are loaded, so this model isn't waiting to be loaded.
             errors.append(
                 "Triton's index lists the model without a state: it refused its configuration; "
                 f"see the log of container triton in pod {pod}"
@@ -158,12 +158,12 @@ def parse_index(document: Any, model: str, *, pod: str) -> Index:
 
 
 def parse_batches(document: Any, model: str, *, pod: str) -> Batches:
-    """The batch statistics of `model` in the answer of `pod`, all versions in it summed; empty where no batch has run.
+    """Parse the batch statistics of `model` from the response of `pod`, summed over all versions; empty if no batch has run.
 
-    Where there are more than `MAX_SIZES` sizes, those that ran most often, the smaller ones first.
+    If there are more than `MAX_SIZES` sizes, keep those that ran most often, smaller ones first.
 
     Raises:
-        TritonError: where the document is no answer to that question.
+        TritonError: the document holds no statistics.
     """
     sums: dict[int, list[int]] = {}
     try:
@@ -186,7 +186,7 @@ def parse_batches(document: Any, model: str, *, pod: str) -> Batches:
 
 @dataclass(frozen=True)
 class TritonClient:
-    """Reads pods. The session is the caller's: it bounds connections and keeps them warm."""
+    """Client of Triton pods. The session is the caller's: it limits connections and keeps them open."""
 
     session: aiohttp.ClientSession
     model: str
@@ -194,24 +194,24 @@ class TritonClient:
     metrics_port: int = 8002
 
     async def metrics(self, address: str, *, last: bool = False) -> Metrics:
-        """The pod's counters.
+        """Return the pod's counters.
 
         Args:
             address: IP of the pod.
-            last: close the connection behind it: an open one can hold up the exit of a stopping Triton.
+            last: close the connection afterwards: an open one can delay the exit of a stopping Triton.
 
         Raises:
-            TritonError: where the pod does not answer in time.
+            TritonError: the pod does not respond in time.
         """
         headers = _CLOSE if last else {}
         body = await self._ask("GET", _url(address, self.metrics_port, "/metrics"), headers)
         return parse_metrics(body.decode(errors="replace"), self.model)
 
     async def index(self, address: str, *, pod: str) -> Index:
-        """What the pod at this IP says of the model's versions; `pod` is its name, for messages.
+        """Return the model's versions in the index of the pod at this IP; `pod` is its name, for messages.
 
         Raises:
-            TritonError: where the pod does not answer in time.
+            TritonError: the pod does not respond in time.
         """
         url = _url(address, self.http_port, "/v2/repository/index")
         body = await self._ask("POST", url, _CLOSE)
@@ -221,10 +221,10 @@ class TritonClient:
             raise TritonError(f"{url}: {error}") from error
 
     async def batches(self, address: str, *, pod: str) -> Batches:
-        """The batch statistics of the pod at this IP; `pod` is its name, for messages. Larger than the metrics: ask less often.
+        """Return the batch statistics of the pod at this IP; `pod` is its name, for messages. Larger than the metrics: poll less often.
 
         Raises:
-            TritonError: where the pod does not answer in time.
+            TritonError: the pod does not respond in time.
         """
         url = _url(address, self.http_port, f"/v2/models/{self.model}/stats")
         body = await self._ask("GET", url, _CLOSE)
@@ -248,8 +248,8 @@ class TritonClient:
 
 
 _CLOSE: Mapping[str, str] = {"Connection": "close"}
-"""On the ports of inference: a Triton that ends waits for every connection there that is open, idle ones too, for all of its
-exit time-out. Measured: 30 s instead of 4 for a pod with nothing to do."""
+"""Header for the inference ports: an exiting Triton waits for every open connection there, idle ones too, for all of its
+exit timeout. Measured: 30 s instead of 4 s for an idle pod."""
 
 
 def _url(address: str, port: int, path: str) -> str:
