@@ -1,5 +1,4 @@
 """Pure builders: one module per child object, from accepted values to plain dicts.
 
-No I/O, no clock, no environment. Names are made in `names` and nowhere else. Whether an object is written is the
-controller's business.
+No I/O, no clock, no environment. All names are defined in `names`. The controller decides whether an object is written.
 """

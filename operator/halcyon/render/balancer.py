@@ -1,4 +1,4 @@
-"""The balancer of a model: the accepted plan, its Deployment, and what the agent in it may read."""
+"""The balancer of a model: the accepted plan, its Deployment, and the permissions of its agent."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from halcyon.render.server import drain_s
 from halcyon.render.site import Site, Subject
 
 ACCEPTED_KEY = "accepted.json"
-"""Key of the plan's ConfigMap that holds the spec accepted last: what is served while a newer one is invalid."""
+"""Key in the plan's ConfigMap for the last accepted spec, which is served while a newer one is invalid."""
 
 PRE_STOP_S = 10
-"""From the deletion of a balancer pod until HAProxy is told to stop: the time for kube-proxy everywhere to stop sending, and for
-clients that keep a connection to be told, by the answer to their next request, to come again on another one."""
+"""Delay between the deletion of a balancer pod and HAProxy's stop signal. In this time every kube-proxy stops sending to it.
+Clients that keep a connection are asked to reconnect, in the response to their next request."""
 STOP_MARGIN_S = 10
-"""From the end of `traffic.drain`, which begins with that, until the kubelet's SIGKILL."""
+"""Time from the end of `traffic.drain`, which begins with that signal, until the kubelet's SIGKILL."""
 
 _RUN = "/run/halcyon"
 
 
 def plan(subject: Subject, spec: Spec, site: Site, slots: tuple[Slot, ...]) -> BalancerPlan:
-    """The accepted plan."""
+    """Build the accepted plan."""
     most = defaults.most_replicas(spec)
     return BalancerPlan(
         namespace=subject.namespace,
@@ -60,27 +60,27 @@ def plan(subject: Subject, spec: Spec, site: Site, slots: tuple[Slot, ...]) -> B
 
 
 def _capacity(most: int) -> int:
-    # Pods of the old revision that still drain stand beside their replacements. A power of two, so that small changes of
-    # maxReplicas need no reload.
+    # Draining pods of the old revision exist beside their replacements. A power of two, so that small changes of maxReplicas
+    # need no reload.
     return int(2 ** math.ceil(math.log2(2 * most + 4)))
 
 
 def config_map(subject: Subject, accepted: BalancerPlan, accepted_spec: str) -> Object:
-    """The ConfigMap that the agents watch."""
+    """Build the ConfigMap that the agents watch."""
     result = child("v1", "ConfigMap", subject, names.balancer(subject.name), names.BALANCER)
     result["data"] = {PLAN_KEY: accepted.to_json(), ACCEPTED_KEY: accepted_spec}
     return result
 
 
 def service_account(subject: Subject) -> Object:
-    """The agent's identity: what it may read, and the model that it speaks for."""
+    """Build the agent's identity, which determines its permissions and the model it may report for."""
     result = child("v1", "ServiceAccount", subject, names.balancer(subject.name), names.BALANCER)
     result["automountServiceAccountToken"] = False
     return result
 
 
 def role(subject: Subject) -> Object:
-    """One ConfigMap, and the EndpointSlices of the namespace (which can't be named in advance)."""
+    """Build the Role: one ConfigMap, and the namespace's EndpointSlices (which can't be named in advance)."""
     result = child("rbac.authorization.k8s.io/v1", "Role", subject, names.balancer(subject.name), names.BALANCER)
     result["rules"] = [
         {
@@ -95,7 +95,7 @@ def role(subject: Subject) -> Object:
 
 
 def role_binding(subject: Subject) -> Object:
-    """Gives the agent its role."""
+    """Build the binding of the agent to its Role."""
     name = names.balancer(subject.name)
     result = child("rbac.authorization.k8s.io/v1", "RoleBinding", subject, name, names.BALANCER)
     result["roleRef"] = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
@@ -104,7 +104,7 @@ def role_binding(subject: Subject) -> Object:
 
 
 def service(subject: Subject, spec: Spec) -> Object:
-    """The Service that clients use; it bears the ModelDeployment's name."""
+    """Build the Service that clients use; it has the ModelDeployment's name."""
     asked = spec.traffic.service
     result = child("v1", "Service", subject, subject.name, names.BALANCER)
     if asked.annotations:
@@ -124,17 +124,17 @@ def service(subject: Subject, spec: Spec) -> Object:
         ],
     }
     if spec.traffic.stickiness is not None:
-        # What a balancer knows of values the others don't.
+        # Balancers don't share their tables of header values.
         result["spec"]["sessionAffinity"] = "ClientIP"
     if asked.source_ranges:
-        # As networks: the API server may refuse an address of a network in its place.
+        # As networks: the API server may reject a host address with a prefix length.
         networks = [str(ipaddress.ip_network(text, strict=False)) for text in asked.source_ranges]
         result["spec"]["loadBalancerSourceRanges"] = list(dict.fromkeys(networks))
     return result
 
 
 def disruption_budget(subject: Subject) -> Object:
-    """At most one balancer is evicted at a time."""
+    """Build the PodDisruptionBudget, which allows one balancer to be evicted at a time."""
     result = child("policy/v1", "PodDisruptionBudget", subject, names.balancer(subject.name), names.BALANCER)
     result["spec"] = {
         "maxUnavailable": 1,
@@ -145,7 +145,7 @@ def disruption_budget(subject: Subject) -> Object:
 
 
 def deployment(subject: Subject, spec: Spec, site: Site) -> Object:
-    """The balancer pods: HAProxy, and the agent as a sidecar that starts first and ends last."""
+    """Build the balancer Deployment: HAProxy, and the agent as a sidecar that starts first and ends last."""
     result = child("apps/v1", "Deployment", subject, names.balancer(subject.name), names.BALANCER)
     selector = names.selector(subject.name, names.BALANCER)
     result["spec"] = {
@@ -159,7 +159,7 @@ def deployment(subject: Subject, spec: Spec, site: Site) -> Object:
                 "serviceAccountName": names.balancer(subject.name),
                 "automountServiceAccountToken": False,
                 "enableServiceLinks": False,
-                # By construction longer than what happens inside it.
+                # By construction longer than the steps inside it.
                 "terminationGracePeriodSeconds": PRE_STOP_S + drain_s(spec) + STOP_MARGIN_S,
                 "securityContext": pod_security(65532),
                 "initContainers": [_agent(subject, spec, site)],
@@ -191,7 +191,7 @@ def _agent(subject: Subject, spec: Spec, site: Site) -> Object:
             f"--plan={names.balancer(subject.name)}",
             f"--run-dir={_RUN}",
             f"--port={names.AGENT_PORT}",
-            # Not in the plan: a pod speaks TLS or it doesn't, from its start to its end, whatever its agent's version.
+            # Not in the plan: a pod serves TLS or plain text for its whole life, whatever its agent's version.
             *([f"--certificate-secret={tls.secret_name}"] if tls else ()),
             *([f"--clients-secret={tls.client_ca}"] if tls and tls.client_ca else ()),
             *([f"--keys-secret={spec.traffic.api_keys.secret_name}"] if spec.traffic.api_keys else ()),
@@ -252,9 +252,9 @@ def _haproxy(site: Site) -> Object:
 
 
 def _secrets(spec: Spec) -> list[Object]:
-    """Volumes with what the agent makes HAProxy's files of; their names are those of its folders.
+    """Return the volumes from which the agent builds HAProxy's files; they are named like the agent's folders.
 
-    Optional: a pod whose Secret isn't there starts, and its agent says so, where the kubelet would wait without end.
+    They are optional: a pod with a missing Secret starts and its agent reports it, while the kubelet would wait forever.
     """
     tls, api_keys = spec.traffic.tls, spec.traffic.api_keys
     wanted: list[tuple[str, str, tuple[str, ...]]] = []

@@ -1,7 +1,7 @@
-"""The routes of a Gateway to a model: HTTPRoute, GRPCRoute, and the Services that they lead to where there are no balancers.
+"""A Gateway's routes to a model: HTTPRoute, GRPCRoute, and their backend Services if there are no balancers.
 
-Only inference and what can be read of the model (readiness, metadata, configuration, statistics) are routed, as balancers do it; the
-Gateway compares paths its own way.
+Only inference and read-only calls (readiness, metadata, configuration, statistics) are routed, as by the balancers. The Gateway
+has its own rules for comparing paths.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _READS = [
 _BELOW_MODEL = ("ready", "config", "stats", "infer", "generate", "generate_stream")
 
 Shares = Sequence[tuple[Slot, int]]
-"""Slots, and the weight of each."""
+"""Slots with their weights."""
 
 
 def slot_service(subject: Subject, spec: Spec, slot: Slot) -> Object:
-    """The Service of a slot that routes lead to. Not the headless one: some Gateways can't balance over those."""
+    """Build the Service of a slot as a route's backend. It isn't headless: some Gateways can't balance over those."""
     result = services.service(subject, spec)
     labels = names.labels(subject.name, names.SERVER) | {names.SLOT_LABEL: slot}
     result["metadata"] = {**result["metadata"], "name": names.route_service(subject.name, slot), "labels": labels}
@@ -58,11 +58,11 @@ def slot_service(subject: Subject, spec: Spec, slot: Slot) -> Object:
 
 
 def http_route(subject: Subject, spec: Spec, gateway: Gateway, shares: Shares, *, model: str) -> Object:
-    """The HTTPRoute."""
+    """Build the HTTPRoute."""
     exact = ["/v2", "/v2/health/live", "/v2/health/ready", f"/v2/models/{model}"]
     exact += [f"/v2/models/{model}/{verb}" for verb in _BELOW_MODEL]
     paths = [{"type": "Exact", "value": path} for path in exact]
-    # What lies below a version can be told by a regular expression only, which few Gateways know.
+    # Paths below a version can only be matched by a regular expression, which few Gateways support.
     paths.append({"type": "PathPrefix", "value": f"/v2/models/{model}/versions"})
     rule: dict[str, Any] = {
         "matches": [{"path": path} for path in paths],
@@ -73,8 +73,8 @@ def http_route(subject: Subject, spec: Spec, gateway: Gateway, shares: Shares, *
 
 
 def grpc_route(subject: Subject, spec: Spec, gateway: Gateway, entry: Entry, shares: Shares) -> Object:
-    """The GRPCRoute. It knows no time-outs: clients set their own."""
-    # Two rules: up to version 1.2 of the Gateway API, a rule of a GRPCRoute has 8 matches at most.
+    """Build the GRPCRoute. It has no timeouts: clients set their own."""
+    # Two rules: up to version 1.2 of the Gateway API, a GRPCRoute rule has at most 8 matches.
     rules = (
         {
             "matches": [{"method": {"type": "Exact", **method}} for method in methods],
@@ -86,13 +86,13 @@ def grpc_route(subject: Subject, spec: Spec, gateway: Gateway, entry: Entry, sha
 
 
 def _longest_ms(spec: Spec) -> int:
-    """Longest time of a request: in a server, and before that in a balancer where there is one."""
+    """Return the maximum duration of a request: in a server, plus in a balancer's queue if there is one."""
     timeout_ms = max(duration_us(spec.traffic.request_timeout) // 1000, 1)
     return timeout_ms if routing_mode.is_direct(spec) else 2 * timeout_ms
 
 
 def _duration(whole_ms: int) -> str:
-    """As the Gateway API writes it: five digits at most before a unit."""
+    """Format a duration for the Gateway API: at most five digits before a unit."""
     seconds, ms = divmod(whole_ms, 1000)
     return f"{seconds}s{ms}ms" if ms else f"{seconds}s"
 

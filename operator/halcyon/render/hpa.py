@@ -1,4 +1,4 @@
-"""The HorizontalPodAutoscaler of a model, which bears the ModelDeployment's name."""
+"""The HorizontalPodAutoscaler of a model, which has the ModelDeployment's name."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ _OPEN: Object = {
     "selectPolicy": "Max",
     "policies": [{"type": "Pods", "value": 1000, "periodSeconds": 1}],
 }
-"""No pace of its own: the planner has one, and a second in series would only delay it."""
+"""HPA behaviour without a pace of its own: the planner has one, and a second in series would only delay it."""
 _EXACT: Object = {**_OPEN, "tolerance": "0"}
-"""The same where the API server knows it: the tolerance is what makes 10 into 11. One that doesn't (before 1.33) refuses the object."""
+"""The same with tolerance 0, if the API server supports the field. Otherwise the tolerance keeps 10 replicas where 11 are
+desired. An API server before 1.33 rejects the object."""
 _SHUT: Object = {"selectPolicy": "Disabled"}
 
 
 def hpa(subject: Subject, spec: Spec, *, tolerance: bool) -> Object:
-    """An autoscaling/v2 HPA on the ModelDeployment itself, with every metric as an AverageValue.
+    """Build an autoscaling/v2 HPA that targets the ModelDeployment, with every metric as an AverageValue.
 
-    Never `Value`: that multiplies by the pods that are there already. With the policy Planner the one metric is the count
-    itself, at 1 each; with Rules each target is one. `tolerance`: whether this cluster's HPAs have one.
+    Never `Value`: that multiplies by the existing pods. With the policy Planner, the only metric is the desired replicas, at 1
+    each; with Rules, each target is a metric. `tolerance`: whether this cluster's HPAs support one.
     """
     if spec.scaling is None:
         raise ValueError("a spec without scaling has no HPA")
     result = child("autoscaling/v2", "HorizontalPodAutoscaler", subject, subject.name, names.SCALING)
     result["spec"] = {
         "scaleTargetRef": {"apiVersion": API_VERSION, "kind": KIND, "name": subject.name},
-        # An HPA never goes to 0 by itself, and rests while the count is 0: both are the operator's.
+        # An HPA never scales to 0 by itself, and pauses while replicas are 0: the operator does both.
         "minReplicas": max(spec.scaling.min_replicas, 1),
         "maxReplicas": spec.scaling.max_replicas,
     }

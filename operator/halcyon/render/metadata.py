@@ -1,4 +1,4 @@
-"""What all child objects have in common: metadata and the restricted security context."""
+"""Parts shared by all child objects: metadata and the restricted security context."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ RESTRICTED: Object = {
     "capabilities": {"drop": ["ALL"]},
     "readOnlyRootFilesystem": True,
 }
-"""Container part of Pod Security "restricted", and a root file system that can't be written."""
+"""Container part of Pod Security "restricted", with a read-only root file system."""
 
 
 def pod_security(uid: int) -> Object:
-    """Pod part of Pod Security "restricted"."""
+    """Return the pod part of Pod Security "restricted"."""
     return {"runAsNonRoot": True, "runAsUser": uid, "runAsGroup": uid, "seccompProfile": {"type": "RuntimeDefault"}}
 
 
 def pull_secrets(spec: Spec, site: Site) -> Object:
-    """The pod's `imagePullSecrets`, the model's own before the site's; nothing where there are none."""
+    """Return the pod's `imagePullSecrets`, the model's own before the site's; empty if there are none."""
     own = (secret.name for secret in spec.runtime.image_pull_secrets or ())
     found = dict.fromkeys((*own, *site.pull_secrets))
     return {"imagePullSecrets": [{"name": name} for name in found]} if found else {}
 
 
 def placed(placement: Placement) -> Object:
-    """Of a pod, what says where it may run and what may push it aside; nothing where nothing is said."""
+    """Return the pod fields for scheduling and priority; empty if none are set."""
     said: Object = {}
     if placement.node_selector:
         said["nodeSelector"] = dict(placement.node_selector)
@@ -49,7 +49,7 @@ def placed(placement: Placement) -> Object:
 def child(
     api_version: str, kind: str, subject: Subject, name: str, component: str, *, labels: Mapping[str, str] | None = None
 ) -> Object:
-    """The head of a child object."""
+    """Build the metadata of a child object."""
     return {
         "apiVersion": api_version,
         "kind": kind,

@@ -1,4 +1,4 @@
-"""From a spec to the overlay: what the ModelDeployment adds to the model's own configuration."""
+"""The overlay: settings that the ModelDeployment adds to the model's own configuration."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from halcyon.api.types import duration_us
 
 
 def model_name(name: str, spec: Spec) -> str:
-    """Name of the model in requests and in Triton."""
+    """Return the name of the model in requests and in Triton."""
     return spec.model.name or name
 
 
 def build(name: str, spec: Spec) -> model_overlay.Overlay:
-    """The overlay of the ModelDeployment `name`."""
+    """Build the overlay of the ModelDeployment `name`."""
     return model_overlay.Overlay(
         model_name=model_name(name, spec),
         max_batch_size=spec.batching.max_batch_size if spec.batching else None,

@@ -1,11 +1,12 @@
-"""NetworkPolicies of a model: one around its servers, one around its balancers.
+"""NetworkPolicies of a model: one for its servers, one for its balancers.
 
               from                                          to
-servers       its balancers; the operator; scrapers;        where its model is downloaded from; what the site says, else nothing
-              clients, where no balancer is before them
+servers       its balancers; the operator; scrapers;        model download sources; what the site allows; nothing else
+              clients, if no balancer is in front
 balancers     clients; scrapers                             its servers, the operator, the API server, DNS
 
-Ports of pods are numbers: some network plugins don't know names. Probes come from the node, which policies don't hold.
+Pod ports are numbers, because some network plugins don't support names. Probes come from the node, which policies don't
+restrict.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _DNS: Object = {"ports": [{"port": _DNS_PORT, "protocol": protocol} for protocol
 
 
 def _anywhere(network: str, version: int) -> Object:
-    """But what a cloud tells a machine of itself."""
+    """Return all addresses of an IP version, except the cloud's instance metadata service."""
     told = [ip_network(text) for text in (*LINK_LOCAL, *METADATA)]
     return {"ipBlock": {"cidr": network, "except": [str(one) for one in told if one.version == version]}}
 
@@ -35,7 +36,7 @@ _ANYWHERE = (_anywhere("0.0.0.0/0", 4), _anywhere("::/0", 6))
 
 
 def download_port(url: str, endpoint: str | None) -> int:
-    """The port that a model is downloaded from."""
+    """Return the port that a model is downloaded from."""
     if url.startswith("s3://") and endpoint is None:
         return _HTTPS_PORT
     parts = urlsplit(endpoint or url)
@@ -45,10 +46,10 @@ def download_port(url: str, endpoint: str | None) -> int:
 def servers(
     subject: Subject, network: SiteNetwork, *, balancers: bool, clients: bool, downloads: Iterable[int] = ()
 ) -> Object:
-    """Around the servers.
+    """Build the policy of the servers.
 
-    `balancers`: there are some, or will be. `clients`: they are let in, since the Service leads to the servers. `downloads`: the ports that
-    their models are downloaded from.
+    `balancers`: whether there are some, or will be. `clients`: whether clients are allowed, because the Service leads to the
+    servers. `downloads`: the ports that their models are downloaded from.
     """
     mine = {"podSelector": {"matchLabels": names.selector(subject.name, names.BALANCER)}}
     ingress = [_from(network.operator, names.HTTP_PORT, names.METRICS_PORT)]
@@ -65,7 +66,7 @@ def servers(
 
 
 def balancers(subject: Subject, network: SiteNetwork, *, operator_port: int) -> Object:
-    """Around the balancers; `operator_port` is the one that agents send to."""
+    """Build the policy of the balancers; `operator_port` is the one that agents connect to."""
     ingress = [_from(network.clients, names.HTTP_PORT, names.GRPC_PORT)]
     if network.scrapers:
         ingress.append(_from(network.scrapers, names.HAPROXY_METRICS_PORT, names.AGENT_PORT))
@@ -88,13 +89,13 @@ def _policy(subject: Subject, component: str, ingress: list[Object], egress: lis
         "ingress": ingress,
     }
     if egress:
-        # The API server keeps no empty list, and without one nothing may go out.
+        # The API server drops an empty list, and without any rule no traffic may leave.
         result["spec"]["egress"] = egress
     return result
 
 
 def _from(peers: Iterable[dict[str, Any]], *ports: int) -> Object:
-    """Of no peers: from anybody."""
+    """Build an ingress rule; without peers it allows any source."""
     named = list(peers)
     return ({"from": named} if named else {}) | {"ports": _ports(ports)}
 

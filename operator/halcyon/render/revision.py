@@ -1,7 +1,7 @@
-"""Revisions: an accepted spec, and the template that was rendered for it, as a ControllerRevision.
+"""Revisions: an accepted spec and its rendered template, stored as a ControllerRevision.
 
-The name is made of what the user asked for, not of what was rendered, so that a newer operator finds the old record and
-applies it unchanged.
+The name is derived from the user's spec, not from the rendered template. A newer operator thus finds the old record and applies
+it unchanged.
 """
 
 from __future__ import annotations
@@ -17,58 +17,58 @@ from halcyon.render.metadata import Object, child
 from halcyon.render.site import Site, Subject
 
 KEPT = 10
-"""Records that are kept, the newest first."""
+"""Number of records kept, newest first."""
 NOTE = f"{GROUP}/rollout"
-"""Annotation of a record: what became of the revision. Unlike the record itself it changes."""
+"""Annotation of a record with the outcome of the revision. Unlike the record itself it changes."""
 SEAL = f"{GROUP}/accepted"
-"""Annotation of the newest record: the digest of the accepted spec, which lies where people may edit it."""
+"""Annotation of the newest record: the digest of the accepted spec, which is stored where users may edit it."""
 _FORMAT = 1
 
 
 @dataclass(frozen=True)
 class Content:
-    """The files of a model that lies in a ConfigMap: those keys that the source names."""
+    """Files of a model in a ConfigMap: the keys that the source names."""
 
     data: Mapping[str, str]
     binary: Mapping[str, str]
-    """base64, as the API server has it."""
+    """Values in base64, as in the API."""
 
 
 @dataclass(frozen=True)
 class Revision:
-    """A record: everything that the servers of one revision are made of."""
+    """Record with everything needed to build the servers of one revision."""
 
     key: str
     template: Object
     model: str
     overlay: str
-    """The overlay's text; its ConfigMap is named by it."""
+    """Text of the overlay; its ConfigMap is named after it."""
     snapshot: str | None
     """Name of the ConfigMap with the model's content."""
     startup_timeout_s: int
     number: int
     note: str = ""
-    """Text of the annotation `NOTE`; empty where nothing is known."""
+    """Text of the annotation `NOTE`; empty if nothing is known."""
     base: str = ""
-    """Where it was rendered anew for the same spec: the key that the spec has. Empty where that is `key` itself."""
+    """The spec's key, if this revision is a newer rendering of the same spec. Empty if that is `key` itself."""
     version: str = ""
-    """Of the operator that rendered it; empty where that isn't known."""
+    """Version of the operator that rendered it; empty if unknown."""
     site: str = ""
-    """Stands for that version and for what of the site it has made servers of: see `site_digest`."""
+    """Digest of that version and of the site settings used in servers: see `site_digest`."""
 
     seal: str = ""
-    """Digest of the spec that was accepted when this revision was asked for; empty where nobody has written it."""
+    """Digest of the accepted spec that requested this revision; empty if none was written."""
 
     @property
     def asks(self) -> str:
-        """The key of what the user asked for: the same, however often it was rendered anew."""
+        """Return the key of the user's spec: the same for every rendering of it."""
         return self.base or self.key
 
 
 def key(subject: Subject, spec: Spec, content: Content | None) -> str:
-    """What tells one revision from another: the parts of the spec that a server pod is made of, and the content.
+    """Return what identifies a revision: the parts of the spec that affect a server pod, and the content.
 
-    Without defaults: a field that a later version adds changes no key, so it restarts no pod.
+    Defaults are excluded: a field added by a later version changes no key, so it restarts no pod.
     """
     asked: dict[str, Any] = {
         "model": _said(spec.model),
@@ -92,7 +92,7 @@ def _said(part: ApiModel) -> dict[str, Any]:
 def render(
     subject: Subject, spec: Spec, site: Site, content: Content | None, *, number: int, as_key: str = ""
 ) -> Revision:
-    """The revision of a spec, rendered now; `as_key` is its key where it isn't the spec's own."""
+    """Render the revision of a spec; `as_key` is its key if it isn't the spec's own."""
     base = key(subject, spec, content)
     this = as_key or base
     text = model_overlay.build(subject.name, spec).to_json()
@@ -122,7 +122,10 @@ def render(
 
 
 def site_digest(site: Site) -> str:
-    """Stands for the operator's version and what of the site is in a server's template: with the same, a spec is rendered the same."""
+    """Return a digest of the operator's version and the site settings in a server's template.
+
+    If it is equal, a spec renders to the same template.
+    """
     parts: list[Any] = [site.version, site.operator_image, site.server_image, list(site.pull_secrets)]
     models, exempt = site.policy.models, list(site.policy.exempt_namespaces)
     if models.backends is not None:
@@ -133,7 +136,7 @@ def site_digest(site: Site) -> str:
 
 
 def record(subject: Subject, revision: Revision) -> Object:
-    """The ControllerRevision."""
+    """Build the ControllerRevision."""
     result = child("apps/v1", "ControllerRevision", subject, names.revision(subject.name, revision.key), names.SERVER)
     noted = {key: text for key, text in ((NOTE, revision.note), (SEAL, revision.seal)) if text}
     if noted:
@@ -155,7 +158,7 @@ def record(subject: Subject, revision: Revision) -> Object:
 
 
 def read(stored: Mapping[str, Any]) -> Revision | None:
-    """The revision in a ControllerRevision; None if it is of another format, or of no format at all."""
+    """Read the revision in a ControllerRevision; None if its format is another one, or invalid."""
     data = stored.get("data") or {}
     if not isinstance(data, Mapping) or data.get("format") != _FORMAT or not _is_whole(data):
         return None
@@ -185,7 +188,7 @@ def _is_whole(data: Mapping[str, Any]) -> bool:
 
 
 def overlay_map(subject: Subject, revision: Revision) -> Object:
-    """The immutable ConfigMap that the fetcher reads."""
+    """Build the immutable ConfigMap that the fetcher reads."""
     name = names.overlay(subject.name, revision.overlay)
     result = child("v1", "ConfigMap", subject, name, names.SERVER)
     result["immutable"] = True
@@ -194,7 +197,7 @@ def overlay_map(subject: Subject, revision: Revision) -> Object:
 
 
 def snapshot_map(subject: Subject, name: str, content: Content) -> Object:
-    """The immutable copy of the model's ConfigMap: what a pod of this revision loads, whatever becomes of the original."""
+    """Build the immutable copy of the model's ConfigMap, which this revision's pods load even if the original changes."""
     result = child("v1", "ConfigMap", subject, name, names.SERVER)
     result["immutable"] = True
     if content.data:
@@ -205,5 +208,5 @@ def snapshot_map(subject: Subject, name: str, content: Content) -> Object:
 
 
 def config_maps(revision: Revision, name: str) -> set[str]:
-    """Names of the ConfigMaps that a revision needs."""
+    """Return the names of the ConfigMaps that a revision needs."""
     return {names.overlay(name, revision.overlay)} | ({revision.snapshot} if revision.snapshot else set())

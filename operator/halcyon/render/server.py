@@ -1,6 +1,6 @@
 """The servers of a slot: pod template, Deployment, headless Service and PodDisruptionBudget.
 
-The template is made once per revision and then kept in its record: a newer operator restarts no pod.
+The template is rendered once per revision and then kept in its record: a newer operator restarts no pod.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from halcyon.render.names import Slot
 from halcyon.render.site import Site, Subject
 
 PRE_STOP_S = 5
-"""From the deletion of a pod until its SIGTERM, at least: the time for every balancer to see it and stop sending. Where streams of
-gRPC go on, the SIGTERM waits for their end, `traffic.drain` at most."""
+"""Minimum time from the deletion of a pod until its SIGTERM, in which every balancer notices it and stops sending. If gRPC
+streams continue, the SIGTERM waits for their end, at most `traffic.drain`."""
 EXIT_MARGIN_S = 10
-"""From Triton's own exit time-out until the kubelet's SIGKILL."""
+"""Time from Triton's own exit timeout until the kubelet's SIGKILL."""
 
 _GPU = "nvidia.com/gpu"
 _CLOSED = "shared-memory,trace,logging"
@@ -33,37 +33,37 @@ _REPOSITORY, _SOURCE, _OVERLAY, _CREDENTIALS, _HOME = (
     "/halcyon/home",
 )
 _HOME_LIMIT = "20Gi"
-"""Libraries download weights to their caches, so a home may be as large as `source.uri.sizeLimit` lets a download be by default."""
+"""Size limit of the home. Libraries download weights to their caches, so it equals the default of `source.uri.sizeLimit`."""
 
 _START = f'test ! -e {_REPOSITORY}/{COMPLETE} || set -- "$@" --disable-auto-complete-config; exec tritonserver "$@"'
-"""A Python model that is asked to complete its configuration is started twice (`fetch.completion`). Whether that is needed is known in
-the pod alone."""
+"""Start command. A Python model whose configuration Triton completes is started twice (`fetch.auto_complete`), and only the pod
+knows whether that is needed."""
 
 
 def drain_s(spec: Spec) -> int:
-    """Time for requests in flight to end, in whole seconds."""
+    """Return the time for requests in flight to end, in whole seconds."""
     return math.ceil(duration_s(spec.traffic.drain))
 
 
 def startup_s(spec: Spec) -> int:
-    """Time for a pod to load the model, in whole seconds."""
+    """Return the time for a pod to load the model, in whole seconds."""
     return math.ceil(duration_s(spec.runtime.startup_timeout))
 
 
 def pod_template(
     subject: Subject, spec: Spec, site: Site, *, revision: str, model: str, overlay: str, snapshot: str | None
 ) -> Object:
-    """The pod template of a revision, without the slot's label.
+    """Build the pod template of a revision, without the slot's label.
 
-    `overlay` and `snapshot` name the immutable ConfigMaps with the configuration and, for a model in a ConfigMap, with
-    its content.
+    `overlay` and `snapshot` name the immutable ConfigMaps with the configuration and, for a model in a ConfigMap, with its
+    content.
     """
     runtime = spec.runtime
     placement = runtime.placement
     pod: Object = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        # By construction longer than what happens inside it.
+        # By construction longer than the steps inside it.
         "terminationGracePeriodSeconds": PRE_STOP_S + drain_s(spec) + drain_s(spec) + EXIT_MARGIN_S,
         "securityContext": pod_security(1000),
         "initContainers": [_fetch(subject, spec.model.source, site)],
@@ -96,7 +96,7 @@ def pod_template(
 def _source_volume(source: Source, snapshot: str | None) -> Object:
     if source.config_map is not None:
         items = [{"key": item.key, "path": item.path} for item in source.config_map.items]
-        # A ConfigMap keeps no modes, and a model may bring something to be run.
+        # A ConfigMap keeps no file modes, and a model may include executables.
         return {"configMap": {"name": snapshot, "items": items, "defaultMode": 0o755}}
     if source.uri is not None:
         return {"emptyDir": {"sizeLimit": source.uri.size_limit}}
@@ -109,7 +109,7 @@ def _source_volume(source: Source, snapshot: str | None) -> Object:
 
 
 def _credentials(source: Source) -> list[Object]:
-    """The volume with what a download is signed with: the kubelet reads the Secret, and the fetcher alone mounts it."""
+    """Return the volume with the download credentials: the kubelet reads the Secret, and only the fetcher mounts it."""
     if source.uri is None or source.uri.secret_name is None:
         return []
     return [{"name": "credentials", "secret": {"secretName": source.uri.secret_name}}]
@@ -129,7 +129,7 @@ def _download(uri: UriSource) -> list[str]:
 
 
 def downloads(template: Object) -> list[tuple[str, str | None]]:
-    """Of a pod template: the URL that its model comes from, and the endpoint; empty where it isn't downloaded."""
+    """Return the URL and the endpoint of a pod template's model; empty if it isn't downloaded."""
     given = dict(
         argument.removeprefix("--").partition("=")[::2]
         for container in template["spec"].get("initContainers", ())
@@ -147,7 +147,7 @@ def _fetch(subject: Subject, source: Source, site: Site) -> Object:
     models, exempt = site.policy.models, subject.namespace in site.policy.exempt_namespaces
     if source.uri is not None:
         args += _download(source.uri)
-        # What the site has listed, and so what was accepted, it has vouched for.
+        # Sources that the site has listed, and so accepted, are trusted even at private addresses.
         listed = models.urls if source.uri.endpoint is None else models.endpoints
         args += ["--private"] if exempt or listed is not None else []
     allowed = models.backends
@@ -178,7 +178,7 @@ def _triton(subject: Subject, spec: Spec, site: Site, model: str) -> Object:
         "args": [
             f"--model-repository={_REPOSITORY}",
             "--model-control-mode=none",
-            # A model that doesn't load leaves a server that can say why.
+            # If the model doesn't load, the server keeps running and can report why.
             "--exit-on-error=false",
             f"--exit-timeout-secs={drain_s(spec)}",
             "--metrics-interval-ms=1000",
@@ -190,7 +190,7 @@ def _triton(subject: Subject, spec: Spec, site: Site, model: str) -> Object:
             {"name": "grpc", "containerPort": names.GRPC_PORT},
             {"name": "metrics", "containerPort": names.METRICS_PORT},
         ],
-        # Triton opens its port once the models are loaded, or have failed to.
+        # Triton opens its port once the models have loaded or failed.
         "startupProbe": {**loaded, "periodSeconds": 1, "timeoutSeconds": 2, "failureThreshold": startup_s(spec)},
         "readinessProbe": {**loaded, "periodSeconds": 2, "timeoutSeconds": 2, "failureThreshold": 2},
         "livenessProbe": {
@@ -204,7 +204,7 @@ def _triton(subject: Subject, spec: Spec, site: Site, model: str) -> Object:
         "securityContext": RESTRICTED,
         "volumeMounts": [
             {"name": "models", "mountPath": _REPOSITORY},
-            # The repository holds links into the source, so it is mounted where the fetcher saw it.
+            # The repository holds links into the source, so the mount path must be the fetcher's.
             {"name": "source", "mountPath": _SOURCE, "readOnly": True},
             {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108  # the kernel's name for shared memory
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108  # a volume of the pod's own
@@ -215,10 +215,10 @@ def _triton(subject: Subject, spec: Spec, site: Site, model: str) -> Object:
 
 
 def _closed(subject: Subject) -> list[str]:
-    """What nobody has business with at a Triton: it needs a header with a value that nobody is told.
+    """Return the arguments that restrict Triton's other APIs: they require a header with an undisclosed value.
 
-    A second wall: balancers pass none of it on, and where clients reach servers it is the only one. Its statistics, configuration and
-    index of models stay open: agents read them.
+    A second security boundary: balancers forward none of these calls, but if clients reach servers directly it is the only one.
+    Statistics, configuration and the index of models stay open, because agents read them.
     """
     key = f"halcyon={names.digest([subject.uid, 'restricted'])}"
     return [f"{option}={_CLOSED}:{key}" for option in ("--http-restricted-api", "--grpc-restricted-protocol")]
@@ -226,19 +226,19 @@ def _closed(subject: Subject) -> list[str]:
 
 def _pre_stop(spec: Spec) -> str:
     if spec.traffic.stickiness is not None:
-        # What belongs to this pod comes to it until the drain is over, and may pause meanwhile.
+        # Requests that belong to this pod arrive until the drain is over, possibly with pauses.
         return f"sleep {PRE_STOP_S + drain_s(spec)}"
-    # From its SIGTERM on, Triton fails each message on a stream that is open. A balancer closes its connections when the last of
-    # them is idle, and at the end of the drain, so one to the gRPC port that is established (01) is one in use.
+    # After SIGTERM, Triton fails every message on an open stream. A balancer closes its connections when the last stream on
+    # them is idle, and at the end of the drain. So an established connection (01) to the gRPC port is in use.
     in_use = f"grep -qs ':{names.GRPC_PORT:04X} [0-9A-F]*:[0-9A-F]* 01 ' /proc/net/tcp /proc/net/tcp6"
     return f"sleep {PRE_STOP_S}; n=0; while [ $n -lt {drain_s(spec)} ] && {in_use}; do sleep 1; n=$((n+1)); done"
 
 
 def _environment(spec: Spec) -> list[Object]:
-    """Return what the spec says, and a HOME that can be written unless the spec names another.
+    """Return the variables of the spec, and a writable HOME unless the spec sets another.
 
-    The image's own is on the read-only root. Caches follow HOME by their defaults (XDG, Hugging Face, PyTorch, Numba, Matplotlib,
-    Triton's language, CUDA), so no other variable is set, and one that the image sets still counts. HOME comes first: later values
+    The image's own HOME is on the read-only root. Caches follow HOME by default (XDG, Hugging Face, PyTorch, Numba, Matplotlib,
+    Triton's language, CUDA), so no other variable is set, and those of the image still apply. HOME comes first: later values
     may refer to `$(HOME)`.
     """
     said = [_env(entry.to_dict()) for entry in spec.runtime.env or ()]
@@ -263,14 +263,14 @@ def _resources(spec: Spec) -> Object:
 
 
 def gpus(template: Object) -> int:
-    """GPUs that one pod of a template asks for."""
+    """Return the GPUs that one pod of a template requests."""
     containers = (template.get("spec") or {}).get("containers") or ()
     limits = ((container.get("resources") or {}).get("limits") or {} for container in containers)
     return sum(int(quantity(str(each.get(_GPU, "0")))) for each in limits)
 
 
 def progress_deadline_s(startup_timeout_s: int) -> int:
-    """Time for a revision's pod to become ready, from its creation: the start, and what comes before it."""
+    """Return the time from creation for a revision's pod to become ready: the start, and the time before it."""
     return startup_timeout_s + 60
 
 
@@ -284,7 +284,7 @@ def deployment(
     max_surge: int = 1,
     max_unavailable: int = 0,
 ) -> Object:
-    """The Deployment of a slot, from the template of its revision."""
+    """Build the Deployment of a slot, from the template of its revision."""
     labels = template["metadata"]["labels"] | {names.SLOT_LABEL: slot}
     result = child(
         "apps/v1",
@@ -309,7 +309,7 @@ def deployment(
 
 
 def slot_service(subject: Subject, slot: Slot) -> Object:
-    """The headless Service whose EndpointSlices tell the balancers a slot's pods."""
+    """Build the headless Service whose EndpointSlices list a slot's pods for the balancers."""
     result = child(
         "v1",
         "Service",
@@ -331,7 +331,7 @@ def slot_service(subject: Subject, slot: Slot) -> Object:
 
 
 def disruption_budget(subject: Subject, slot: Slot) -> Object:
-    """At most one pod of a slot is evicted at a time; one that isn't ready may always go."""
+    """Build the PodDisruptionBudget, which allows one pod of a slot to be evicted at a time, and always unready ones."""
     result = child(
         "policy/v1",
         "PodDisruptionBudget",

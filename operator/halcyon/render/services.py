@@ -1,6 +1,6 @@
-"""The Services by which clients find servers that have no balancer of ours before them.
+"""Services for clients that reach the servers without a balancer.
 
-Not here: what those servers do for themselves (`channels`), routes of a Gateway (`routes`).
+Out of scope: connection settings of those servers (`grpc_keepalive`), routes of a Gateway (`gateway_routes`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from halcyon.render.site import Subject
 
 
 def service(subject: Subject, spec: Spec) -> Object:
-    """The Service of the ModelDeployment's name, on the ready servers themselves."""
+    """Build the Service with the ModelDeployment's name, which selects the servers themselves."""
     result = balancer.service(subject, spec)
     result["metadata"]["labels"] = names.labels(subject.name, names.SERVER)
     result["spec"]["selector"] = names.selector(subject.name, names.SERVER)
@@ -20,9 +20,9 @@ def service(subject: Subject, spec: Spec) -> Object:
 
 
 def headless(subject: Subject, spec: Spec) -> Object:
-    """One DNS name with an address per ready server, for clients of gRPC that balance by themselves.
+    """Build a headless Service: one DNS name with an address per ready server, for gRPC clients that balance by themselves.
 
-    Not a slot's Service: clients keep its name, and the slot of the servers may change.
+    It isn't a slot's Service: clients keep its name, while the servers may change slots.
     """
     result = child("v1", "Service", subject, names.headless(subject.name), names.SERVER)
     result["spec"] = {

@@ -1,4 +1,4 @@
-"""What the platform team decides for every ModelDeployment of a cluster."""
+"""Settings of the platform team for all ModelDeployments of a cluster."""
 
 from __future__ import annotations
 
@@ -25,42 +25,42 @@ SERVICE_ANNOTATIONS = (
     "kube-vip.io/",
     "external-dns.alpha.kubernetes.io/",
 )
-"""Beginnings of annotations that a Service may bear unless the site says otherwise: what load balancers and external-dns read."""
+"""Prefixes of annotations that a Service may have by default: those read by load balancers and external-dns."""
 
 ANYWHERE = Placement()
 
 
 @dataclass(frozen=True)
 class Site:
-    """Images and addresses that builders need."""
+    """Images, addresses and policies that builders need."""
 
     operator_image: str
-    """Runs the fetcher in server pods and the agent in balancer pods."""
+    """Image that runs the fetcher in server pods and the agent in balancer pods."""
     balancer_image: str
     server_image: str
     """Triton image of models that name none."""
     collector: CollectorAddress | None
-    """Where agents send what they see; None until the operator has its certificate."""
+    """Address that agents report to; None until the operator has its certificate."""
     pull_secrets: tuple[str, ...] = ()
     """Names of Secrets, in the ModelDeployment's own namespace, for pulling these images."""
     service_annotations: tuple[str, ...] = SERVICE_ANNOTATIONS
-    """Beginnings of the keys that `traffic.service.annotations` may have."""
+    """Prefixes of the keys that `traffic.service.annotations` may have."""
     version: str = ""
-    """Of the operator: written down with what it renders."""
+    """Version of the operator, recorded with the templates it renders."""
 
     policy: SitePolicy = ANYTHING
-    """What specs may ask for."""
+    """Restrictions on specs."""
     balancers: Placement = ANYWHERE
-    """Where balancer pods may run."""
+    """Placement of balancer pods."""
     network: SiteNetwork | None = None
-    """Who may reach whom; None: no NetworkPolicies are made."""
+    """Network settings for NetworkPolicies; None: no NetworkPolicies are created."""
     port: int = 10250
-    """Of operator pods, that agents send to."""
+    """TLS port of the operator pods that agents connect to."""
     own_secret: str = ""
-    """NAMESPACE/NAME of the Secret with the operator's key, which no model may be given."""
+    """NAMESPACE/NAME of the Secret with the operator's key, which no model may use."""
 
     def refused_annotations(self, keys: Iterable[str]) -> list[str]:
-        """Those that this site does not allow."""
+        """Return the keys that this site does not allow."""
         return sorted(key for key in keys if not key.startswith(self.service_annotations))
 
 

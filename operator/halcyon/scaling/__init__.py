@@ -1,6 +1,7 @@
-"""Pure decisions: how many replicas a model needs, and why.
+"""Scaling decisions as pure functions: how many replicas a model needs, and why.
 
-Here: what is known about a model at a time (`observations`), what it means for the policy Rules (`rules`), the HPA's
-algorithm for clusters where no HPA can be used (`direct`), and the decision as data (`decision`). Not here: where the
-observations come from (`halcyon.signals`), who writes the count (`halcyon.control`), any clock, any I/O.
+This package holds what is known about a model at one time (`observations`), the planner (`planner`), the HPA's rules
+and its algorithm for clusters without an HPA (`hpa`), canary analysis (`canary`), and the decision as data
+(`policy`). Out of scope: the source of observations (`halcyon.signals`), writing the replicas (`halcyon.control`),
+any clock, any I/O.
 """

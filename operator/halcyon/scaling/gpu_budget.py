@@ -1,20 +1,24 @@
-"""The site's GPU budget: who gets how many replicas where not all can have what they want.
+"""The site's GPU budget: how replicas are shared among models if not all demands fit.
 
-Grants are made one replica at a time in an order that no budget changes, until the next one does not fit:
+Replicas are granted one at a time, in an order that does not depend on the budget, until the next one does not fit:
 
-    1  what a model holds of its floor            by priority; within a priority, level by level
+    1  the part of its floor that a model holds   by priority; within a priority, level by level
     2  the rest of the floors                     the same
-    3  what a model holds and wants (only with `preempt` off: then nobody is shrunk for another)
-    4  what it wants                              by priority; within a priority, by need
+    3  desired replicas that a model holds        (only with `preempt` off: no model is shrunk for another)
+    4  the rest of the desired replicas           by priority; within a priority, by need
 
-Level by level: the next replica goes to the model with the fewest GPUs per need after it, ties by key. That is max-min
-fairness in whole replicas. It is computed by filling to a level and handing out what is left, not replica by replica.
+Level by level: the next replica goes to the model that would then have the fewest GPUs per need; ties are broken by
+key. This is max-min fairness in whole replicas. It is computed by filling to a level and handing out the rest, not
+replica by replica.
 
-What holds: never more than the budget, nor than a namespace's quota. A bigger site budget never gives a model less, among
-budgets that fit all floors. The price: GPUs stay free (fewer than one replica needs) where the next in turn is too big for
-them. `fill` gives those to whoever they fit, in the same order; then only what a model gets without `fill` is certain not
-to shrink. Floors that do not all fit are always filled that way: idle GPUs beside a model without a replica help nobody. A bigger
-quota of one namespace may take GPUs from another. Not here: what a model wants, and any node.
+Invariants: grants never exceed the budget, nor a namespace's quota. Among budgets that fit all floors, a bigger site
+budget never gives a model less. The price: GPUs stay free (fewer than one replica needs) if the next replica in the
+order is too big for them.
+
+`fill` gives those GPUs to any model they fit, in the same order. A model is then certain to keep only what it gets
+without `fill`. Floors that do not all fit are always filled that way, because idle GPUs are no use beside a model
+without a replica. A bigger quota of one namespace may take GPUs from another. Out of scope: how many replicas a model
+needs, and nodes.
 """
 
 from __future__ import annotations
@@ -31,56 +35,59 @@ Cause = Literal["none", "site", "quota"]
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What one model asks for."""
+    """Demand of one model."""
 
     key: str
     """namespace/name."""
     wanted: int
-    """Replicas."""
+    """Desired replicas."""
     gpus_per_replica: int = 1
-    """0 for a model without a GPU: it gets what it wants."""
+    """0 for a model without a GPU, which gets all its desired replicas."""
     current: int = 0
     floor: int = 0
-    """Replicas it must not be shrunk below for another; no more than `wanted` counts."""
+    """Replicas that preemption leaves to the model; capped at `wanted`."""
     priority: int = 0
-    """Higher goes first."""
+    """A higher value goes first."""
     need: float = 1.0
-    """Weight within its priority, for example the seconds of backlog. 0 comes after all others of that priority."""
+    """Weight within the priority, for example the backlog in seconds. 0 comes after all others of that priority."""
 
     @property
     def namespace(self) -> str:
-        """The part of the key before the slash."""
+        """Return the part of the key before the slash."""
         return self.key.partition("/")[0]
 
 
 @dataclass(frozen=True)
 class Budget:
-    """GPUs that may be held."""
+    """GPUs that may be in use."""
 
     gpus: int
-    """By all models together."""
+    """Limit for all models together."""
     namespaces: Mapping[str, int] = field(default_factory=dict)
-    """By namespace; one that is not named has no limit of its own."""
+    """Limit per namespace; a namespace that is missing has no limit of its own."""
     preempt: bool = True
-    """Whether a model is shrunk, down to its floor, for one of higher priority or greater need."""
+    """Whether a model may be shrunk, down to its floor, for one of higher priority or greater need."""
     fill: bool = False
-    """Whether GPUs too few for the next in turn go to a model they fit."""
+    """Whether GPUs too few for the next replica in the order go to a model they fit."""
 
 
 class Grant(NamedTuple):
-    """What one model gets. A named tuple: 10,000 are made at once, and frozen dataclasses take three times as long."""
+    """Replicas granted to one model.
+
+    A named tuple, because 10,000 are made at once and frozen dataclasses take three times as long.
+    """
 
     key: str
     replicas: int
     wanted: int
     gpus_per_replica: int
     cause: Cause
-    """Why it is less than wanted."""
+    """Reason for granting less than desired."""
     limit: int = 0
     """GPUs of the budget or quota that is the cause."""
 
     def say(self) -> str:
-        """For example `wants 8 (16 GPUs), granted 5: the site's budget of 40 GPUs is shared by priority and need`."""
+        """Return for example `wants 8 (16 GPUs), granted 5: the site's budget of 40 GPUs is shared by priority and need`."""
         head = f"wants {self.wanted} ({_gpus(self.wanted * self.gpus_per_replica)}), granted {self.replicas}"
         if self.cause == "none":
             return head
@@ -91,7 +98,7 @@ class Grant(NamedTuple):
 
 
 class _Shares:
-    """Grants as they grow."""
+    """Grants while they are being computed."""
 
     __slots__ = ("demands", "granted", "left", "namespaces", "quotas", "stopped")
 
@@ -104,7 +111,7 @@ class _Shares:
         self.stopped = False
 
     def fits(self, targets: Sequence[int]) -> bool:
-        """Whether all targets can be granted."""
+        """Return whether all targets can be granted."""
         gpus = [count * demand.gpus_per_replica for count, demand in zip(targets, self.demands, strict=True)]
         by_namespace = dict.fromkeys(self.quotas, 0)
         for namespace, held in zip(self.namespaces, gpus, strict=False):
@@ -113,7 +120,7 @@ class _Shares:
         return sum(gpus) <= self.left and all(held <= self.quotas[name] for name, held in by_namespace.items())
 
     def grow(self, classes: Sequence[Sequence[int]], targets: Sequence[int], *, fill: bool, by_need: bool) -> None:
-        """Towards the targets, class after class, until the next replica does not fit; with `fill`, until none fits."""
+        """Grow towards the targets, class by class, until the next replica does not fit; with `fill`, until none fits."""
         for members in classes:
             if self.stopped:
                 return
@@ -133,7 +140,7 @@ class _Shares:
                     self.quotas[namespace] -= gpus
 
     def _within_quotas(self, members: Sequence[int], targets: Sequence[int], *, by_need: bool) -> Sequence[int]:
-        """The targets of a class, cut to what the quotas of its namespaces allow were there no other limit."""
+        """Return the targets of a class, cut to what the quotas of its namespaces would allow without any other limit."""
         if not self.quotas:
             return targets
         by_namespace: dict[str, list[int]] = {}
@@ -153,7 +160,11 @@ class _Shares:
 
 
 def allocate(demands: Iterable[Demand], budget: Budget) -> dict[str, Grant]:
-    """What each model gets, by its key, in the order of the demands. ValueError for a key twice or a negative number."""
+    """Return the grant of each model by key, in the order of the demands.
+
+    Raises:
+        ValueError: a key occurs twice, or a number is negative.
+    """
     asked = list(demands)
     _check(asked)
     order = sorted(range(len(asked)), key=lambda i: -asked[i].priority)
@@ -197,7 +208,7 @@ def _levelled(
     fill: bool,
     by_need: bool,
 ) -> dict[int, int]:
-    """Replicas of each member after `left` GPUs were handed out level by level, up to its cap."""
+    """Return the replicas of each member after `left` GPUs were handed out level by level, up to its cap."""
     ends: dict[int, int] = {}
     sizes = [demands[i].gpus_per_replica for i in members]
     weights = [(demands[i].need or 1.0) if by_need else 1.0 for i in members]
@@ -233,10 +244,11 @@ def _levelled(
 
 
 def _level(lows: Sequence[int], highs: Sequence[int], weights: Sequence[float], total: int) -> float:
-    """The level (GPUs per need) at which all together have `total` if replicas could be cut, a hair less.
+    """Return the level (GPUs per need) at which all members together would have `total`, minus a tiny margin.
 
-    Each has weight x level GPUs, but not less than its low and not more than its high. Bisection at corners;
-    whoever is a straight line within the span that is left is added up once, so each step has fewer to look at.
+    Replicas count as divisible here. Each member has weight x level GPUs, bounded by its low and its high. The search
+    is a bisection at corners. Members that are a straight line within the remaining span are summed once, so each
+    step has fewer left to check.
     """
     open_ = [
         (low / weight, high / weight, weight)

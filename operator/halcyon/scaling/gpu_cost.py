@@ -1,14 +1,14 @@
-"""What a model's GPUs did with their time, and what that costs. Pure: no clock, no prices of its own.
+"""How a model's GPUs spent their time, and what that costs. Pure: no clock, no prices of its own.
 
-| state    | a GPU of a pod that                                                     |
-| -------- | ----------------------------------------------------------------------- |
-| starting | has a node and isn't ready: it pulls, loads, or fails                    |
-| busy     | is ready, or ends its last requests, by the share that the GPU is used   |
-| idle     | the same, by the rest                                                    |
-| unknown  | the same, while nobody tells how busy it is                              |
+| state    | a GPU of a pod that                                                          |
+| -------- | ---------------------------------------------------------------------------- |
+| starting | has a node and isn't ready: it pulls, loads, or fails                         |
+| busy     | is ready or finishing its last requests: the share of time the GPU is in use  |
+| idle     | the same: the rest of the time                                                |
+| unknown  | the same, while its utilisation is unknown                                    |
 
-Time is kept by hours of the last day, so that a cost per inference follows what has changed, and a night isn't forgotten in the morning.
-What isn't known is None: without a price there is no cost, and it is not 0.
+Time is kept by hour for the last day. A cost per inference thus follows changes, but still includes the night in the
+morning. Unknown values are None: without a price the cost is None, not 0.
 """
 
 from __future__ import annotations
@@ -19,86 +19,87 @@ from operator import add
 
 HOUR_S, HOURS = 3600.0, 24
 MAX_GAP_S = 60.0
-"""A longer time between two looks isn't counted: who slept doesn't know what was."""
+"""Longest gap between two samples that is counted. A longer one, such as a paused process, leaves no data about that
+time."""
 MIN_INFERENCES = 100.0
-"""Inferences below which a cost of a thousand says nothing."""
+"""Minimum inferences for a meaningful cost per thousand."""
 MIN_COUNTED_S = 600.0
-"""Nothing is said of shares before so much time was counted: a start is all there is then."""
+"""Minimum counted time before shares are published: before that they consist of pod starts alone."""
 _MOVED, _POINTS = 0.2, 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """GPU-seconds, and what came of them."""
+    """GPU-seconds, and the inferences they produced."""
 
     starting: float = 0.0
     busy: float = 0.0
     idle: float = 0.0
     unknown: float = 0.0
     inferences: float = 0.0
-    """Rows that were computed."""
+    """Batch items (rows) computed."""
     most: float = 0.0
-    """GPU-seconds of as many replicas as scaling may have, all the time; nothing where nobody scales."""
+    """GPU-seconds of the maximum replicas, had they run all the time; 0 without scaling."""
     seconds: float = 0.0
-    """Time that was counted."""
+    """Time counted, in seconds."""
 
     def __add__(self, other: Spent) -> Spent:
-        """Both together."""
+        """Return the sum of both."""
         return Spent(*map(add, self.parts, other.parts))
 
     @property
     def parts(self) -> tuple[float, ...]:
-        """As numbers; `dataclasses.astuple` takes thirty times as long."""
+        """Return the fields as numbers; `dataclasses.astuple` takes thirty times as long."""
         return self.starting, self.busy, self.idle, self.unknown, self.inferences, self.most, self.seconds
 
     @property
     def gpus(self) -> float:
-        """GPU-seconds of all states."""
+        """Return the GPU-seconds of all states."""
         return self.starting + self.busy + self.idle + self.unknown
 
 
 @dataclass(frozen=True, slots=True)
 class Worked:
-    """What the pods have told of their work."""
+    """Work that the pods reported."""
 
     busy: float | None = None
-    """Mean share of time that the GPUs of ready pods are in use, 0 to 1; None where too few tell it."""
+    """Mean share of time that the GPUs of ready pods are in use, 0 to 1; None if too few pods report it."""
     rows: Mapping[str, float] = field(default_factory=dict)
-    """Counter by pod: rows computed."""
+    """Counter by pod: batch items (rows) computed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What holds GPUs at one time."""
+    """GPUs in use at one time."""
 
     at: float
     """Seconds since the epoch."""
     starting: int
     """GPUs of pods that have a node and aren't ready."""
     serving: int
-    """GPUs of pods that are ready, or end their last requests."""
+    """GPUs of pods that are ready, or finishing their last requests."""
     worked: Worked = Worked()
     most: int | None = None
-    """GPUs of as many replicas as scaling may have; None where nobody scales."""
+    """GPUs of the maximum replicas; None without scaling."""
 
     @property
     def held(self) -> int:
-        """GPUs that are paid for."""
+        """Return the GPUs that are paid for."""
         return self.starting + self.serving
 
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """What was counted."""
+    """GPU time counted so far."""
 
     last: Look | None = None
     total: Spent = Spent()
-    """Since this process counts."""
+    """Total since this process started counting."""
     hours: tuple[tuple[int, Spent], ...] = ()
-    """(hours since the epoch, what was spent in it), the oldest first; those of a day."""
+    """(hour since the epoch, GPU time spent in it), oldest first, for one day."""
 
     def counted(self, look: Look) -> Ledger:
-        """With the time since the last look; the first one counts nothing."""
+        """Return the ledger with the time since the last sample added; the first sample adds nothing."""
         before, hour = self.last, int(look.at // HOUR_S)
         kept = tuple((at, was) for at, was in self.hours if hour - HOURS < at <= hour)
         if before is None or not 0 < look.at - before.at <= MAX_GAP_S:
@@ -110,16 +111,16 @@ class Ledger:
 
     @property
     def day(self) -> Spent:
-        """Of the hours that are kept."""
+        """Return the sum of the hours that are kept."""
         return sum((was for _, was in self.hours), Spent())
 
     def to_json(self) -> list[list[float]]:
-        """The hours, for a process after this one."""
+        """Return the hours as JSON values, for the next process."""
         return [[hour, *(round(value, 3) for value in was.parts)] for hour, was in self.hours]
 
     @classmethod
     def from_json(cls, stored: object) -> Ledger:
-        """What `to_json` made. What has another form was another version's, and is none."""
+        """Restore what `to_json` made. Another form comes from another version and is ignored."""
         hours: list[tuple[int, Spent]] = []
         for row in stored if isinstance(stored, list) else ():
             good = isinstance(row, list) and len(row) == 1 + len(fields(Spent))
@@ -130,11 +131,11 @@ class Ledger:
 
 
 def _between(before: Look, now: Look) -> Spent:
-    """What was spent, as things are now: looks are seconds apart."""
+    """Return the GPU time spent between two samples, by the state in the newer one: samples are seconds apart."""
     seconds = now.at - before.at
     busy = now.worked.busy
     known = now.serving * seconds
-    # A counter that fell was started anew; of a pod that wasn't seen before nobody knows when it began.
+    # A counter that fell was reset. The start of a pod not seen before is unknown.
     rows = sum(
         value - old if value >= (old := before.worked.rows[pod]) else value
         for pod, value in now.worked.rows.items()
@@ -153,39 +154,39 @@ def _between(before: Look, now: Look) -> Spent:
 
 @dataclass(frozen=True)
 class Prices:
-    """Of one GPU for an hour."""
+    """Prices of one GPU for an hour."""
 
     currency: str = ""
     by_product: Mapping[str, float] = field(default_factory=dict)
-    """By the value of the node label nvidia.com/gpu.product."""
+    """Price by the value of the node label nvidia.com/gpu.product."""
     default: float | None = None
-    """Of those that aren't named; None: it isn't known."""
+    """Price of all other products; None if unknown."""
 
     def of(self, product: str | None) -> float | None:
-        """None where it isn't known, which is not free of charge."""
+        """Return the price of a product; None if unknown, which does not mean free."""
         return self.by_product.get(product or "", self.default)
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What is told of a model."""
+    """Published costs of a model."""
 
     gpus: int
-    """That it holds now."""
+    """GPUs that it holds now."""
     per_hour: float | None
     per_thousand: float | None
-    """Of a thousand inferences, over the last day."""
+    """Cost of a thousand inferences, over the last day."""
     saving: float | None
-    """Share of what as many replicas as scaling may have would have cost, over the last day."""
+    """Share saved over the last day, compared with always running the maximum replicas."""
     starting: float | None
-    """Share of the GPU time of the last day,"""
+    """Share of the last day's GPU time spent in starting pods."""
     busy: float | None
     idle: float | None
-    """of that which is known."""
+    """Share of the last day's GPU time that was idle. All three shares count only time of a known state."""
 
 
 def cost(ledger: Ledger, price: float | None) -> Cost:
-    """What there is to tell; `price` is that of a GPU for an hour."""
+    """Return the costs to publish; `price` is that of one GPU for an hour."""
     day, held = ledger.day, 0 if ledger.last is None else ledger.last.held
     known = day.starting + day.busy + day.idle
     tells = known > 0 and day.seconds >= MIN_COUNTED_S
@@ -204,12 +205,12 @@ def cost(ledger: Ledger, price: float | None) -> Cost:
 
 
 def is_news(shown: Cost, now: Cost) -> bool:
-    """Whether what is held, or whether inferences have a cost, is another than a reader has seen."""
+    """Return whether the GPUs held differ from those shown, or whether a cost became known or unknown."""
     return _held(shown) != _held(now)
 
 
 def has_moved(shown: Cost, now: Cost) -> bool:
-    """Whether a share is known that wasn't, or has moved by 5 points, or the cost of a thousand by a fifth."""
+    """Return whether a share became known or moved by 5 points, or the cost of a thousand moved by 20 %."""
     for name in ("saving", "starting", "busy", "idle"):
         a, b = getattr(shown, name), getattr(now, name)
         if (a is None) != (b is None) or (a is not None and b is not None and abs(a - b) >= _POINTS):

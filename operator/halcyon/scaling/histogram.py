@@ -1,4 +1,4 @@
-"""Latencies counted by bucket. Pure; counts of several pods, or of several times, add up."""
+"""Latencies counted by bucket. Pure; counts of several pods or several times can be added."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from itertools import accumulate
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """How many answers took how long."""
+    """Number of responses by latency."""
 
     bounds_s: tuple[float, ...]
-    """Upper bounds of the buckets, ascending; what lies on a bound is in the bucket below it."""
+    """Upper bounds of the buckets, ascending; a value equal to a bound belongs to the bucket below it."""
     counts: tuple[int, ...]
-    """Answers per bucket, and last those above all bounds: one more than there are bounds."""
+    """Responses per bucket, then those above all bounds: one more entry than there are bounds."""
 
     def __post_init__(self) -> None:
-        """Checked where it is made.
+        """Check bounds and counts.
 
         Raises:
-            ValueError: bounds don't ascend, or counts don't fit.
+            ValueError: bounds don't ascend, or counts don't match them.
         """
         if not self.bounds_s or list(self.bounds_s) != sorted(set(self.bounds_s)) or self.bounds_s[0] <= 0:
             raise ValueError(f"histogram: bounds_s {self.bounds_s} must be above 0 and ascend, such as (0.1, 0.2, 0.4)")
@@ -31,10 +31,10 @@ class Histogram:
             )
 
     def __add__(self, other: Histogram) -> Histogram:
-        """Both together.
+        """Add two histograms.
 
         Raises:
-            ValueError: they have other bounds.
+            ValueError: their bounds differ.
         """
         if self.bounds_s != other.bounds_s:
             raise ValueError(
@@ -44,23 +44,23 @@ class Histogram:
 
     @property
     def total(self) -> int:
-        """Answers."""
+        """Return the number of responses."""
         return sum(self.counts)
 
     def above(self, bound_s: float) -> int:
-        """Answers that took longer than one of the bounds."""
+        """Return the number of responses that took longer than one of the bounds."""
         return sum(self.counts[bisect_left(self.bounds_s, bound_s) + 1 :])
 
     def bound_above(self, seconds: float) -> float | None:
-        """The first bound that is not below so many seconds, by more than a hundredth; None where the last one is."""
-        # Bounds are rounded numbers: 1.199 ms must do where 1.2 are asked for.
+        """Return the first bound of at least `seconds`, with a tolerance of 1 %; None if the last bound is lower."""
+        # Bounds are rounded numbers: 1.199 ms must do for 1.2 ms.
         place = bisect_left(self.bounds_s, 0.99 * seconds)
         return self.bounds_s[place] if place < len(self.bounds_s) else None
 
     def least_bound(self, share: float) -> float | None:
-        """The smallest bound that at least this share of the answers did not exceed.
+        """Return the smallest bound that at least this share of the responses did not exceed.
 
-        None of no answers, and where even the last bound was exceeded by more.
+        None if there are no responses, or if a larger share exceeded even the last bound.
         """
         needed = share * self.total
         if not self.total:
@@ -68,7 +68,10 @@ class Histogram:
         return next((b for b, n in zip(self.bounds_s, accumulate(self.counts), strict=False) if n >= needed), None)
 
     def quantile(self, share: float) -> float | None:
-        """The time that this share of the answers did not exceed, linear within its bucket; None as for `least_bound`."""
+        """Return the latency that this share of responses did not exceed, interpolated within its bucket.
+
+        None as for `least_bound`.
+        """
         bound = self.least_bound(share)
         if bound is None:
             return None

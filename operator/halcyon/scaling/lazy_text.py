@@ -1,4 +1,4 @@
-"""Sentences that are put together when somebody reads them: thousands are decided in a second, and hardly one of them is read."""
+"""Sentences that are formatted only when read: thousands are decided per second, and hardly any is read."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from halcyon.scaling.frozen import immutable
 
 @immutable(frozen=True, slots=True)
 class LazyText:
-    """A sentence with its values."""
+    """A format string with its values."""
 
     form: str
-    """As `str.format` takes it."""
+    """Format string for `str.format`."""
     values: tuple[float | str, ...]
 
     @override
     def __str__(self) -> str:
-        """For a reader."""
+        """Return the formatted sentence."""
         return self.form.format(*self.values)

@@ -1,8 +1,8 @@
-"""What is known about one model at one time: series of points with their times, merged from every agent that speaks.
+"""Observation of one model at one time: time series merged from all agents that report on it.
 
-Times are seconds of one monotonic clock, the operator's; the caller passes `now` in the same clock. A value that is not
-known is None in a point and `Missing` in a result; it is never zero. Counters are cumulative, start somewhere and never
-fall: only differences mean something. Not here: any target, any count that is wanted.
+Times are seconds of one monotonic clock, the operator's; the caller passes `now` from the same clock. An unknown
+value is None in a point and `Missing` in a result, never zero. Counters are cumulative, start anywhere and never
+fall: only differences are meaningful. Out of scope: targets and desired replicas.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from typing import Protocol, TypeVar
 from halcyon.api.documents.observation_report import Batches, PodState, SlotLatency
 
 FRESH_S = 10.0
-"""A value older than this is not known any more. Agents speak at least every 5 s, so one lost record does no harm."""
+"""Maximum age of a known value. Agents report at least every 5 s, so one lost report does no harm."""
 
 
 @dataclass(frozen=True)
 class Missing:
-    """A value that is not known, with the reason in words."""
+    """An unknown value, with the reason in words."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class Value:
-    """A value that is known."""
+    """A known value."""
 
     value: float
     at: float
-    """Time of the newest sample in it."""
+    """Time of its newest sample."""
 
 
 class Point(Protocol):
@@ -39,7 +39,7 @@ class Point(Protocol):
 
     @property
     def at(self) -> float:
-        """When it was taken."""
+        """Return the time when it was taken."""
 
 
 P = TypeVar("P", bound=Point)
@@ -47,7 +47,7 @@ P = TypeVar("P", bound=Point)
 
 @dataclass(frozen=True)
 class PodPoint:
-    """One look at a pod."""
+    """One sample of a pod."""
 
     at: float
     pending: float | None = None
@@ -59,18 +59,18 @@ class PodPoint:
     failed: float | None = None
     """Counter: requests failed."""
     rows: float | None = None
-    """Counter: rows computed."""
+    """Counter: batch items (rows) computed."""
     executions: float | None = None
     """Counter: batches computed."""
     queue_us: float | None = None
-    """Counter: microseconds waited in Triton."""
+    """Counter: microseconds that requests waited in Triton."""
     compute_us: float | None = None
     """Counter: microseconds of computing."""
 
 
 @dataclass(frozen=True)
 class PodObservation:
-    """One Triton pod, as the agents see it."""
+    """One Triton pod, as the agents report it."""
 
     name: str
     state: PodState
@@ -79,59 +79,60 @@ class PodObservation:
     load_error: str | None = None
     versions: tuple[str, ...] = ()
     batches: Batches | None = None
-    """Counters by batch size, the newest read; they start anew with the pod's container. None where none was read."""
+    """Counters by batch size, as read last; they restart at zero with the pod's container. None if none was read."""
 
     @property
     def ready(self) -> bool:
-        """Whether it should take requests: ready by its EndpointSlice, also where no agent could read it."""
+        """Return whether the pod should take requests: ready in its EndpointSlice, even if no agent could read it."""
         return self.state in {"ready", "unreachable"}
 
 
 @dataclass(frozen=True)
 class BalancerPoint:
-    """One look at a balancer."""
+    """One sample of a balancer."""
 
     at: float
     queued: float
-    """Requests that wait in it."""
+    """Requests in its queue."""
     inflight: float
-    """Requests that servers are working on for it."""
+    """Requests that servers are processing for it."""
     requests: float
-    """Counter: requests that reached it."""
+    """Counter: requests received."""
     refused: float
-    """Counter: requests that it refused."""
+    """Counter: requests rejected."""
     errors: float
-    """Counter: answers lost on the way."""
+    """Counter: responses lost in transit."""
     counted_at: float
-    """Of when the counters are: growth counts when the next look has confirmed it."""
+    """Time of the counters: growth counts once the next sample has confirmed it."""
 
 
 @dataclass(frozen=True)
 class BalancerObservation:
-    """One balancer pod whose agent speaks."""
+    """One balancer pod whose agent reports."""
 
     agent: str
     points: tuple[BalancerPoint, ...] = ()
-    """Oldest first; none newer than `FRESH_S` where its HAProxy does not answer."""
+    """Oldest first; none newer than `FRESH_S` if its HAProxy does not respond."""
     latency: tuple[SlotLatency, ...] = ()
-    """Of the newest; told while there are two slots. A HAProxy that starts anew counts from 0."""
+    """Latencies of the newest sample; reported while there are two slots. A restarted HAProxy counts from 0."""
 
 
 @dataclass(frozen=True)
 class Observation:
-    """One model, all agents and pods together."""
+    """One model, with all agents and pods merged."""
 
     at: float
-    """The time that this is true for."""
+    """Time of the observation."""
     pods: tuple[PodObservation, ...] = ()
     balancers: tuple[BalancerObservation, ...] = ()
-    """Agents heard within `FRESH_S`. One that fell silent is left out, whether its pod is gone or only its voice."""
+    """Balancers whose agents reported within `FRESH_S`. A silent agent is left out, whether its pod or only its
+    connection is gone."""
     silent: tuple[tuple[str, float], ...] = ()
-    """Agents that fell silent, with the seconds since they were heard."""
+    """Agents that stopped reporting, with the seconds since their last report."""
 
 
 def fresh(points: Sequence[P], now: float, known: Callable[[P], float | None]) -> P | None:
-    """The newest point of which `known` knows the value, if it is not older than `FRESH_S`."""
+    """Return the newest point for which `known` returns a value, if it is not older than `FRESH_S`."""
     for point in reversed(points):
         if now - point.at > FRESH_S:
             return None
@@ -141,11 +142,11 @@ def fresh(points: Sequence[P], now: float, known: Callable[[P], float | None]) -
 
 
 def mean(points: Sequence[P], now: float, window_s: float, known: Callable[[P], float | None]) -> float | None:
-    """Mean over the last `window_s`, each value weighted by the time until the next point.
+    """Return the mean over the last `window_s`, each value weighted by the time until the next point.
 
-    Agents send on change, so a value holds until the next one (but no longer than `FRESH_S`); a plain mean over samples
-    would count five steady seconds as little as one of unrest. What is not known has no weight; None where nothing in
-    the window is known.
+    Agents report on change, so a value holds until the next one (but no longer than `FRESH_S`). A plain mean over
+    samples would give five steady seconds the weight of a single change. Unknown values have no weight. Returns None
+    if nothing in the window is known.
     """
     return mean_of_sum([points], now, window_s, known)
 
@@ -153,10 +154,10 @@ def mean(points: Sequence[P], now: float, window_s: float, known: Callable[[P], 
 def mean_of_sum(
     series: Iterable[Sequence[P]], now: float, window_s: float, known: Callable[[P], float | None]
 ) -> float | None:
-    """Mean over the last `window_s` of what all series add up to, over the time in which any of them is known.
+    """Return the mean over the last `window_s` of the sum of all series, over the time in which any of them is known.
 
-    Not the sum of the means: a series that begins within the window (a new balancer, which takes over a share of what
-    waited elsewhere) would count that share twice.
+    This is not the sum of the means. A series that begins within the window (a new balancer, which takes over part of
+    the queue of the others) would count that part twice.
     """
     total = 0.0
     spans: list[tuple[float, float]] = []
@@ -179,7 +180,7 @@ def mean_of_sum(
 
 
 def _held(points: Sequence[P], now: float, known: Callable[[P], float | None]) -> Iterable[tuple[float, float, float]]:
-    """(from, until, value) of each point that knows a value."""
+    """Yield (from, until, value) for each point that has a value."""
     for index, point in enumerate(points):
         value = known(point)
         if value is not None and point.at <= now:
@@ -188,7 +189,7 @@ def _held(points: Sequence[P], now: float, known: Callable[[P], float | None]) -
 
 
 def _covered(spans: list[tuple[float, float]]) -> float:
-    """Length of the union of spans."""
+    """Return the length of the union of spans."""
     length, until = 0.0, -math.inf
     for begin, end in sorted(spans):
         length += max(end - max(begin, until), 0.0)
@@ -197,9 +198,10 @@ def _covered(spans: list[tuple[float, float]]) -> float:
 
 
 def rate(points: Sequence[P], now: float, window_s: float, counter: Callable[[P], float | None]) -> float | None:
-    """Increase per second of a counter over the last `window_s`; None with fewer than two points that know it.
+    """Return a counter's increase per second over the last `window_s`; None with fewer than two points that know it.
 
-    An increase within less than a second counts as that of one second: two records sent at once must not read as a flood.
+    An increase within less than a second counts as that of one second: two reports sent at once must not look like a
+    flood.
     """
     known = [(p.at, c) for p in points if p.at >= now - window_s and (c := counter(p)) is not None]
     if len(known) < 2 or known[-1][0] <= known[0][0]:
@@ -210,13 +212,13 @@ def rate(points: Sequence[P], now: float, window_s: float, counter: Callable[[P]
 def total_rate(
     series: Iterable[Sequence[P]], now: float, window_s: float, counter: Callable[[P], float | None]
 ) -> float | None:
-    """Sum of the rates that are known; None where none is."""
+    """Return the sum of the known rates; None if there is none."""
     rates = [r for points in series if (r := rate(points, now, window_s, counter)) is not None]
     return sum(rates) if rates else None
 
 
 def mean_batch(observation: Observation, window_s: float) -> float | None:
-    """Rows per batch over the window, all pods together; None where nothing ran or nothing is known."""
+    """Return the rows per batch over the window, for all pods together; None if nothing ran or nothing is known."""
     series = [pod.points for pod in observation.pods]
     rows = total_rate(series, observation.at, window_s, lambda p: p.rows)
     executions = total_rate(series, observation.at, window_s, lambda p: p.executions)
@@ -224,12 +226,12 @@ def mean_batch(observation: Observation, window_s: float) -> float | None:
 
 
 def request_rate(observation: Observation, window_s: float) -> float | None:
-    """Requests per second that reached the balancers, refused ones included; None where it is not known."""
+    """Return the requests per second that reached the balancers, including rejected ones; None if unknown."""
     return total_rate([b.points for b in observation.balancers], observation.at, window_s, lambda p: p.requests)
 
 
 def newest(observation: Observation) -> float | None:
-    """Time of the newest sample of any kind."""
+    """Return the time of the newest sample of any kind."""
     pods = [pod.points[-1].at for pod in observation.pods if pod.points]
     balancers = [balancer.points[-1].at for balancer in observation.balancers if balancer.points]
     return max(pods + balancers, default=None)

@@ -1,13 +1,15 @@
-"""Schedules: which windows are open at a time, the bounds they make, and until when that holds.
+"""Schedules: which windows are open at a time, the bounds they set, and how long the answer is valid.
 
-A window opens at each time that its cron rule names on the wall clock of its time zone, and stays open for its duration, which
-is elapsed time: 8 h are 8 h in the night of a clock change too. A start that the clocks jump over opens at the first instant
-after the jump; a start that they show twice opens once, the first time. (So an hourly rule opens once in the two hours that
-are both called 02.) There is no lead: replicas that need 5 minutes to start want a rule that is 5 minutes earlier.
+A window opens at each time that its cron rule matches on the wall clock of its time zone. It stays open for its
+duration, which is elapsed time: 8 h are 8 h even across a clock change. A start skipped by a clock change opens at
+the first instant after it. A start that occurs twice opens once, the first time. (So an hourly rule opens once in the
+two hours that are both called 02.) There is no lead time: if replicas need 5 minutes to start, the rule must be 5
+minutes earlier.
 
-Where several windows are open, the highest `low` and the lowest `high` are in force; where those contradict, `high` wins,
-for it bounds what is spent, and `conflict` says so. Asking costs some cron steps per schedule: ask again only after
-`valid_until`. Not here: the model's own minReplicas and maxReplicas, with which the caller combines these.
+If several windows are open, the highest `low` and the lowest `high` are in force. If those contradict each other,
+`high` wins, because it bounds the cost, and `conflict` reports it. An evaluation costs some cron steps per schedule:
+repeat it only after `valid_until`. Out of scope: the model's own minReplicas and maxReplicas, which the caller
+combines with these.
 """
 
 from __future__ import annotations
@@ -24,10 +26,10 @@ EXAMPLE = "0 8 * * 1-5"
 MIN_DURATION_S = 60.0
 MAX_DURATION_S = 7 * 86_400.0
 CHAIN = 50
-"""Starts that are followed to find out when a window that opens anew before it ends will end. A rule that opens more often
-holds until the last of them, and is looked at again then."""
+"""Maximum number of starts followed to find the end of a window that reopens before it closes. A rule that reopens
+more often holds until the last of them and is then evaluated again."""
 MAX_RULE_LENGTH = 200
-"""Characters of a cron rule."""
+"""Maximum characters of a cron rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,39 +49,39 @@ class CronSchedule:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """A window that is open, or the next one that will be."""
+    """A window that is open, or the next one to open."""
 
     name: str
     begin: float
     end: float
-    """When it closes. Where it is open and opens again before that: the end of the last that follows (of `CHAIN` at most)."""
+    """Closing time. If the window reopens before that: the end of the last start that follows (at most `CHAIN` of them)."""
     low: int | None = None
     high: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """What the schedules say from one time to another. All times are seconds since the epoch."""
+    """Bounds set by the schedules from one time to another. All times are seconds since the epoch."""
 
     begin: float
     valid_until: float
-    """Until then the answer is the same, and nobody has to ask; infinite where nothing ever opens."""
+    """Time until which the answer stays the same; infinite if no window ever opens."""
     open: tuple[Opening, ...] = ()
     low: int | None = None
     high: int | None = None
     conflict: str | None = None
-    """Where `low` had to give way to `high`: who says what."""
+    """Schedules that contradict each other, if `low` had to give way to `high`."""
     upcoming: Opening | None = None
-    """The next one to open, of those that are closed."""
+    """Next closed window to open."""
 
     def holds(self, at: float) -> bool:
-        """Whether this is still the answer."""
+        """Return whether this answer is still valid."""
         return self.begin <= at < self.valid_until
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong with a schedule."""
+    """A problem with a schedule."""
 
     schedule: str
     field: str
@@ -88,12 +90,12 @@ class Problem:
     example: str
 
     def say(self) -> str:
-        """For example `schedule office: start "0 8 * *" has 4 fields, not 5; for example "0 8 * * 1-5"`."""
+        """Return for example `schedule office: start "0 8 * *" has 4 fields, not 5; for example "0 8 * * 1-5"`."""
         return f"schedule {self.schedule}: {self.field} {self.value} {self.reason}; for example {self.example}"
 
 
 def in_force(schedules: Sequence[CronSchedule], at: float) -> InForce:
-    """What holds at `at`, and until when. ValueError where a schedule has a problem that `problems` would have named."""
+    """Return the bounds in force at `at`, and until when. ValueError if `problems` would report a schedule."""
     openings: list[Opening] = []
     coming: list[Opening] = []
     for schedule in schedules:
@@ -114,7 +116,7 @@ def in_force(schedules: Sequence[CronSchedule], at: float) -> InForce:
 
 
 def problems(schedules: Sequence[CronSchedule]) -> tuple[Problem, ...]:
-    """Everything that is wrong, in the order of the schedules; empty where they are good."""
+    """Return every problem, in the order of the schedules; empty if they are valid."""
     found: list[Problem] = []
     seen: set[str] = set()
     for schedule in schedules:
@@ -170,7 +172,7 @@ def _known_zone(name: str) -> bool:
 
 
 def _at(schedule: CronSchedule, at: float) -> Opening | None:
-    """The opening that holds at `at`, else the next one; None where there is none within 50 years."""
+    """Return the opening in force at `at`, or the next one; None if there is none within 50 years."""
     try:
         zone = ZoneInfo(schedule.time_zone)
         latest = _latest_start(schedule, at, zone)
@@ -190,7 +192,7 @@ def _at(schedule: CronSchedule, at: float) -> Opening | None:
 
 
 def _latest_start(schedule: CronSchedule, at: float, zone: ZoneInfo) -> float | None:
-    """The newest start at or before `at`, if it is not older than the duration."""
+    """Return the newest start at or before `at`, if it is not older than the duration."""
     wall = datetime.fromtimestamp(at, zone)
     before, after = wall.replace(fold=0).utcoffset(), wall.replace(fold=1).utcoffset()
     latest = wall.replace(tzinfo=None, microsecond=0) + timedelta(seconds=1)
@@ -205,7 +207,7 @@ def _latest_start(schedule: CronSchedule, at: float, zone: ZoneInfo) -> float | 
 
 
 def _starts_after(rule: str, at: float, zone: ZoneInfo) -> Iterator[float]:
-    """The starts after `at`, in order; those that a clock change puts on one instant count once."""
+    """Yield the starts after `at`, in order; starts that a clock change maps to one instant count once."""
     wall = datetime.fromtimestamp(at, zone).replace(tzinfo=None, fold=0, microsecond=0) - timedelta(seconds=1)
     for start in CronSim(rule, wall):
         instant = _instant(start, zone)
@@ -215,7 +217,7 @@ def _starts_after(rule: str, at: float, zone: ZoneInfo) -> Iterator[float]:
 
 
 def _instant(wall: datetime, zone: ZoneInfo) -> float:
-    """When the wall clock shows this: the first time of two, the first instant after a jump over it."""
+    """Return when the wall clock shows this time: the first of two, or the first instant after a skipped time."""
     first, second = wall.replace(tzinfo=zone), wall.replace(tzinfo=zone, fold=1)
     before, after = first.utcoffset(), second.utcoffset()
     if before is None or after is None or before >= after:

@@ -1,5 +1,6 @@
-"""Reads the world: the agents' records become observations with an age.
+"""Signals: the agents' reports and Prometheus data as observations with an age.
 
-Here: who may speak for a model (`collector`), which values can be true (`vetting`), how several agents' records become
-one picture (`hub`, `series`). Not here: what follows from it (`halcyon.scaling`), and any call to Kubernetes.
+This package decides who may report for a model (`collector`) and which values are plausible (`validation`). It merges the
+reports of several agents into one observation (`observation_store`, `time_series`). Out of scope: decisions
+(`halcyon.scaling`), and any call to Kubernetes.
 """

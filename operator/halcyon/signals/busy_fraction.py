@@ -1,20 +1,21 @@
-"""GPU utilisation from what Triton says of its batches, where nothing measures it: the busy share of the model's instances. Pure.
+"""GPU utilisation estimated from Triton's batch statistics if it isn't measured: the busy share of the model's instances. Pure.
 
     percent = 100 x seconds spent in batches / (seconds passed x instances), over about the last `WINDOW_S`
 
-It is the mean over a pod's instances, not a GPU's own figure: with one of two instances at work on one GPU it says 50, however
-full that one keeps the GPU. Time in a batch is input, inference and output together, whatever the backend, Python's included.
+It is the mean over a pod's instances, not the GPU's own figure. With one of two instances busy on one GPU it is 50, however
+full that instance keeps the GPU. Time in a batch is input, inference and output together, for every backend including Python.
 
-| the counters                                   | what follows                                                          |
+| the counters                                   | result                                                                |
 | ---------------------------------------------- | --------------------------------------------------------------------- |
-| are seen first                                 | nothing yet: agents repeat what they read until they read it anew      |
-| grow                                           | a read, at the time of the pod's newest sample: both are of one look   |
-| stand, and so does the count of executions     | the pod is idle: after `STILL_S` that is a read too                    |
-| stand, while executions grow or aren't known   | no read: what was known gets old                                      |
-| fell, or lack a size that they had             | the container began anew, and so do we                                |
-| hold as many sizes as can be told, and others  | sizes come and go with all that they have counted: we begin anew      |
+| are new                                        | nothing yet: agents repeat the last read until the next one            |
+| grow                                           | a read at the time of the pod's newest sample: both are one poll       |
+| don't change, nor does the execution count     | the pod is idle: after `STILL_S` that is a read too                    |
+| don't change; executions grow or are unknown   | no read: the last one gets older                                      |
+| fell, or a size is missing                     | the container restarted: start from scratch                           |
+| have the maximum number of sizes, now others   | sizes come and go with their counts: start from scratch               |
 
-A batch counts when it ends, so batches of several seconds make this jump. Not here: where it stands in (`control.sensing`).
+A batch counts when it ends, so batches of several seconds make this jump. Out of scope: when it replaces a measurement
+(`control.autoscaling.model_signals`).
 """
 
 from __future__ import annotations
@@ -30,45 +31,45 @@ from halcyon.scaling.observations import Observation, PodObservation, Value, fre
 SOURCE: Literal["derived"] = "derived"
 
 STALE_S = 12.0
-"""A value is known for so long after the read: agents read every 5 s, so one lost read does no harm."""
+"""Time for which a value is known after its read: agents read every 5 s, so one lost read does no harm."""
 WINDOW_S = 10.0
-"""Two reads' worth. When exactly a read was made is known to about a second, which over 5 s would be a fifth of the value."""
+"""Averaging window: two reads. The time of a read is known to about a second, which over 5 s would be 20 % of the value."""
 MIN_WINDOW_S = 3.0
-"""For the same reason less time than this tells nothing. Several agents read the same pod, each in its own rhythm."""
+"""Minimum window, for the same reason. Several agents read the same pod, each at its own times."""
 STILL_S = 6.0
-"""Executions that stand for longer than reads lie apart are in the counters that were read."""
+"""Time without new executions after which the counters read last include all of them. It is longer than a read interval."""
 GAP_S = 60.0
-"""Reads further apart say nothing of now. In a model of a thousand pods they take turns, and are 30 s apart."""
+"""Maximum time between two reads that still describe the present. With a thousand pods, agents read in turns, 30 s apart."""
 SPACING_S = 0.5
-"""Looks closer together than this are one: nothing that is seen changes so fast."""
+"""Minimum time between two observations: no counter changes faster."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Pod:
-    """What is remembered of one pod."""
+    """State of one pod."""
 
     rows: tuple[int, ...]
     """Batch sizes, as read last."""
     spent_us: int
     """Counter: microseconds in batches, as read last."""
     reads: tuple[tuple[float, int], ...]
-    """(time, that counter) of reads whose time is known, oldest first; times are monotonic."""
+    """(time, that counter) of reads with a known time, oldest first; times are monotonic."""
     executions: float | None
-    """Counter: as in the newest sample."""
+    """Counter of executions, from the newest sample."""
     still_since: float
-    """Since when that has stood."""
+    """Time since which that counter has not changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class BusyMemory:
-    """What is remembered of a model's pods. Of one process: it begins anew with each leader."""
+    """State of a model's pods. It belongs to one process: a new leader starts from scratch."""
 
     at: float = -math.inf
-    """Of the last observation."""
+    """Time of the last observation."""
     pods: Mapping[str, _Pod] = field(default_factory=dict)
 
     def with_observation(self, observation: Observation) -> BusyMemory:
-        """With what is seen now; pods that aren't seen, or whose batches nobody tells, are forgotten."""
+        """Return the memory with an observation added; pods that are missing in it, or have no batch statistics, are dropped."""
         if observation.at - self.at < SPACING_S:
             return self
         pods = {
@@ -79,10 +80,10 @@ class BusyMemory:
         return BusyMemory(observation.at, pods)
 
     def utilization(self, pod: str, *, now: float, instances: int) -> Value | None:
-        """Percent, 0 to 100, the mean of the pod's `instances`, at the time of its newest read.
+        """Return percent, 0 to 100, the mean of the pod's `instances`, at the time of its newest read.
 
-        None where that is older than `STALE_S`, and until two reads lie far enough apart. Instances that nobody has told of
-        make it too high; it ends at 100.
+        None if that is older than `STALE_S`, and until two reads are far enough apart. Instances that are not reported make it
+        too high; the maximum is 100.
         """
         known = self.pods.get(pod)
         if known is None or not known.reads:
@@ -110,14 +111,14 @@ def _seen(before: _Pod | None, pod: PodObservation, batches: Batches, now: float
     if spent_us != before.spent_us:
         return replace(before, rows=rows, spent_us=spent_us, reads=_with_read(before.reads, at, spent_us))
     if executions is not None and at - before.still_since >= STILL_S:
-        # A count in a sample is that of the sample before: what is growth is confirmed by the next.
+        # A sample has the counters as of the sample before, because growth is confirmed by the next one.
         confirmed_at = pod.points[-2].at if len(pod.points) > 1 else at
         return replace(before, reads=_with_read(before.reads, confirmed_at, spent_us))
     return before
 
 
 def _is_new(before: _Pod, rows: tuple[int, ...], spent_us: int) -> bool:
-    """Whether the counters don't continue those of before."""
+    """Return whether the counters don't continue the earlier ones."""
     if spent_us < before.spent_us:
         return True
     if rows == before.rows:
@@ -129,7 +130,7 @@ def _with_read(reads: tuple[tuple[float, int], ...], at: float, spent_us: int) -
     if reads and at <= reads[-1][0]:
         return reads
     reads = (*reads, (at, spent_us))
-    # The oldest that stays is the last one that is old enough.
+    # The oldest read kept is the last one that is old enough.
     first = 0
     while first + 2 < len(reads) and reads[first + 1][0] <= at - WINDOW_S:
         first += 1

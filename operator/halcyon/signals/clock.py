@@ -1,7 +1,7 @@
-"""The operator's monotonic clock as seconds since the epoch: the one place where the two meet.
+"""Conversion of the operator's monotonic clock to seconds since the epoch, in one place.
 
-Observations have monotonic times, which nobody can set; the planner's seasons and schedules, and what Kubernetes says of
-pods, are of the epoch. Not here: reading either clock.
+Observations have monotonic times, which can't be set. Seasons and schedules of the planner, and pod times of Kubernetes, are
+since the epoch. Out of scope: reading either clock.
 """
 
 from __future__ import annotations
@@ -9,28 +9,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 STEP_S = 1.0
-"""Clocks may differ by so much before they are compared anew. Taking each difference as it comes would pass every
-adjustment of the wall clock on to the intervals between samples, and they are rates' denominators."""
+"""Difference of the clocks up to which the offset is kept. Following every difference would add each adjustment of the wall
+clock to the intervals between samples, which are the denominators of rates."""
 
 
 @dataclass(frozen=True, slots=True)
 class WallClock:
-    """Where the monotonic clock's zero lies."""
+    """Offset of the monotonic clock."""
 
     offset_s: float
     """Seconds since the epoch at monotonic 0."""
 
     @classmethod
     def of(cls, *, monotonic_s: float, wall_s: float) -> WallClock:
-        """From both clocks, read one right after the other."""
+        """Build it from both clocks, read one right after the other."""
         return cls(wall_s - monotonic_s)
 
     def at(self, monotonic_s: float) -> float:
-        """Seconds since the epoch."""
+        """Return seconds since the epoch."""
         return self.offset_s + monotonic_s
 
     def checked(self, *, monotonic_s: float, wall_s: float) -> WallClock:
-        """The same while the clocks agree, else anew: the wall clock was set, or the machine slept."""
+        """Return the same while the clocks agree, else a new offset: the wall clock was set, or the machine slept."""
         return (
             self
             if abs(self.at(monotonic_s) - wall_s) <= STEP_S

@@ -1,7 +1,8 @@
-"""When a record was made, by the receiver's clock: neither a slow network nor a busy receiver changes a rate.
+"""Time of a report by the receiver's clock, so that neither a slow network nor a busy receiver changes a rate.
 
-What lies between making and hearing is two clocks' difference and the way. The difference stays; the way is short for some
-record of each minute, and that one tells the difference. The rest is taken off the others (Paxson, 1998, on one-way delays).
+The time between making and receiving a report is the difference of two clocks plus the transit time. The difference is
+constant. In each minute some report has a short transit time, and that one shows the difference. The rest is subtracted from
+the others (Paxson, 1998, on one-way delays).
 """
 
 from __future__ import annotations
@@ -9,27 +10,28 @@ from __future__ import annotations
 import math
 
 KEEP_S = 30.0
-"""The shortest way of so long to twice as long ago counts. Two clocks that nobody sets part by 100 ppm, 6 ms in that time."""
+"""The shortest transit within the last one to two of these spans counts. Clocks that are not set drift by 100 ppm, 6 ms in that
+time."""
 MAX_LATE_S = 3.0
-"""No record is taken to be older: a clock that was set back makes every record look late, until the shortest way is a new one."""
+"""Maximum lateness of a report: after a clock was set back, every report seems late until a new shortest transit is found."""
 
 
 class ClockOffset:
-    """The way of one sender's records."""
+    """Transit times of one sender's reports."""
 
     __slots__ = ("_before", "_began", "_shortest")
 
     def __init__(self) -> None:
-        """No record has come."""
+        """Start without any report."""
         self._began = -math.inf
         self._before = self._shortest = math.inf
-        """Least difference of the clocks in the span before, and in the one that has begun; both the receiver's less the sender's."""
+        """Minimum difference of the clocks in the previous span, and in the present one; both are receiver minus sender."""
 
     def made_at(self, made: float, received: float, *, sent: float | None = None) -> float:
-        """The time of a record by the receiver's clock, at most `received`; `made` and `sent` are by the sender's.
+        """Return the time of a report by the receiver's clock, at most `received`; `made` and `sent` are by the sender's.
 
-        What a record has waited for before it was sent is no part of its way; without `sent` it looks like one. The order of
-        records is kept while neither clock is set back.
+        The time a report waited before it was sent is no part of its transit; without `sent` it looks like one. The order of
+        reports is kept unless a clock is set back.
         """
         sent = made if sent is None else sent
         if received - self._began >= KEEP_S:

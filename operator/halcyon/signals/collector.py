@@ -1,18 +1,18 @@
-"""The WebSocket that agents stream their records to: who speaks, for whom, how much. A model's agents hear its notices there.
+"""WebSocket server for the agents' reports: checks who may report for which model, and how much. Also sends them notices.
 
-| what comes                                            | answer                                     |
-| ----------------------------------------------------- | ------------------------------------------ |
-| no bearer token, or one that is not accepted          | 401                                        |
-| a token of anyone but `NAMESPACE/NAME-balancer`       | 403                                        |
-| the authenticator can't be asked                      | 503: the agent tries again                 |
-| a record of another model than the token's            | close 1008                                 |
-| more records than `MAX_PER_S` for long               | close 1008                                 |
-| something that is no record                           | close 1007                                 |
-| a message above `MAX_BYTES`                          | close 1009                                 |
-| too many streams for one model                        | 503                                        |
-| the operator stops                                    | close 1001: the agent goes elsewhere at once |
+| input                                                 | response                                       |
+| ----------------------------------------------------- | ---------------------------------------------- |
+| no bearer token, or an invalid one                    | 401                                            |
+| a token of any account but `NAMESPACE/NAME-balancer`  | 403                                            |
+| the authenticator is unavailable                      | 503: the agent retries                         |
+| a report about another model than the token's         | close 1008                                     |
+| more reports than `MAX_PER_S` for long                | close 1008                                     |
+| a message that is no report                           | close 1007                                     |
+| a message above `MAX_BYTES`                           | close 1009                                     |
+| too many streams for one model                        | 503                                            |
+| the operator stops                                    | close 1001: the agent connects elsewhere at once |
 
-Not here: what a record means (`hub`), and how a token is checked (the caller's `Authenticator`).
+Out of scope: the meaning of a report (`observation_store`), and checking a token (the caller's `Authenticator`).
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ from halcyon.signals.observation_store import ObservationStore
 from halcyon.signals.validation import Vetted, vet
 
 MAX_BYTES = 512 * 1024
-"""Largest message. A pod takes about 260 bytes of it, so that the 1,000 pods a spec allows fit, with a rollout's surge."""
+"""Maximum size of a message. A pod takes about 260 bytes, so the 1,000 pods that a spec allows fit, with a rollout's surge."""
 MAX_PER_S = 4.0
-"""Records per second of one stream; agents send one, and one at once when a request finds no replica."""
+"""Reports per second of one stream; agents send one, plus one at once when a request finds no replica."""
 BURST = 20.0
 MAX_STREAMS = 32
-"""Streams per model: three times the most balancers of a spec, so that their rollout fits."""
+"""Streams per model: three times the maximum balancers of a spec, so that their rollout fits."""
 REMEMBER_S = 60.0
-"""How long an accepted token is accepted again without asking; short, since a deleted account must lose its voice."""
+"""Time for which an accepted token is cached; short, because a deleted account must lose its access."""
 REVIEW_INTERVAL_S = 600.0
-"""How long a stream lives on one answer about its token."""
+"""Time after which a stream's token is reviewed again."""
 HEARTBEAT_S = 10.0
 TELL_WITHIN_S = 5.0
 MAX_REMEMBERED = 4096
 MAX_ASKING = 16
-"""Reviews at a time: a storm of bad tokens must not become one of TokenReviews."""
+"""Concurrent reviews: a storm of bad tokens must not become a storm of TokenReviews."""
 _ACCOUNT = "system:serviceaccount:"
 _SUFFIX = "-balancer"
 
@@ -58,18 +58,18 @@ _log = logging.getLogger(__name__)
 
 
 class Authenticator(Protocol):
-    """Tells whose a token is."""
+    """Callable that authenticates a token."""
 
     async def __call__(self, token: str, audience: str) -> str | None:
-        """The user name that the token stands for; None where it is not valid for this audience.
+        """Return the user name of the token; None if it is not valid for this audience.
 
         Raises:
-            Exception: where that can't be found out now.
+            Exception: the token can't be checked now.
         """
 
 
 def speaks_for(username: str) -> tuple[str, str] | None:
-    """Namespace and name of the model that this account may speak for; None where it is no balancer's account."""
+    """Return namespace and name of the model that this account may report for; None if it is no balancer's account."""
     if not username.startswith(_ACCOUNT) or not username.endswith(_SUFFIX):
         return None
     namespace, _, account = username.removeprefix(_ACCOUNT).partition(":")
@@ -78,7 +78,7 @@ def speaks_for(username: str) -> tuple[str, str] | None:
 
 
 class Collector:
-    """The handler of `STREAM_PATH`. `monotonic` is the clock that the hub's readers use too."""
+    """Handler of `STREAM_PATH`. `monotonic` must be the clock of the store's readers."""
 
     def __init__(
         self,
@@ -92,9 +92,9 @@ class Collector:
         self._accepted: dict[bytes, tuple[float, str]] = {}
         self._asking = asyncio.Semaphore(MAX_ASKING)
         self._answers: dict[bytes, asyncio.Task[str | None]] = {}
-        """Reviews under way: an agent that gives up and comes again waits for the same one."""
+        """Reviews in progress: an agent that disconnects and retries waits for the same one."""
         self.waiting = 0
-        """Agents that wait for one."""
+        """Number of agents that wait for one."""
         self._streams: defaultdict[tuple[str, str], set[web.WebSocketResponse]] = defaultdict(set)
         self._telling: set[asyncio.Task[None]] = set()
         self._per_model: Count[tuple[str, str]] = Count()
@@ -105,11 +105,11 @@ class Collector:
         self.streams = instruments.gauge(operator_metrics.STREAMS, registry)
 
     def routes(self) -> list[web.RouteDef]:
-        """What to mount on the operator's TLS site."""
+        """Return the routes to mount on the operator's TLS site."""
         return [web.get(STREAM_PATH, self.handle)]
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """One agent's stream, until it ends."""
+        """Serve one agent's stream until it ends."""
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             self.logins.labels("refused").inc()
@@ -140,7 +140,7 @@ class Collector:
                 await stream.prepare(request)
             except ConnectionError:
                 _log.debug("an agent of %s/%s went away before its stream began", *model)
-                return web.Response(status=503)  # nobody reads it; a stream that never began can't be ended
+                return web.Response(status=503)  # the agent is gone; a stream that never began can't be ended
             self._streams[model].add(stream)
             self.streams.inc()
             await self._read(stream, token, model)
@@ -156,14 +156,14 @@ class Collector:
         return stream
 
     def tell(self, namespace: str, name: str, text: str) -> None:
-        """Send a text to each of a model's agents. Never waits and never fails: an agent that doesn't take it in time goes without."""
+        """Send a text to each of a model's agents. Never waits and never fails: an agent that is too slow misses it."""
         for stream in self._streams.get((namespace, name), ()):
             task = asyncio.create_task(_told(stream, text))
             self._telling.add(task)
             task.add_done_callback(self._telling.discard)
 
     async def close(self) -> None:
-        """Ends every stream; agents go to another replica at once."""
+        """End every stream; the agents connect to another replica at once."""
         await asyncio.gather(
             *(
                 stream.close(code=WSCloseCode.GOING_AWAY, message=b"the operator stops")
@@ -208,7 +208,7 @@ class Collector:
         await stream.close(code=code, message=why.encode()[:120])
 
     async def _still(self, token: str, model: tuple[str, str]) -> bool:
-        """Whether the token is good still. An authenticator that can't be asked ends no stream: that would be an outage."""
+        """Return whether the token is still valid. An unavailable authenticator ends no stream: that would be an outage."""
         try:
             username = await self._whose(token, 0.0)
         except Exception as error:  # noqa: BLE001  # whatever the caller's client raises
@@ -228,7 +228,7 @@ class Collector:
             answer.add_done_callback(lambda done: self._answered(digest, done))
         self.waiting += 1
         try:
-            # Shielded: who hangs up must not end the review that others, or it itself, will wait for.
+            # Shielded: a disconnecting agent must not end the review that others, or it itself, will wait for.
             return await asyncio.shield(answer)
         finally:
             self.waiting -= 1
@@ -236,7 +236,7 @@ class Collector:
     def _answered(self, digest: bytes, done: asyncio.Task[str | None]) -> None:
         del self._answers[digest]
         if not done.cancelled():
-            done.exception()  # so that asyncio doesn't miss a reader where everybody has hung up
+            done.exception()  # so that asyncio doesn't report an unread exception if all agents have disconnected
 
     async def _asked(self, token: str, digest: bytes) -> str | None:
         now = self._monotonic()
@@ -253,7 +253,7 @@ class Collector:
 
 
 async def _told(stream: web.WebSocketResponse, text: str) -> None:
-    # One that is closing raises, and one whose agent does not read would wait without end.
+    # A closing stream raises, and one whose agent does not read would block forever.
     with contextlib.suppress(ConnectionError, TimeoutError, RuntimeError):
         async with asyncio.timeout(TELL_WITHIN_S):
             await stream.send_str(text)
@@ -272,7 +272,7 @@ class _Allowance:
 
 
 def _parsed(data: object) -> Vetted | str:
-    """The record in a message, or why there is none."""
+    """Return the report in a message, or why there is none."""
     if not isinstance(data, str):
         return "not a record: binary"
     try:

@@ -1,6 +1,6 @@
-"""What the pods of a model have told of their work: GPU utilisation and rows computed, from the picture that the hub keeps. Pure.
+"""Work reported by a model's pods: GPU utilisation and rows computed, from the observation store. Pure.
 
-Not here: what stands in where they tell no utilisation (`control.sensing`), and what becomes of it (`scaling.cost`).
+Out of scope: the substitute for missing utilisation (`control.autoscaling.model_signals`), and the costs (`scaling.gpu_cost`).
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from halcyon.signals.store_state import POD_COUNTERS, ModelSnapshot
 
 _GPU: Final = 2
 _ROWS: Final = 3 + POD_COUNTERS.index("rows")
-"""Their columns in a pod's ring."""
+"""Column of `rows` in a pod's ring."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What was told within the last 10 s."""
+    """Work reported within the last 10 s."""
 
     ready: tuple[str, ...]
     """Pods that should take requests."""
     gpus: tuple[float, ...]
-    """Percent, of those of them that tell it."""
+    """Percent, for each of these pods that reports it."""
     rows: dict[str, float]
     """Counter by pod: rows computed."""
 
 
 def told(picture: ModelSnapshot) -> Work:
-    """The newest that each pod has told."""
+    """Return the newest values of each pod."""
     ready, gpus, rows = [], [], {}
     now = picture.at
     for name, pod in picture.pods.items():

@@ -1,18 +1,19 @@
-"""Counters of several processes as one that only rises, whoever comes, goes or begins anew.
+"""Counters of several processes merged into one that only rises, even if processes come, go or restart.
 
-| a process                  | of a `MergedCounter`             | of `MergedBatches`                                     |
+| a process                  | in a `MergedCounter` adds        | in `MergedBatches` adds                                |
 | -------------------------- | -------------------------------- | ------------------------------------------------------ |
-| goes on                    | its growth                       | its growth, by size                                    |
-| is seen for the first time | nothing: what it counted is past | nothing, except of sizes that no other pod has told of |
-| shows less than before     | nothing: it begins anew          | the same as of one that is new                         |
-| has a size for the first   |                                  | the same as of one that is new                         |
+| continues                  | its growth                       | its growth, by size                                    |
+| is seen for the first time | nothing: its count is past       | nothing, except for sizes that no other pod reported   |
+| has a lower value          | nothing: it restarted            | as for a new process                                   |
+| has a size for the first   |                                  | as for a new process                                   |
 | is not in the values       | forgotten                        | kept while it exists                                   |
 
-So demand never jumps for an agent's coming back. What a pod tells of a size first has the first execution in it, and that is no
-batch as others: on a GPU it took 3 to 300 times as much (docs/benchmarks/gpu.md). Ten pods that come at once would make the model
-look twice as slow, and so ask for more. Only where nothing else is known of a size is it worth telling. Restarts of a
-balancer's own counter are bridged before (`series.Counters`). Values, not processes' state: the caller keeps them. Not here:
-which values are fresh enough to be taken (`reading`).
+Demand thus never jumps because an agent comes back. A pod's first report of a size includes its first execution, which on a GPU
+took 3 to 300 times as long as others (docs/benchmarks/gpu.md). Ten pods that start at once would make the model look twice as
+slow, and so ask for more replicas. Such a report is only used if nothing else is known of the size.
+
+Restarts of a balancer's own counter are bridged before (`time_series.Counters`). These are immutable values; the caller keeps
+them. Out of scope: which values are fresh enough to use (`planner_reading`).
 """
 
 from __future__ import annotations
@@ -25,21 +26,21 @@ from halcyon.api.documents.observation_report import MAX_SIZES, Batches
 from halcyon.scaling.frozen import immutable
 
 MAX_MERGED = 256
-"""Sizes in one model's table; a size that comes when it is full isn't counted."""
+"""Maximum sizes in one model's table; further sizes aren't counted."""
 
 _Table = Mapping[int, tuple[int, int]]
 
 
 @immutable(frozen=True, slots=True)
 class MergedCounter:
-    """The sum of what several counters grew by."""
+    """Sum of the growth of several counters."""
 
     total: float = 0.0
     last: Mapping[str, float] = field(default_factory=dict)
-    """By process, as read last."""
+    """Values by process, as read last."""
 
     def with_values(self, values: Mapping[str, float]) -> MergedCounter:
-        """With the counters of all processes that are known now. Keeps `values`: the caller changes it no more."""
+        """Return the counter with the values of all processes known now. Keeps `values`: the caller must not change it later."""
         if values == self.last:
             return self
         grown = 0.0
@@ -52,14 +53,14 @@ class MergedCounter:
 
 @immutable(frozen=True, slots=True)
 class MergedBatches:
-    """Executions and microseconds by rows in the batch, of all pods that ever were; see the table above for which of them."""
+    """Executions and microseconds by rows in the batch, over all pods that ever existed, as in the table above."""
 
     table: _Table = field(default_factory=dict)
     last: Mapping[str, _Table] = field(default_factory=dict)
-    """By pod, as read last."""
+    """Tables by pod, as read last."""
 
     def with_tables(self, tables: Mapping[str, Batches], *, exist: AbstractSet[str]) -> MergedBatches:
-        """With the tables of pods that are known now; of pods that don't `exist` any more nothing is remembered.
+        """Return the counters with the tables of pods known now; pods that don't `exist` any more are forgotten.
 
         A table that is the same as at the last call may be left out: it changes nothing.
         """
@@ -75,7 +76,7 @@ class MergedBatches:
             if before is None or _fell(before, now):
                 before = {}
             for rows, (count, spent_us) in now.items():
-                # A table that is full lacked this size, and perhaps not because it had not run.
+                # A full table did not have this size, but it may have run.
                 if rows not in before and before and len(sizes) >= MAX_SIZES:
                     continue
                 if rows not in table and len(table) >= MAX_MERGED:
@@ -90,7 +91,7 @@ class MergedBatches:
 
 
 def _fell(before: _Table, now: _Table) -> bool:
-    """A counter is lower, or a size is gone that a table with room for it would tell."""
+    """Return whether a counter fell, or a size is gone although the table has space for it."""
     if len(now) < MAX_SIZES and not before.keys() <= now.keys():
         return True
     return any(count < before[rows][0] or us < before[rows][1] for rows, (count, us) in now.items() if rows in before)

@@ -1,23 +1,23 @@
-"""Many agents' records become one picture per model.
+"""Store that merges the reports of many agents into one observation per model.
 
-| what                | how several agents become one                                                                     |
+| value               | how several agents are merged                                                                     |
 | ------------------- | ------------------------------------------------------------------------------------------------- |
 | balancers           | one series per agent; readers add them up                                                         |
-| a pod's numbers     | the newest sample wins; counters are differenced per agent, so a late record never reads as a reset |
-| a pod's batches     | the last read wins; counters that fell are believed when a second read says so                    |
-| a pod's state       | maintenance, then draining, ready, starting, unreachable: the first that any agent that speaks says |
-| which pods exist    | those in the last record of any agent that speaks                                                 |
+| a pod's numbers     | the newest sample wins; counters are differenced per agent, so a late report never looks like a reset |
+| a pod's batches     | the last read wins; counters that fell are accepted once a second read confirms them              |
+| a pod's state       | maintenance, draining, ready, starting, unreachable: the first that any reporting agent has        |
+| existing pods       | those in the last report of any reporting agent                                                   |
 
-An agent that is silent for `FRESH_S` leaves the picture. If its pod is gone, so are its queue and its right to a say; if
-only the agent is gone, its queue is unknown and the others' stands alone: too low, until the agent is back (the kubelet
-restarts it in seconds). It makes the model's values missing only when no other agent speaks.
+An agent that is silent for `FRESH_S` is dropped. If its pod is gone, so are its queue and its reports. If only the agent is
+gone, its queue is unknown and only those of the others count. The sum is then too low until the agent is back (the kubelet
+restarts it in seconds). Its absence makes the model's values missing only if no other agent reports.
 
-Clocks: times are the receiver's. When a record was made, and how old its samples were then, are differences of times of one
-agent's clock, so it doesn't matter what that clock says (`transit`); no two agents' clocks are ever compared. An agent is silent
-since its last record was heard.
+Clocks: times are the receiver's. The time of a report, and the age of its samples, are differences of times of one agent's
+clock, so that clock needn't be right (`clock_offset`). The clocks of two agents are never compared. An agent is silent from the
+receipt of its last report.
 
-Not here: connections (`collector`), what a value may be (`vetting`), what follows (`halcyon.scaling`). No clock: `now` is
-the caller's monotonic one, in seconds.
+Out of scope: connections (`collector`), plausible values (`validation`), decisions (`halcyon.scaling`). No clock: `now` is the
+caller's monotonic one, in seconds.
 """
 
 from __future__ import annotations
@@ -65,37 +65,37 @@ from halcyon.signals.store_state import (
 from halcyon.signals.time_series import Counters
 
 EXPIRE_S = 300.0
-"""A model that nobody speaks for is forgotten after this long."""
+"""Time without any report after which a model is forgotten."""
 SWEEP_S = 30.0
 FALLEN_S = 1.0
-"""How far two reads of a pod's batches that have fallen must lie apart: further than the transit times of records."""
+"""Minimum time between two reads that confirm fallen batch counters: longer than the transit times of reports."""
 MAX_AGENTS = 32
-"""Agents kept per model: three times the most balancers of a spec, so that their rollout fits."""
+"""Agents kept per model: three times the maximum balancers of a spec, so that their rollout fits."""
 
 _ROWS, _EXECUTIONS = (3 + POD_COUNTERS.index(name) for name in ("rows", "executions"))
-"""Their columns in a pod's ring."""
+"""Columns of `rows` and `executions` in a pod's ring."""
 
 OnChange = Callable[[str, str], None]
-"""Called with namespace and name when the controller should look at a model."""
+"""Called with namespace and name when the controller should reconcile a model."""
 OnRecord = Callable[[str, str, bool], None]
-"""Called with namespace and name of a model for every record of it, and whether it confirms the one before."""
+"""Called with a model's namespace and name for every report, and whether the report confirms the one before."""
 
 
 class ObservationStore:
-    """Keeps what the agents say. Memory is bounded per model; a model that is not spoken for is forgotten."""
+    """Store of the agents' reports. Memory is bounded per model; a model without reports is forgotten."""
 
     def __init__(self, on_change: OnChange | None = None, on_record: OnRecord | None = None) -> None:
-        """Nobody has spoken yet."""
+        """Start without any report."""
         self._models: dict[tuple[str, str], ObservedModel] = {}
         self._on_change = on_change
         self._on_record = on_record
         self._swept = -math.inf
 
     def receive(self, record: Record, now: float) -> bool:
-        """Takes in a record that has been authenticated and vetted; False where it is late and was left out.
+        """Store an authenticated and validated report; return False if it is late and was ignored.
 
-        A record of an agent that is older than its last one is late, unless it is older by more than `FRESH_S`: then the
-        agent's clock was set back.
+        A report that is older than the agent's last one is late, unless it is older by more than `FRESH_S`: then the agent's
+        clock was set back.
         """
         self._sweep(now)
         key = (record.namespace, record.name)
@@ -117,7 +117,7 @@ class ObservationStore:
         if record.balancer is not None:
             _add_balancer(agent, record.balancer, made, now)
         for sample in record.pods:
-            # One that is told twice must not confirm itself.
+            # A repeated sample must not confirm itself.
             told = before.get(sample.name)
             if sample.state != "unreachable" and (told is None or sample.at != told.at):
                 _add_pod(model, record.agent, sample, made - _age(sample, record))
@@ -133,7 +133,7 @@ class ObservationStore:
     def observe(
         self, namespace: str, name: str, now: float, *, window_s: float = BALANCER_KEEP_S
     ) -> Observation | None:
-        """What is known of a model, with points of the last `window_s`; None where nobody has spoken for it."""
+        """Return the observation of a model, with points of the last `window_s`; None if no agent has reported it."""
         model = self._models.get((namespace, name))
         if model is None:
             return None
@@ -156,7 +156,7 @@ class ObservationStore:
         )
 
     def look(self, namespace: str, name: str, now: float) -> ModelSnapshot | None:
-        """What is known of a model, as `observe` tells it, at a fraction of the cost; None where nobody has spoken for it."""
+        """Return the content of `observe` at a fraction of the cost; None if no agent has reported the model."""
         model = self._models.get((namespace, name))
         if model is None:
             return None
@@ -167,7 +167,7 @@ class ObservationStore:
         return ModelSnapshot(now, said.pods, said.balancers, silent)
 
     def mean_batch(self, namespace: str, name: str, now: float, window_s: float) -> float | None:
-        """Rows per batch over the window, all pods together (`observations.mean_batch`); None where that is not known."""
+        """Return the rows per batch over the window, for all pods (`observations.mean_batch`); None if unknown."""
         if (picture := self.look(namespace, name, now)) is None:
             return None
         rings = [pod.ring for pod in picture.pods.values() if pod.ring is not None]
@@ -176,7 +176,7 @@ class ObservationStore:
         return sum(rows) / total if rows and (total := sum(executions)) else None
 
     def answers(self, namespace: str, name: str, now: float) -> dict[str, ReportedHistogram]:
-        """What each balancer that speaks has counted of its clients' answers, by agent; without those that don't tell."""
+        """Return the latencies of client responses by agent, for each reporting balancer that has them."""
         model = self._models.get((namespace, name))
         return {
             agent: told
@@ -185,15 +185,15 @@ class ObservationStore:
         }
 
     def knows(self, namespace: str, name: str) -> bool:
-        """Whether anybody has spoken for a model."""
+        """Return whether any agent has reported a model."""
         return (namespace, name) in self._models
 
     def models(self) -> Iterator[tuple[str, str]]:
-        """Namespace and name of every model that is remembered."""
+        """Return namespace and name of every model in the store."""
         return iter(tuple(self._models))
 
     def forget(self, namespace: str, name: str) -> None:
-        """Drops a model, for example one that was deleted."""
+        """Drop a model, for example one that was deleted."""
         self._models.pop((namespace, name), None)
 
     def _sweep(self, now: float) -> None:
@@ -225,18 +225,18 @@ class ObservationStore:
 
 
 def _age(sample: PodSample, record: Record) -> float:
-    """Seconds from the sample to its sending: a difference within one clock, not below 0, and no more than is kept."""
+    """Return the seconds from a sample to its sending: a difference within one clock, between 0 and `POD_KEEP_S`."""
     return min(max(record.at - sample.at, 0.0), POD_KEEP_S)
 
 
 def _view(sample: PodSample, record: Record) -> AgentPodState:
-    # Interned, since every record brings the same few texts again.
+    # Interned, because every report repeats the same few texts.
     versions = tuple(sys.intern(version) for version in sample.versions)
     return AgentPodState(sys.intern(sample.state), sample.at, _age(sample, record), sample.load_error, versions)  # type: ignore[arg-type]  # intern forgets the Literal
 
 
 def _make_room(model: ObservedModel, now: float) -> None:
-    """Keeps the number of agents bounded: the one that has been silent for longest makes room."""
+    """Keep the number of agents bounded: drop the one that has been silent longest."""
     if len(model.agents) >= MAX_AGENTS:
         oldest = min(model.agents, key=lambda agent: (model.agents[agent].heard - now, agent))
         del model.agents[oldest]
@@ -247,9 +247,9 @@ def _add_balancer(agent: AgentState, sample: BalancerSample, made: float, now: f
     at = max(made, math.nextafter(before, math.inf))
     requests, refused, errors = agent.counters.read(at, [getattr(sample, name) for name in BALANCER_COUNTERS])
     if agent.last is None:
-        agent.refusable = min(sample.queued, MAX_LATE)  # they came before anybody counted them
+        agent.refusable = min(sample.queued, MAX_LATE)  # they came before they could be counted
     agent.refusable += requests - agent.counted[0]
-    # Who is refused has asked: more refusals than requests are a bad sample, and would read as demand.
+    # A rejected request has arrived before: more rejections than requests are a bad sample, and would look like demand.
     more = min(refused - agent.counted[1], agent.refusable)
     agent.refused += more
     agent.refusable = min(agent.refusable - more, MAX_LATE)
@@ -257,7 +257,7 @@ def _add_balancer(agent: AgentState, sample: BalancerSample, made: float, now: f
     if agent.last is not None and sample.refused > agent.last.refused:
         agent.knocked = now
     agent.last = sample
-    # The ring may drop the row before, so each row says of when its counts are.
+    # The ring may drop the row before, so each row has the time of its counts.
     counted_at = at if before == -math.inf else before
     agent.ring.add((at, sample.queued, sample.inflight, requests, agent.refused, errors, counted_at))
 
@@ -265,13 +265,13 @@ def _add_balancer(agent: AgentState, sample: BalancerSample, made: float, now: f
 def _add_pod(model: ObservedModel, agent: str, sample: PodSample, at: float) -> None:
     raw = [getattr(sample, name) for name in POD_COUNTERS]
     if sample.pending is None and sample.gpu is None and all(value is None for value in raw):
-        return  # An agent that knows nothing of the pod yet must not cover what another knows.
+        return  # An agent that knows nothing of the pod yet must not hide another agent's values.
     pod = model.pods.setdefault(sample.name, ObservedPod())
     counters = pod.counters.get(agent)
     if counters is None:
         counters = pod.counters[agent] = Counters(pod.totals, POD_MOST_PER_S)
     totals = counters.read(at, raw)
-    # Every agent's total grows with the pod; the one that is ahead is right, the others may have missed a restart.
+    # Every agent's total grows with the pod; the highest is right, the others may have missed a restart.
     merged = [t if math.isnan(m) or t > m else m for t, m in zip(totals, pod.totals, strict=True)]
     pod.totals = merged
     known = [math.nan if math.isnan(t) else m for t, m in zip(totals, merged, strict=True)]
@@ -281,21 +281,21 @@ def _add_pod(model: ObservedModel, agent: str, sample: PodSample, at: float) -> 
 
 
 def _add_batches(pod: ObservedPod, batches: BatchStats, record: Record, made: float) -> None:
-    # Their age is a difference within one clock too. Agents repeat what they read until they read it anew.
+    # Their age is a difference within one clock too. Agents repeat the last read until the next one.
     at = made - max(record.at - batches.at, 0.0)
     row = array("q", (value for size in batches.sizes for value in size))
     if at <= pod.batches_at or row == pod.batches:
         return
     fallen = pod.batches is not None and sum(row[1::3]) < sum(pod.batches[1::3])
     if fallen and (pod.fallen_at is None or at - pod.fallen_at < FALLEN_S):
-        # Transit times differ, so an older read of another agent can look like the newer one. A restart stays.
+        # Transit times differ, so an older read of another agent can look like the newer one. A restart persists.
         pod.fallen_at = at if pod.fallen_at is None else pod.fallen_at
         return
     pod.batches_at, pod.batches, pod.fallen_at = at, row, None
 
 
 def _drop_gone(model: ObservedModel, now: float) -> None:
-    """Forgets pods that no agent names any more, and counters of agents that fell silent: they start anew if it returns."""
+    """Forget pods that no agent reports any more, and counters of silent agents, which start from scratch on return."""
     named = {pod for seen in model.agents.values() for pod in seen.pods}
     for name in [name for name in model.pods if name not in named]:
         del model.pods[name]
@@ -306,7 +306,7 @@ def _drop_gone(model: ObservedModel, now: float) -> None:
 
 
 def _loading(pod: str, speaking: Iterable[AgentState]) -> tuple[str | None, tuple[str, ...]]:
-    """Load error and versions, of the agent whose sample was the youngest when it came."""
+    """Return load error and versions, from the agent whose sample was youngest on arrival."""
     views = [seen.pods[pod] for seen in speaking if pod in seen.pods]
     best = min(views, key=lambda view: (view.state == "unreachable", view.age))
     return best.load_error, best.versions
@@ -330,7 +330,7 @@ def _pod_point(row: Sequence[float]) -> PodPoint:
 
 
 def _waits_in_vain(speaking: Iterable[AgentState], states: dict[str, PodState]) -> bool:
-    """Whether requests wait, or were just refused, while no pod is ready."""
+    """Return whether requests wait, or were just rejected, while no pod is ready."""
     if any(state == "ready" for state in states.values()):
         return False
     return any(

@@ -1,21 +1,21 @@
-"""What the agents and Kubernetes say of a model -> the planner's `Reading`. Pure.
+"""The planner's `Reading`, built from a model's observation and its pods in Kubernetes. Pure.
 
-| value              | known where                                                                                     |
+| value              | known if                                                                                        |
 | ------------------ | ----------------------------------------------------------------------------------------------- |
-| arrived, inflight  | every balancer that exists has spoken within `FRESH_S`; so `refused`                             |
-| waiting            | the same, and at least half of the ready pods tell what waits in them; the others count as these |
-| gpu                | at least half of the ready pods tell theirs; the others count as these                           |
-| batches, rows      | from whichever pods tell theirs, once any has                                                    |
+| arrived, inflight  | every existing balancer has reported within `FRESH_S`; the same for `refused`                    |
+| waiting            | the same, and at least half of the ready pods report their queue; the others count as these      |
+| gpu                | at least half of the ready pods report it; the others count as these                            |
+| batches, rows      | from all pods that report them, once any has                                                    |
 
-A balancer that is silent while its pod exists may be where the load is: nothing is known then, rather than the part of it that
-is heard. The first record after a silence is not enough: the growth in it is counted when the next one has confirmed it.
+A balancer that is silent while its pod exists may have the load. Values are then unknown, rather than partial. The first report
+after a silence is not enough: its growth is counted once the next report has confirmed it.
 
-The hub counts growth one record late, so each balancer's count is that of its record before, and `arrived` is what all had
-counted at one time: that of the last count of the slowest balancer that is busy. Otherwise a silence of 30 s would read as 30
+The store counts growth one report late, so each balancer's count is that of its previous report. `arrived` is what all had
+counted at one time: that of the last count of the slowest busy balancer. Otherwise a silence of 30 s would look like 30
 seconds' requests in one.
 
-A pod whose backend is dead (state maintenance) is broken, and is left out. Not here: whether the values are believed
-(`scaling.planner.trust`), what counts as heard (`hub`), phases of pods by Kubernetes (`control`).
+A pod with a dead backend (state maintenance) is broken and is left out. Out of scope: plausibility of the values
+(`scaling.planner.plausibility`), freshness of reports (`observation_store`), Kubernetes phases of pods (`control`).
 """
 
 from __future__ import annotations
@@ -38,57 +38,57 @@ from halcyon.signals.store_state import ModelSnapshot, PodSnapshot
 from halcyon.signals.time_series import Ring
 
 OBSERVED_S = FRESH_S
-"""How much of the past counts: rows since then, and the one before."""
+"""Past that is used: rows since then, and the one before."""
 PACE_S = 1.5
-"""An agent that counts something says so within this time."""
+"""Time within which an agent reports a changed counter."""
 GPU_WINDOW_S = 5.0
-"""GPU utilisation is a share of a moment; a mean over this long is one of several."""
+"""Averaging window of GPU utilisation, because a single value covers only a moment."""
 QUEUE_WINDOW_S = 5.0
-"""The same for what waits in a Triton that has no gauge for it."""
+"""Averaging window of the queue in a Triton that has no gauge for it."""
 _NAMED = 3
 _AT, _REQUESTS, _COUNTED_AT = 0, 3, 6
-"""Columns of a balancer's rows (`BalancerPoint`), and of a pod's the time and"""
+"""Columns of a balancer's rows (`BalancerPoint`). The next line has those of a pod's rows, after the time."""
 _PENDING, _GPU, _SUCCEEDED, _ROWS, _QUEUE_US = 1, 2, 3, 5, 7
 
 
 @immutable(frozen=True, slots=True)
 class SignalMemory:
-    """What is remembered of a model from one reading to the next. Of one process: it begins anew with each leader.
+    """State of a model between readings. It belongs to one process: a new leader starts from scratch.
 
-    Then what the planner remembers of counters is of another series: `scaling.planner.stored.resumed`.
+    The counters in the planner's memory then belong to another series: `scaling.planner.serialization.resumed`.
     """
 
     arrived: MergedCounter = field(default_factory=MergedCounter)
     counted_at: float = -math.inf
-    """The time that `arrived` is of, monotonic."""
+    """Monotonic time of `arrived`."""
     answered: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """(requests, rows) by pod, as read last."""
     shape: tuple[float, float] = (0.0, 0.0)
     """(requests, rows), older ones faded."""
     odd: int = 0
-    """Readings in a row whose rows per request were odd."""
+    """Consecutive readings with implausible rows per request."""
     rows_per_request: float = 1.0
-    """As told last."""
+    """Value reported last."""
     batches: MergedBatches = field(default_factory=MergedBatches)
     revision: str = ""
-    """The revision that `batches` are of."""
+    """Revision of `batches`."""
     merged: Mapping[str, array[int]] = field(default_factory=dict)
-    """By pod, the table that is in `batches`: one that is the same object still has nothing new."""
+    """Tables by pod that are in `batches`: if the object is the same, nothing is new."""
     seconds: Mapping[int, tuple[int, float]] | None = None
-    """`batches` as a reading has them."""
+    """`batches` in the form of a reading."""
     refused: MergedCounter = field(default_factory=MergedCounter)
-    """As balancers told it last: newer than `arrived`, since it only says that requests are refused now."""
+    """As the balancers reported it last: newer than `arrived`, because it only shows that requests are rejected now."""
 
 
 @immutable(frozen=True, slots=True)
 class Gathered:
-    """A reading, and what belongs to it."""
+    """A reading with its memory and its gaps."""
 
     reading: Reading
     memory: SignalMemory
-    """For the next reading."""
+    """Memory for the next reading."""
     unknown: tuple[str, ...] = ()
-    """Why values are not known, a sentence each; empty where all are."""
+    """Reasons for unknown values, one sentence each; empty if all are known."""
 
 
 def reading(
@@ -102,18 +102,18 @@ def reading(
     revision: str = "",
     of_revision: AbstractSet[str] | None = None,
 ) -> Gathered:
-    """The planner's reading of what is known of a model now.
+    """Build the planner's reading from the present state of a model.
 
     Args:
         picture: times are of the monotonic clock.
-        replicas: the count in force (spec.replicas).
-        pods: the server pods as Kubernetes sees them; times are seconds since the epoch.
-        epoch: makes the one of the other.
-        memory: of the reading before; `SignalMemory()` at first.
-        balancers: names of the balancer pods that Kubernetes holds ready. None where that isn't known: then every agent
-            that has fallen silent counts as one whose pod exists.
-        revision: the one that is rolled out, or was.
-        of_revision: names of its pods, whose batches count; None: all pods are.
+        replicas: replicas in force (spec.replicas).
+        pods: the server pods in Kubernetes; times are seconds since the epoch.
+        epoch: converts monotonic times to these.
+        memory: from the reading before; `SignalMemory()` at first.
+        balancers: names of the balancer pods that are ready in Kubernetes. None if unknown: then every silent agent is presumed
+            to have a pod.
+        revision: the one that is being rolled out, or was last.
+        of_revision: names of its pods, whose batches count; None: all pods.
     """
     now = picture.at
     judged = _judged(pods, picture.pods)
@@ -139,7 +139,7 @@ def reading(
         unknown.append(f"most ready pods do not tell what waits in them: {_names(names)}")
     memory = _with_batches(memory, picture, pods, revision, of_revision)
     memory = _with_rows(memory, picture, arrived, counted_at, refused)
-    # Where nothing is known, how long it hasn't been.
+    # If values are unknown: the time since when.
     newest = max((ring.newest for _, ring in picture.balancers if len(ring)), default=None) if silence else counted_at
     made = Reading(
         None if newest is None else epoch.at(newest),
@@ -158,20 +158,20 @@ def reading(
 
 
 class _Heard(NamedTuple):
-    """What the balancers say whose count is known."""
+    """Sums over the balancers whose counts are known."""
 
     rings: Mapping[str, Ring]
     queued: float
     inflight: float
     refused: Mapping[str, float]
     counted_at: float
-    """The time up to which every one's count is known; minus infinity where there are none."""
+    """Time up to which all counts are known; minus infinity if there are none."""
 
 
 def _heard(balancers: Sequence[tuple[str, Ring]], now: float) -> _Heard:
-    """Those that have spoken lately, without a silence before that.
+    """Collect the balancers that reported lately, without a silence before that.
 
-    One that counts nothing sends nothing, so its silence says as much as a record: it holds nobody's count back.
+    A balancer that counts nothing sends nothing, so its silence is as good as a report: it does not delay the others' counts.
     """
     rings: dict[str, Ring] = {}
     refused: dict[str, float] = {}
@@ -191,13 +191,13 @@ def _heard(balancers: Sequence[tuple[str, Ring]], now: float) -> _Heard:
         if not is_alone and requests > ring.value(2, _REQUESTS):
             busy.append(counted_at)
         else:
-            # What it counted since then may be in its last record, and isn't confirmed.
+            # Requests counted since then may be in its last report, and aren't confirmed.
             idle.append(at if is_alone else max(counted_at, at - PACE_S))
     return _Heard(rings, queued, inflight, refused, min(busy) if busy else max(idle, default=-math.inf))
 
 
 def _count(ring: Ring, at: float, now: float) -> float:
-    """What it had counted at that time: between two records in proportion, after the last one as then."""
+    """Return the count at a time: interpolated between two reports, unchanged after the last one."""
     since = now - OBSERVED_S
     back, rows = 1, len(ring)
     while back < rows and ring.value(back, _AT) > since:
@@ -222,7 +222,7 @@ def _judged(pods: tuple[PodReading, ...], seen: Mapping[str, PodSnapshot]) -> tu
 
 
 def _silence(picture: ModelSnapshot, heard: Mapping[str, Ring], balancers: AbstractSet[str] | None) -> str | None:
-    """Which balancers are not heard that should be; None where all are."""
+    """Return which expected balancers are silent, or None if all report."""
     silent = dict(picture.silent)
     expected = {agent for agent, _ in picture.balancers} | silent.keys() if balancers is None else balancers
     if expected <= heard.keys():
@@ -243,7 +243,7 @@ def _silence(picture: ModelSnapshot, heard: Mapping[str, Ring], balancers: Abstr
 
 
 def _pending(pod: PodSnapshot | None, now: float) -> float | None:
-    """Requests that wait in a pod; from the time that they wait where Triton has no gauge of it (Little's law)."""
+    """Return the requests queued in a pod; from their waiting time if Triton has no gauge (Little's law)."""
     if pod is None or (ring := pod.ring) is None:
         return None
     if (pending := ring.known(_PENDING, now, FRESH_S, now - OBSERVED_S)) is not None:
@@ -266,7 +266,7 @@ def _gpu(pod: PodSnapshot | None, now: float) -> float | None:
 
 
 def _filled(values: Sequence[float | None]) -> float | None:
-    """The sum, those that are not known as the mean of the others; None where more than half are not known."""
+    """Return the sum, with unknown values as the mean of the others; None if more than half are unknown."""
     known = [value for value in values if value is not None]
     if len(known) == len(values):
         return known[0] if len(known) == 1 else sum(known, 0.0)
@@ -280,7 +280,7 @@ def _with_batches(
     revision: str,
     of_revision: AbstractSet[str] | None,
 ) -> SignalMemory:
-    """With what pods have run; every pod of the revision that is read counts, also one that is draining."""
+    """Add the batches that pods have run, for all reported pods of the revision, including draining ones."""
     before = memory.batches
     last = memory.merged
     if revision != memory.revision:
@@ -312,7 +312,7 @@ def _with_batches(
 def _with_rows(
     memory: SignalMemory, picture: ModelSnapshot, arrived: MergedCounter, counted_at: float, refused: MergedCounter
 ) -> SignalMemory:
-    """With the rows and requests that pods have counted, and what the balancers have."""
+    """Add the rows and requests that pods have counted, and the counts of the balancers."""
     now, before = picture.at, memory.answered
     answered: dict[str, tuple[float, float]] = {}
     ratios: list[tuple[float, float]] = []
@@ -323,8 +323,7 @@ def _with_rows(
         told = answered[name] = ring.value(back, _SUCCEEDED), ring.value(back, _ROWS)
         if (earlier := before.get(name)) is not None:
             requests, rows = told[0] - earlier[0], told[1] - earlier[1]
-            # Requests without rows are none that were computed (a cache answered), and rows without requests are a
-            # counter's fault.
+            # Requests without rows were not computed (a cache answered), and rows without requests are a faulty counter.
             if requests > 0 and rows > 0:
                 ratios.append((rows / requests, requests))
     shape, odd, mean = (

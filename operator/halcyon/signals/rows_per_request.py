@@ -1,4 +1,4 @@
-"""Rows of a request, learnt from what pods count. Pure."""
+"""Rows per request, learnt from the pods' counters. Pure."""
 
 from __future__ import annotations
 
@@ -6,22 +6,21 @@ import math
 from collections.abc import Sequence
 
 KEPT_REQUESTS = 1000.0
-"""Requests that the mean rows of one are taken over."""
+"""Number of requests over which the rows per request are averaged."""
 _CALM = 0.05
-"""The mean rows of a request that are told change when they are off by more: they scale the capacity, and noise in it would
-be noise in the count."""
+"""Relative error from which the reported mean changes. It scales the capacity, and noise in it would be noise in the replicas."""
 _ODD = 3.0
-"""A ratio of rows to requests so many times higher or lower than the mean is a counter's fault,"""
+"""Factor above or below the mean from which a ratio of rows to requests counts as a faulty counter."""
 _BELIEVED = 5
-"""unless this many readings in a row say so."""
+"""Consecutive readings after which such a ratio is accepted."""
 
 
 def shaped(
     shape: tuple[float, float], odd: int, told: float, ratios: Sequence[tuple[float, float]]
 ) -> tuple[tuple[float, float], int, float]:
-    """(shape, odd, rows of a request as told from now on), the three of `SignalMemory`, with what pods have counted since.
+    """Return (shape, odd, rows per request to report), the three of `SignalMemory`, with the pods' new counts.
 
-    `ratios`: (rows of a request, requests) of each pod, ascending; at least one.
+    `ratios`: (rows per request, requests) of each pod, ascending; at least one.
     """
     more = sum(weight for _, weight in ratios)
     ratio = _middle(ratios, more)
@@ -36,7 +35,7 @@ def shaped(
 
 
 def _middle(weighted: Sequence[tuple[float, float]], total: float) -> float:
-    """The weighted median of (value, weight), ascending: one pod that tells nonsense does not move it."""
+    """Return the weighted median of (value, weight), ascending: one pod with invalid values does not move it."""
     passed = 0.0
     for value, weight in weighted:
         passed += weight
@@ -48,5 +47,5 @@ def _middle(weighted: Sequence[tuple[float, float]], total: float) -> float:
 def _calm(told: float, requests: float, rows: float) -> float:
     if requests <= 0 or rows <= 0 or abs(rows / requests / told - 1) <= _CALM:
         return told
-    # To three digits: a mean of 2 is to be 2, not the next float above, where whole requests of a batch are counted.
+    # Rounded to three digits: a mean of 2 must be 2, not the next float above, because whole requests per batch are counted.
     return float(f"{rows / requests:.3g}")

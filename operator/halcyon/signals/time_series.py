@@ -1,7 +1,8 @@
-"""Memory of what was seen: rings of rows in plain arrays, and counters that survive restarts of what they count.
+"""Storage of samples: rings of rows in plain arrays, and counters that survive restarts of the counting process.
 
-Arrays of doubles because a thousand models have a million numbers: as Python objects they would take ten times the memory.
-NaN stands for "not known" inside a row only; it never leaves this package. Not here: what the columns mean (`hub`).
+Arrays of doubles, because a thousand models have a million numbers: as Python objects they would take ten times the memory. NaN
+means "not known" inside a row only; it never leaves this package. Out of scope: the meaning of the columns
+(`observation_store`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from math import isnan
 class Ring:
     """Rows of `width` numbers, the first of which is a time; the newest `keep_s` seconds, at most about one per `step_s`.
 
-    The newest row is always kept. Rows before it lie at least `step_s` apart, so memory is bounded whatever is sent.
+    The newest row is always kept. Rows before it are at least `step_s` apart, so memory is bounded whatever is sent.
     """
 
     __slots__ = ("_keep_s", "_rows", "_step_s", "_width")
@@ -25,7 +26,7 @@ class Ring:
         self._rows = array("d")
 
     def add(self, row: Sequence[float]) -> bool:
-        """Adds a row, its time first; False where it is not newer than the newest."""
+        """Add a row, its time first; return False if it is not newer than the newest."""
         rows, width = self._rows, self._width
         if rows and row[0] <= rows[-width]:
             return False
@@ -42,31 +43,31 @@ class Ring:
 
     @property
     def newest(self) -> float:
-        """Time of the newest row, minus infinity where there is none."""
+        """Return the time of the newest row, minus infinity if there is none."""
         return self._rows[-self._width] if self._rows else -math.inf
 
     @property
     def newest_row(self) -> array[float]:
-        """The newest row; empty where there is none."""
+        """Return the newest row; empty if there is none."""
         return self._rows[-self._width :]
 
     def value(self, back: int, column: int) -> float:
-        """One number of the newest row (`back` 1), of the one before (2), and so on.
+        """Return one number of the newest row (`back` 1), of the one before (2), and so on.
 
         Raises:
-            IndexError: there are not so many rows.
+            IndexError: there are fewer rows.
         """
         return self._rows[column - back * self._width]
 
     def count(self, since: float) -> int:
-        """How many rows `rows(since)` has, but no more than 2: whether there is one, and one before it."""
+        """Return the number of rows in `rows(since)`, at most 2: whether there is one, and one before it."""
         rows, width = self._rows, self._width
         if len(rows) < 2 * width or rows[-width] <= since:
             return 1 if rows else 0
         return 2
 
     def known(self, column: int, now: float, fresh_s: float, since: float) -> float | None:
-        """The newest number of a column that is known in `rows(since)`; None where none is, or it is older than `fresh_s`."""
+        """Return the newest known number of a column in `rows(since)`; None if there is none, or it is older than `fresh_s`."""
         rows, width = self._rows, self._width
         for start in range(len(rows) - width, -1, -width):
             at = rows[start]
@@ -80,9 +81,9 @@ class Ring:
         return None
 
     def fresh(self, columns: tuple[int, ...], now: float, fresh_s: float, since: float) -> int:
-        """How far back (see `value`) the newest row of `rows(since)` lies that knows all of these columns.
+        """Return how far back (see `value`) the newest row of `rows(since)` is that knows all of these columns.
 
-        0 where there is none, or where it is older than `fresh_s`.
+        0 if there is none, or if it is older than `fresh_s`.
         """
         rows, width = self._rows, self._width
         for start in range(len(rows) - width, -1, -width):
@@ -99,7 +100,7 @@ class Ring:
         return 0
 
     def mean(self, column: int, now: float, window_s: float, *, held_s: float, since: float) -> float | None:
-        """`observations.mean` of a column of `rows(since)`, to the last bit; `held_s`: how long a value holds at most."""
+        """Return `observations.mean` of a column of `rows(since)`, bit for bit; `held_s`: maximum time that a value holds."""
         rows, width = self._rows, self._width
         first = self._first(since)
         total = covered = 0.0
@@ -120,7 +121,7 @@ class Ring:
         return total / covered if covered > 0 else last
 
     def rate(self, column: int, now: float, window_s: float) -> float | None:
-        """`observations.rate` of a column, to the last bit."""
+        """Return `observations.rate` of a column, bit for bit."""
         rows, width, since = self._rows, self._width, now - window_s
         start = len(rows) - width
         last = first = -1
@@ -134,7 +135,7 @@ class Ring:
         return None
 
     def rates(self, columns: Sequence[int], now: float, window_s: float) -> list[float | None]:
-        """`rate` of several columns, at the cost of one where the newest and the oldest row of the window know them all."""
+        """Return `rate` of several columns, at the cost of one if the newest and the oldest row in the window know them all."""
         rows, width, since = self._rows, self._width, now - window_s
         last = first = len(rows) - width
         if first < 0 or rows[first] < since:
@@ -150,7 +151,7 @@ class Ring:
         return found
 
     def _first(self, since: float) -> int:
-        """Where the rows from `since` on begin, and the one before."""
+        """Return the start index of the rows from `since` on, and the one before."""
         rows, width = self._rows, self._width
         first = max(len(rows) - width, 0)
         while first > 0 and rows[first] > since:
@@ -158,7 +159,7 @@ class Ring:
         return first
 
     def rows(self, since: float) -> Iterator[array[float]]:
-        """Rows from `since` on, and the one before."""
+        """Yield the rows from `since` on, and the one before."""
         rows, width = self._rows, self._width
         for start in range(self._first(since), len(rows), width):
             yield rows[start : start + width]
@@ -170,37 +171,37 @@ class Ring:
 class Counters:
     """Several counters of one process as one reader sees them: totals that never fall.
 
-    Growth counts when the next value has confirmed it, so one bad value in between counts for nothing.
+    Growth counts once the next value has confirmed it, so one bad value in between counts for nothing.
 
-    | the value                                       | what follows                                              |
-    | ----------------------------------------------- | --------------------------------------------------------- |
-    | grows                                           | that growth, once confirmed                               |
-    | falls, but not below where it was before        | the last growth was a bad value: none of it counts        |
-    | falls below                                     | nothing yet: a restart or a bad value                     |
-    | is then back where it was before it fell        | it was a bad value: growth since before                   |
-    | is then still lower                             | it was a restart: growth from zero                        |
-    | grows faster than its `most_per_s`              | it jumped: nothing                                        |
-    | is not known                                    | nothing; the total is not known                           |
+        | the value                                       | counted growth                                            |
+        | ----------------------------------------------- | --------------------------------------------------------- |
+        | grows                                           | that growth, once confirmed                               |
+        | falls, but not below where it was before        | none of the last growth: it was a bad value               |
+        | falls below                                     | nothing yet: a restart or a bad value                     |
+        | is then back where it was before it fell        | growth since before: it was a bad value                   |
+        | is then still lower                             | growth from zero: it was a restart                        |
+        | grows faster than its `most_per_s`              | nothing: it jumped                                        |
+        | is not known                                    | nothing; the total is not known                           |
     """
 
     __slots__ = ("_at", "_most_per_s", "_state")
 
     def __init__(self, totals: Sequence[float], most_per_s: Sequence[float] | None = None) -> None:
-        """Counters whose totals continue at `totals`.
+        """Start with counters whose totals continue at `totals`.
 
         Args:
             totals: NaN for one that was never known.
-            most_per_s: of each, in its own unit; None: none of them jumps.
+            most_per_s: maximum growth of each, in its own unit; None: no check for jumps.
         """
         self._at = -math.inf
         self._most_per_s = [math.inf] * len(totals) if most_per_s is None else most_per_s
         self._state = array("d")
-        """Per counter: the last value, what it was before it fell (NaN: it did not), growth to be confirmed, the total."""
+        """Per counter: the last value, the value before it fell (NaN: it did not), growth to be confirmed, the total."""
         for total in totals:
             self._state.extend((math.nan, math.nan, 0.0, 0.0 if isnan(total) else total))
 
     def read(self, at: float, values: Sequence[float | None]) -> list[float]:
-        """The totals at `at`, NaN where the counter is not known."""
+        """Return the totals at `at`, NaN if the counter is not known."""
         elapsed_s = max(at - self._at, 1.0)
         self._at = at
         return [

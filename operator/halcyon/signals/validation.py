@@ -1,6 +1,6 @@
-"""Which values of a record can be true. What can't be is unknown, never a number: it would move replicas.
+"""Validation of reports: an implausible value becomes unknown and never a number, because it would change replicas.
 
-A record that is not one at all (wrong types where names belong) is refused as a whole. Not here: who sent it.
+A message that is no report at all (wrong types instead of names) is rejected as a whole. Out of scope: the sender's identity.
 """
 
 from __future__ import annotations
@@ -22,22 +22,23 @@ from halcyon.api.documents.observation_report import (
 )
 
 MAX_WAITING = 1e6
-"""More requests than this don't wait in one process: a balancer's queue is bounded at 100,000 by the spec."""
+"""Maximum requests waiting in one process: the spec limits a balancer's queue to 100,000."""
 MAX_BUSY = 1.05
-"""GPU utilisation: a busy share measured over a moment may end a little above 1; 80 is one in percent, and wrong."""
+"""Maximum GPU utilisation as a share. Measured over a moment it may be a little above 1; a value of 80 is in percent, and
+wrong."""
 MAX_COUNTED = 2.0**53
-"""Above it a float no longer tells neighbours apart."""
+"""Maximum counter: above it a float can't represent every integer."""
 MAX_PODS = 2048
-"""Twice the most replicas, so that a rollout fits."""
+"""Twice the maximum replicas, so that a rollout fits."""
 MAX_NAME_LENGTH = 253
 MAX_ERROR_LENGTH = 2048
-"""Characters of a load error that are kept."""
+"""Maximum characters of a load error; the rest is cut."""
 MAX_VERSIONS = 64
 MAX_ROWS = 65536
-"""Rows in one batch: the most that a spec allows."""
+"""Maximum rows in one batch, as in the spec."""
 MAX_SLOTS = 2
 MAX_BOUNDS = 100
-"""As many counters as a row of HAProxy's has."""
+"""Maximum histogram bounds: the number of counters in a HAProxy stick-table row."""
 MAX_MS = 3_600_000
 _STATES = frozenset(get_args(PodState))
 _LIMITS = (
@@ -50,18 +51,18 @@ _LIMITS = (
 
 @dataclass(frozen=True)
 class Vetted:
-    """A record whose values can be true."""
+    """A report whose values are all plausible."""
 
     record: Record
     absurd: int
-    """Values that were thrown away."""
+    """Number of values that were dropped."""
 
 
 def vet(record: Record) -> Vetted:
-    """The record with what can't be true replaced by None.
+    """Return the report with implausible values replaced by None.
 
     Raises:
-        RecordError: where names, times or states are not what they must be.
+        RecordError: names, times or states are invalid.
     """
     for field in ("namespace", "name", "agent"):
         _need_name(getattr(record, field), field)
@@ -95,7 +96,7 @@ def _plausible(balancer: BalancerSample) -> bool:
 
 
 def _is_latency(latency: tuple[SlotLatency, ...]) -> bool:
-    """Whether all of it can be true: one that can't makes the others doubtful."""
+    """Return whether all of it is plausible: one bad value makes the others doubtful."""
     return len(latency) <= MAX_SLOTS and all(_is_short_text(slot.slot) and _is_histogram(slot) for slot in latency)
 
 
@@ -137,7 +138,7 @@ def _vet_pod(pod: PodSample, record: Record) -> tuple[PodSample, int]:
 
 
 def _is_batches(batches: BatchStats, record: Record) -> bool:
-    """Whether all of it can be true. One size that can't makes the others doubtful: they are of one answer."""
+    """Return whether all of it is plausible. One bad size makes the others doubtful: they come from one response."""
     _need_time(batches.at, f"{record.name}.pods.batches.at")
     if len(batches.sizes) > MAX_SIZES or not all(len(size) == 3 for size in batches.sizes):
         return False

@@ -1,1 +1,1 @@
-"""Whether a canary is as good as what it replaces: sequential analysis of errors and latency."""
+"""Canary analysis: sequential tests of errors, latency and queue time against the stable revision."""

@@ -1,20 +1,20 @@
-"""Whether a new revision is as good as the one that serves: promote it, wait, or roll back. Pure.
+"""Canary analysis: compares a new revision with the serving one, and promotes it, waits, or rolls back. Pure.
 
-`judge` is told what both revisions have done since the last look, and what it knew then; looks may come as often as one likes
-(`sequential` says why, and names the sources). Three checks, each of which finds the canary worse, fine, or neither yet:
+`judge` gets the samples of both revisions since the last call, and the memory of that call. Calls may be as frequent as desired
+(`sequential_tests` has the reasons and the sources). Each of three checks finds the canary worse, fine, or is still open:
 
 check    the canary is worse if                                                      test
 errors   the share of its requests that fail is more than `error_margin` above       E-variables of two streams, exact
          stable's
-latency  a larger share of its answers takes longer than `latency_ratio` times       the same
-         stable's 95th percentile than of stable's answers takes longer than that
-         percentile itself
+latency  the share of its responses slower than `latency_ratio` times stable's       the same
+         95th percentile is larger than the share of stable's responses slower
+         than that percentile itself
 queue    its mean time in the server's queue, plus a floor, is more than             asymptotic confidence sequence
          `queue_ratio` times stable's
 
-Worse in any check: rollback. Fine in all: promote. Else: wait. Equal revisions are rolled back with probability `alpha` at most, over
-all looks of a whole rollout and all checks together (each has its part of it). One that is beyond a limit is promoted with
-probability `beta` at most (a promotion needs every check, so each has all of it).
+Worse in any check: rollback. Fine in all: promote. Else: wait. Equal revisions are rolled back with a probability of at most
+`alpha`, over all calls of a rollout and all checks together (each check has its part of it). A canary beyond a limit is
+promoted with a probability of at most `beta` (a promotion needs every check, so each has all of it).
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ __all__ = ["CanaryMemory", "Evidence", "Histogram", "Rules", "Sample", "Verdict"
 
 QUANTILE = 0.95
 LATE_MARGIN = 0.025
-"""A canary is fine where its share of late answers is shown to be less than so much above stable's. It must be above 0: of two
-revisions that both have no late answers none can be shown to have fewer."""
+"""Margin above stable's share of late responses within which the canary is fine. It must be above 0: if neither revision has
+late responses, none can be shown to have fewer."""
 MIN_FOR_QUANTILE = 100
-"""Answers of stable from which its 95th percentile is taken for known: five lie above it."""
+"""Minimum responses of stable before its 95th percentile counts as known: five lie above it."""
 MIN_WINDOWS = 3
-"""No rollback by fewer windows with requests of both: one stall of a second is no revision's fault."""
+"""Minimum windows with requests to both before a rollback: a single stall of a second is no revision's fault."""
 _LIFTS = (0.02, 0.05, 0.1, 0.25, 0.6)
-"""Bets on a worse canary: its share beyond the limit, of all that is left up to 1. From barely worse to broken."""
+"""Bets on a worse canary: its share beyond the limit, relative to the rest up to 1. From barely worse to broken."""
 _ERRORS_PRIOR, _LATE_PRIOR = 0.001, 1 - QUANTILE
-"""What a share is taken for before anything is seen: wrong ones cost time, not error."""
+"""Shares assumed before any data: wrong values cost time, but cause no errors."""
 
 
 _EXACT = "E-variables of two Bernoulli streams, any time"
@@ -46,13 +46,13 @@ _MEANS = "asymptotic confidence sequence of means by blocks of time"
 
 
 def judge(stable: Sample, canary: Sample, rules: Rules, memory: CanaryMemory | None = None) -> Verdict:
-    """What to do with the canary, by all looks so far.
+    """Decide what to do with the canary, from all samples so far.
 
     Args:
-        stable: what the serving revision has done since the last look, at the same time as
-        canary: the new one.
-        rules: the same at every look of a rollout; others would be another test.
-        memory: what the last verdict gave; None at the first look. To keep what a restart would forget, see `Memory.to_plain`.
+        stable: sample of the serving revision since the last call, for the same time as
+        canary: the sample of the new one.
+        rules: the same in every call of a rollout; other rules would be another test.
+        memory: from the last verdict; None in the first call. To keep it across a restart, see `CanaryMemory.to_plain`.
     """
     memory = _remembered(memory or CanaryMemory(), stable, canary, rules)
     checks = tuple(
@@ -71,9 +71,9 @@ def judge(stable: Sample, canary: Sample, rules: Rules, memory: CanaryMemory | N
 def _remembered(memory: CanaryMemory, stable: Sample, canary: Sample, rules: Rules) -> CanaryMemory:
     requests, batches = memory.batches
     if canary.batches is not None:
-        # More batches than requests are another reader's mistake, and no evidence of anything.
+        # More batches than requests are an error of the source, and no evidence of anything.
         requests, batches = requests + canary.requests, batches + min(canary.batches, canary.requests)
-    # Known before this look: what it shows must not choose how it is weighed.
+    # From before this window: its data must not choose how it is weighted.
     alike = memory.batches[0] / memory.batches[1] if memory.batches[1] else 1.0
     if not memory.batches[1] and batches:
         alike = requests / batches
@@ -120,13 +120,13 @@ def _remembered(memory: CanaryMemory, stable: Sample, canary: Sample, rules: Rul
 def _followed(
     track: Track, stable: Tally, canary: Tally, *, slack: tuple[float, float], prior: float, alike: float
 ) -> Track:
-    """The track with one more window.
+    """Return the track with one more window.
 
     `slack`: how far above stable's share the canary's must be to be worse, and below what to be fine.
     """
     if not stable.trials or not canary.trials:
         return track
-    # Bets are placed by what was known before the window.
+    # Bets are placed with the knowledge from before the window.
     q = track.stable.guess(prior)
     limit = min(q + slack[0], 0.98)
     up = [(q, limit + (1 - limit) * lift) for lift in _LIFTS]
@@ -142,7 +142,7 @@ def _followed(
 
 
 def _late_bounds(known: Histogram | None, rules: Rules) -> tuple[float, float] | None:
-    """(bound above which stable's answers are late, bound above which the canary's are), by what was known before."""
+    """Return (bound for stable's late responses, bound for the canary's), from earlier windows only."""
     if rules.latency_ratio is None or known is None or known.total < MIN_FOR_QUANTILE:
         return None
     own = known.least_bound(QUANTILE)
@@ -162,7 +162,7 @@ def _above(histogram: Histogram | None, bound_s: float) -> Tally:
 def _joined(known: Histogram | None, more: Histogram | None) -> Histogram | None:
     if known is None or more is None:
         return known if more is None else more
-    # Other bounds: a newer agent counts otherwise. What it was before has had its say.
+    # Other bounds mean a newer agent with other buckets. The old counts were already used.
     return known + more if known.bounds_s == more.bounds_s else more
 
 
@@ -245,7 +245,7 @@ def _shares(
 
 
 def _both(found: Evidence, blocks: Blocks, rules: Rules) -> Evidence:
-    """Latency's finding stands where blocks of time agree: answers in one queue are not independent."""
+    """Accept latency's finding only if blocks of time agree: responses in one queue are not independent."""
     worse, fine = blocks.difference(rules.part), blocks.difference(rules.beta)
     if worse is None or fine is None:
         return replace(found, finding="open", test=f"{_EXACT}; {_MEANS}")

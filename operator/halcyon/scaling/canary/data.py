@@ -1,4 +1,4 @@
-"""What a canary's judge is told, and what it says: samples, rules, evidence, and the memory between two looks. Pure data."""
+"""Input and output of canary analysis: samples, rules, evidence, verdict and memory. Pure data."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ Action = Literal["promote", "wait", "rollback"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """What all pods of one revision have done since the last look. None where that is not known, which is never zero."""
+    """Work of all pods of one revision since the last call. None means unknown, never zero."""
 
     requests: int
-    """Answered or failed."""
+    """Requests that succeeded or failed."""
     failures: int
     batches: int | None = None
-    """Executions for them: requests of one batch share its fate, and count as one piece of evidence."""
+    """Executions for them: requests of one batch share its outcome and count as one piece of evidence."""
     latency: Histogram | None = None
-    """Of the answers, however long they waited in the balancer or in the server."""
+    """Latencies of the responses, including the wait in the balancer and the server."""
     queue_us: int | None = None
-    """Time that the answered requests waited in the server's queue, all together."""
+    """Total time that the successful requests waited in the server's queue."""
 
     def __post_init__(self) -> None:
-        """Checked where it is made.
+        """Check the counts.
 
         Raises:
-            ValueError: a count below zero (a counter that began anew?), or more failures than requests.
+            ValueError: a count is below zero (a counter that was reset?), or there are more failures than requests.
         """
         if min(self.requests, self.failures, self.batches or 0, self.queue_us or 0) < 0:
             raise ValueError(f"{self}: counts since the last look can't be below 0; leave out what began anew")
@@ -42,26 +42,26 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What is tolerated, and how often a judgement may be wrong. A limit of None leaves its check out."""
+    """Tolerances, and how often a verdict may be wrong. A limit of None omits its check."""
 
     error_margin: float | None = 0.01
-    """Share of failures by which the canary may be above stable: 0.01 is one percentage point."""
+    """Share of failures by which the canary may exceed stable: 0.01 is one percentage point."""
     latency_ratio: float | None = 1.2
-    """How many times stable's 95th percentile the canary may take; in effect the next bound of the histogram's from there."""
+    """Factor on stable's 95th percentile that the canary may reach; in effect the next histogram bound from there."""
     queue_ratio: float | None = 1.5
-    """How many times stable's mean queue time the canary may wait,"""
+    """Factor on stable's mean queue time that the canary may reach."""
     queue_floor_s: float = 0.005
-    """with so much added to both: a queue of nothing may become a queue of little."""
+    """Time added to both queue times first, so that an empty queue may become a short one."""
     alpha: float = 0.05
     beta: float = 0.05
     least_requests: int = 100
-    """Of each revision before a promotion. A rollback needs none: its tests are exact from the first failure on."""
+    """Requests to each revision before a promotion. A rollback needs none: its tests are exact from the first failure on."""
 
     def __post_init__(self) -> None:
-        """Checked where it is made.
+        """Check the values.
 
         Raises:
-            ValueError: a value out of its range; the message names it.
+            ValueError: a value is out of range; the message names it.
         """
         ranges: tuple[tuple[str, float | None, float, float, str], ...] = (
             ("error_margin", self.error_margin, 0.0001, 0.5, "0.01"),
@@ -80,18 +80,18 @@ class Rules:
 
     @property
     def part(self) -> float:
-        """Of alpha, for each check."""
+        """Return the part of alpha for each check."""
         return self.alpha / sum(x is not None for x in (self.error_margin, self.latency_ratio, self.queue_ratio))
 
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """Two streams of shares, compared so far."""
+    """Comparison of two streams of shares so far."""
 
     worse: Capital = field(default_factory=Capital)
-    """Of bets on a canary that is beyond its limit."""
+    """Capital of bets on a canary that is beyond its limit."""
     fine: Capital = field(default_factory=Capital)
-    """Of bets on one that is within it."""
+    """Capital of bets on one that is within it."""
     spread: Spread = field(default_factory=Spread)
     stable: Tally = field(default_factory=Tally)
     canary: Tally = field(default_factory=Tally)
@@ -99,7 +99,7 @@ class Track:
 
 @dataclass(frozen=True, slots=True)
 class CanaryMemory:
-    """What is known from the looks before; small, whatever their number."""
+    """State kept between calls; small, whatever their number."""
 
     errors: Track = field(default_factory=Track)
     late: Track = field(default_factory=Track)
@@ -107,17 +107,17 @@ class CanaryMemory:
     queue: Blocks = field(default_factory=Blocks)
     requests: tuple[int, int] = (0, 0)
     batches: tuple[int, int] = (0, 0)
-    """Requests whose executions are known, and those."""
+    """Requests whose executions are known, and those executions."""
     stable: Histogram | None = None
     canary: Histogram | None = None
 
     def to_plain(self) -> dict[str, Any]:
-        """As JSON can hold it."""
+        """Return the memory as JSON values."""
         return asdict(self)
 
     @classmethod
     def from_plain(cls, raw: Mapping[str, Any]) -> CanaryMemory:
-        """What `to_plain` gave.
+        """Restore what `to_plain` returned.
 
         Raises:
             KeyError, TypeError, ValueError: it is something else.
@@ -156,39 +156,40 @@ def _tuples(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What one check has found. Shares are of 1, times in seconds."""
+    """Result of one check. Shares are relative to 1, times in seconds."""
 
     name: Name
     finding: Finding
     test: str
     stable: float | None = None
-    """Share that failed, 95th percentile, mean queue time."""
+    """Stable's value: share that failed, 95th percentile, or mean queue time."""
     canary: float | None = None
     limit: float | None = None
-    """What the canary's may be, in the same unit."""
+    """Limit of the canary's value, in the same unit."""
     sizes: tuple[int, int] = (0, 0)
-    """Requests that were compared, of stable and of the canary."""
+    """Requests compared, of stable and of the canary."""
     p_worse: float | None = None
-    """At this and all earlier looks: against "the canary is within the limit". Worse at `level` or below."""
+    """p-value over this and all earlier calls, against "the canary is within the limit". Worse at `level` or below."""
     p_fine: float | None = None
-    """At this look, for any moment of stopping: against "the canary is beyond the limit". Fine at `beta` or below."""
+    """p-value of this call, valid at any stopping time, against "the canary is beyond the limit". Fine at `beta` or below."""
     interval: tuple[float, float] | None = None
-    """From the lower bound that a rollback asks for to the upper one that a promotion asks for: of the canary's share of late answers
-    less stable's; of the ratio of the queue times, canary : stable. None before there are windows enough."""
+    """From the lower bound that a rollback requires to the upper one that a promotion requires. For latency: the canary's share
+    of late responses minus stable's. For the queue: the ratio of the queue times, canary : stable. None until there are enough
+    windows."""
     level: float = 0.0
     design: float = 1.0
-    """Requests that counted as one, by batches and by what was seen of their fates."""
+    """Requests that counted as one, by batches and by the observed spread of their outcomes."""
     why: str = ""
-    """In a few words."""
+    """Reason in a few words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What to do with the canary."""
+    """Decision about the canary."""
 
     action: Action
     why: str
     """One sentence with numbers."""
     checks: tuple[Evidence, ...]
     memory: CanaryMemory
-    """To be given to the next look."""
+    """Memory for the next call."""

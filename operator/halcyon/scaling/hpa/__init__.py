@@ -1,1 +1,1 @@
-"""The HPA's algorithm as pure functions, for the policy Rules."""
+"""The HPA's rules and algorithm as pure functions, for the policy Rules."""

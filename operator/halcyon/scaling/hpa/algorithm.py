@@ -1,7 +1,7 @@
 """The HPA's algorithm for External metrics with AverageValue targets, as a pure function.
 
-Used where no HPA can be used (`actuator: Direct`): same readings, same counts. Source: facts, autoscaling 1.2 to 1.5. The
-caller asks every `SYNC_S`, as the HPA does.
+Used if no HPA can be used (`actuator: Direct`): the same readings give the same replicas. Source: facts, autoscaling 1.2 to
+1.5. The caller evaluates it every `SYNC_S`, as the HPA does.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from halcyon.scaling.hpa.recommendation import Reasons, Recommendation, Recommen
 from halcyon.scaling.observations import Missing, Value
 
 SYNC_S = 15.0
-"""`--horizontal-pod-autoscaler-sync-period`, its default."""
+"""Default of `--horizontal-pod-autoscaler-sync-period`."""
 TOLERANCE = 0.1
-"""`--horizontal-pod-autoscaler-tolerance`, its default."""
+"""Default of `--horizontal-pod-autoscaler-tolerance`."""
 MAX_REPLICAS = 2**31 - 1
-"""The largest count that a Kubernetes field can hold."""
+"""Maximum replicas that a Kubernetes field can hold."""
 
 
 def milli(value: float) -> int:
-    """The value in thousandths, rounded up, as Kubernetes rounds quantities; what the HPA counts in.
+    """Return the value in thousandths, rounded up, as Kubernetes rounds quantities; the HPA counts in these.
 
     Raises:
-        ValueError: where it is not a number that can be served: negative, NaN or infinite.
+        ValueError: it can't be served: negative, NaN or infinite.
     """
     if not 0 <= value < math.inf:
         raise ValueError(f"a metric's value is {value}; it must be a number from 0 up, for example 12.5")
@@ -46,17 +46,17 @@ def desired(
     high: int,
     memory: HpaMemory,
 ) -> Recommendation[HpaMemory]:
-    """The count that an HPA would set now.
+    """Return the replicas that an HPA would set now.
 
     `current` is spec.replicas, `low` and `high` are minReplicas and maxReplicas; times are seconds of one clock.
 
-    | current                 | metrics                            | count                                     |
-    | ----------------------- | ---------------------------------- | ----------------------------------------- |
-    | 0, and low is not       | -                                  | 0: scaling is off                         |
-    | above high / below low  | -                                  | high / low                                |
-    | within                  | all missing                        | current                                   |
-    | within                  | some missing, the rest below it    | current                                   |
-    | within                  | otherwise                          | the largest proposal, paced (`pace`)      |
+        | current                 | metrics                            | replicas                                  |
+        | ----------------------- | ---------------------------------- | ----------------------------------------- |
+        | 0, and low is not       | -                                  | 0: scaling is off                         |
+        | above high / below low  | -                                  | high / low                                |
+        | within                  | all missing                        | current                                   |
+        | within                  | some missing, the rest below it    | current                                   |
+        | within                  | otherwise                          | the largest proposal, paced (`behavior`)  |
     """
     memory = first_seen(memory, now=now, current=current)
     if current == 0 and low != 0:
@@ -81,7 +81,7 @@ def desired(
 
 
 def asked(reading: RulesReading, targets: ResolvedTargets) -> tuple[Term, ...]:
-    """What each signal asks for, before any limit: the HPA's own sum."""
+    """Return what each signal proposes before any limit, computed as the HPA does."""
     terms = [_term(QUEUE_DEPTH, reading.queue_depth, targets.queue_depth, reading.replicas)]
     if targets.gpu_utilization is not None:
         value = reading.gpu_utilization or Missing("it was not read")

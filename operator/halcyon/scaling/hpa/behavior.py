@@ -1,8 +1,8 @@
-"""How fast the count may move: the HPA's stabilisation and rate limits, with `behavior` and without.
+"""Pace of scaling: the HPA's stabilisation and rate limits, with `behavior` and without.
 
-Source: facts, autoscaling 1.4 and 1.5, and the HPA's controller of Kubernetes 1.35 (podautoscaler/horizontal.go); checked
-against it, see tests/unit/scaling/golden. What the HPA forgets is forgotten here too: it overwrites one old slot per entry,
-and a slot counts as old by the longest period of its own direction. Not here: what the signals ask for.
+Source: facts, autoscaling 1.4 and 1.5, and the HPA controller of Kubernetes 1.35 (podautoscaler/horizontal.go). Checked against
+it, see tests/unit/scaling/golden. The HPA's losses of memory are reproduced too: it overwrites one old slot per entry, and a
+slot counts as old by the longest period of its own direction. Out of scope: what the signals propose.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from halcyon.api.spec.scaling import Behavior, ScalingPolicy, ScalingRules
 from halcyon.scaling.hpa.recommendation import RecommendationLimit
 
 DOWN_WINDOW_S = 300
-"""`--horizontal-pod-autoscaler-downscale-stabilization`, its default."""
+"""Default of `--horizontal-pod-autoscaler-downscale-stabilization`."""
 _UP = ScalingRules(
     stabilization_window_seconds=0,
     select_policy="Max",
@@ -30,15 +30,15 @@ _DOWN = ScalingRules(
 )
 
 Entries = tuple[tuple[float, int], ...]
-"""(time in s, count) pairs, in the HPA's slots."""
+"""(time in s, replicas) pairs, in the HPA's slots."""
 
 
 @dataclass(frozen=True)
 class HpaMemory:
-    """What the HPA keeps from one sync to the next."""
+    """State that the HPA keeps from one sync to the next."""
 
     recommendations: Entries = ()
-    """What the signals asked for, before stabilisation."""
+    """Proposals of the signals, before stabilisation."""
     added: Entries = ()
     """Pods added by each scale-up."""
     removed: Entries = ()
@@ -46,14 +46,14 @@ class HpaMemory:
 
 
 def first_seen(memory: HpaMemory, *, now: float, current: int) -> HpaMemory:
-    """The memory with the present count as its first recommendation, so that a restart doesn't cause a fast fall."""
+    """Return the memory with the present replicas as its first recommendation, so that a restart causes no fast scale-down."""
     return memory if memory.recommendations else replace(memory, recommendations=((now, current),))
 
 
 def paced(
     wanted: int, *, now: float, current: int, behavior: Behavior | None, low: int, high: int, memory: HpaMemory
 ) -> tuple[int, tuple[RecommendationLimit, ...], HpaMemory]:
-    """The count that may be set, what limited it, and the memory with this recommendation in it."""
+    """Return the replicas that may be set, what limited them, and the memory with this recommendation added."""
     if behavior is None:
         return _without_behavior(wanted, now=now, current=current, low=low, high=high, memory=memory)
     up, down = _with_defaults(behavior.scale_up, _UP), _with_defaults(behavior.scale_down, _DOWN)
@@ -74,7 +74,7 @@ def paced(
 
 
 def written(memory: HpaMemory, *, now: float, before: int, after: int, behavior: Behavior | None) -> HpaMemory:
-    """The memory after a change of the count; without `behavior` the HPA remembers none."""
+    """Return the memory after the replicas changed; without `behavior` the HPA remembers no changes."""
     if behavior is None or before == after:
         return memory
     if after > before:
@@ -112,7 +112,7 @@ def _stabilised(
 
 
 def _allowed(now: float, current: int, memory: HpaMemory, rules: ScalingRules, *, sign: int) -> int:
-    """The count that the policies let it reach: with sign 1 on the way up, with -1 on the way down."""
+    """Return the replicas that the policies allow: on the way up with sign 1, on the way down with -1."""
     if rules.select_policy == "Disabled":
         return current
     reached = []
@@ -127,12 +127,12 @@ def _allowed(now: float, current: int, memory: HpaMemory, rules: ScalingRules, *
             reached.append(math.ceil(start * (1 + policy.value / 100)))
         else:
             reached.append(math.trunc(start * (1 - policy.value / 100)))
-    # Max is the largest change: the highest count on the way up, the lowest on the way down.
+    # Max is the largest change: the most replicas on the way up, the fewest on the way down.
     return max(reached) if (rules.select_policy == "Max") == (sign > 0) else min(reached)
 
 
 def _stored(entries: Entries, entry: tuple[float, int], *, older_than: float) -> Entries:
-    """Entries with one more, in the last slot that is too old to count, else in a new one."""
+    """Return the entries with one more, in the last slot that is too old to count, or else in a new one."""
     for index in range(len(entries) - 1, -1, -1):
         if entries[index][0] < older_than:
             return (*entries[:index], entry, *entries[index + 1 :])

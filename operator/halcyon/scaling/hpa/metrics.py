@@ -1,6 +1,6 @@
-"""The policy Rules: what is observed becomes the two values that the HPA, or `direct`, compares with the user's targets.
+"""The policy Rules: turns an observation into the two values that the HPA, or `algorithm`, compares with the user's targets.
 
-Both are totals for the model, to be read as AverageValue: the count is value / target. Not here: the count itself.
+Both are totals for the model, to be read as AverageValue: replicas = value / target. Out of scope: the replicas themselves.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from halcyon.scaling.observations import (
 )
 
 WINDOW_S = 15.0
-"""Both values are means over this long: the HPA's default sync period, so that each second is counted about once."""
+"""Averaging window of both values: the HPA's default sync period, so that each second is counted about once."""
 QUEUE_DEPTH: Final = "queueDepth"
 GPU_UTILIZATION: Final = "gpuUtilization"
 
 
 @dataclass(frozen=True)
 class RulesReading:
-    """What the policy Rules serves for one model at one time."""
+    """Values that the policy Rules serves for one model at one time."""
 
     at: float
-    """The time that this is true for."""
+    """Time of the reading."""
     replicas: int
-    """Pods that exist (status.replicas), ready or not: what the HPA divides by."""
+    """Pods that exist (status.replicas), ready or not: the divisor of the HPA."""
     queue_depth: Value | Missing
-    """Waiting requests."""
+    """Queued requests."""
     gpu_utilization: Value | Missing | None
-    """Percent, summed over pods; None where there is no target for it."""
+    """Percent, summed over pods; None if it has no target."""
 
 
 def read(observation: Observation, *, targets: ResolvedTargets, replicas: int) -> RulesReading:
-    """The reading for a model that has `replicas` pods now."""
+    """Build the reading for a model that has `replicas` pods now."""
     target = targets.gpu_utilization
     return RulesReading(
         at=observation.at,
@@ -56,11 +56,11 @@ def read(observation: Observation, *, targets: ResolvedTargets, replicas: int) -
 
 
 def queue_depth(observation: Observation, *, target: int, replicas: int) -> Value | Missing:
-    """Requests that wait in balancers and in ready pods, and those refused per second: mean of the last 15 s.
+    """Return the requests queued in balancers and ready pods, plus those rejected per second: mean of the last 15 s.
 
-    One refused in each second stands for one that would wait: had it been let in, it would be in the queue. A starting
-    pod adds nothing: its share of the queue waits in the balancers. Where Triton has no gauge of what waits in a pod, the
-    time that its requests have waited tells it; one that says neither is filled in as `filled` tells.
+    One rejected request per second counts as one queued request: if accepted, it would be in the queue. A starting pod adds
+    nothing, because its share of the queue is still in the balancers. If Triton has no gauge of a pod's queue, the time its
+    requests have waited is used. A pod with neither is estimated as in `filled`.
     """
     silence = _silence(observation)
     if silence:
@@ -85,7 +85,7 @@ def queue_depth(observation: Observation, *, target: int, replicas: int) -> Valu
 
 
 def _by_its_time(pod: PodObservation, now: float) -> float | None:
-    """Requests that wait in a pod, mean of the last 15 s, from the seconds that they have waited in it (Little's law)."""
+    """Return the requests queued in a pod, mean of the last 15 s, from their waiting time (Little's law)."""
     if fresh(pod.points, now, lambda p: p.queue_us) is None:
         return None
     waited_us = rate(pod.points, now, WINDOW_S, lambda p: p.queue_us)
@@ -93,7 +93,7 @@ def _by_its_time(pod: PodObservation, now: float) -> float | None:
 
 
 def gpu_utilization(observation: Observation, *, target: int, replicas: int) -> Value | Missing:
-    """Percent of GPU, summed over ready pods, each the mean of its last 15 s; other pods as `filled` tells."""
+    """Return GPU percent summed over ready pods, each the mean of its last 15 s; other pods as in `filled`."""
     silence = _silence(observation)
     if silence:
         return Missing(silence)
@@ -110,24 +110,25 @@ def gpu_utilization(observation: Observation, *, target: int, replicas: int) -> 
 
 
 def filled(known: float, *, missing: int, target: float, replicas: int) -> float:
-    """The total to serve where `missing` of `replicas` pods have no value of their own.
+    """Return the total to serve if `missing` of `replicas` pods have no value of their own.
 
-    The HPA's rule for Pods metrics (facts, autoscaling 1.3): a pod without a value counts as 0 on the way up and as
-    exactly the target on the way down, and if that turns the direction round, nothing changes. With S what is known, m
-    pods missing, T the target and n replicas:
+    The HPA's rule for Pods metrics (facts, autoscaling 1.3): a pod without a value counts as 0 on the way up and as exactly the
+    target on the way down. If that reverses the direction, nothing changes. With S the known sum, m pods missing, T the target
+    and n replicas:
 
-        S / T > n             S              up, on the evidence of those that speak alone
-        (S + m T) / T <= n    S + m T        down, as if the others were just busy enough
+        S / T > n             S              up, because the known pods alone exceed the target
+        (S + m T) / T <= n    S + m T        down, as if the other pods were exactly at the target
         otherwise             n T            no change
 
-    which is max(S, min(S + m T, n T)): steady in S, and S itself where nothing is missing. One departure: the HPA leaves
-    pods that are not ready out on the way down; here they count as the target too, so a count never falls because pods start.
+    This equals max(S, min(S + m T, n T)), which is continuous in S, and is S itself if nothing is missing. One departure: on
+    the way down the HPA leaves out pods that are not ready. Here they count as the target too, so starting pods never cause a
+    scale-down.
     """
     return max(known, min(known + missing * target, replicas * target))
 
 
 def _silence(observation: Observation) -> str | None:
-    """Why nothing is known at all; None where something is."""
+    """Return why nothing at all is known, or None if something is."""
     latest = newest(observation)
     if observation.balancers and latest is not None and observation.at - latest <= FRESH_S:
         return None

@@ -1,6 +1,6 @@
-"""A decision as data: the count, everything that made it, and the memory for the next one.
+"""A recommendation as data: the replicas, everything that determined them, and the memory for the next one.
 
-The same record feeds status, events, metrics and `explain`. Not here: how a decision is made.
+The same record feeds status, events, metrics and `explain`. Out of scope: how it is computed.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ M = TypeVar("M")
 
 LimitKind = Literal["min", "max", "stabilisation", "pace", "unknown", "off"]
 """min, max: the bounds of spec.scaling. stabilisation: a recent recommendation within its window. pace: a policy of
-spec.scaling.behavior, or the HPA's own. unknown: a signal is missing and the rest would go down, or all are missing.
-off: spec.replicas is 0."""
+spec.scaling.behavior, or the HPA's default. unknown: a signal is missing and the rest would go down, or all are missing. off:
+spec.replicas is 0."""
 SignalName = Literal["queueDepth", "gpuUtilization"]
 
 
 @dataclass(frozen=True)
 class Term:
-    """What one signal asks for."""
+    """Proposal of one signal."""
 
     name: SignalName
     target: float
-    """Per replica."""
+    """Target per replica."""
     value: float | None = None
-    """Total for the model; None where it is missing."""
+    """Total for the model; None if it is missing."""
     ratio: float | None = None
     """value / (target x pods that exist)."""
     proposal: int | None = None
-    """Count that it asks for; None where it is missing."""
+    """Proposed replicas; None if the value is missing."""
     tolerated: bool = False
-    """Whether the ratio is so close to 1 that the count stays."""
+    """Whether the ratio is so close to 1 that the replicas stay."""
     missing: str | None = None
-    """Why there is no value."""
+    """Reason for the missing value."""
 
     def say(self) -> str:
-        """For example `queueDepth 78 at 16 per replica needs 5`."""
+        """Return for example `queueDepth 78 at 16 per replica needs 5`."""
         if self.value is None:
             return f"{self.name} is not known ({self.missing})"
         said = f"{self.name} {self.value:.4g} at {self.target:g} per replica"
@@ -45,14 +45,14 @@ class Term:
 
 @dataclass(frozen=True)
 class RecommendationLimit:
-    """Something that changed the count after the signals had spoken."""
+    """A limit that changed the result of the signals."""
 
     kind: LimitKind
     count: int
-    """The count that it left."""
+    """Replicas after the limit was applied."""
 
     def say(self) -> str:
-        """A phrase that fits behind the terms."""
+        """Return a phrase to append to those of the terms."""
         return {
             "min": f"minReplicas is {self.count}",
             "max": f"maxReplicas is {self.count}",
@@ -65,32 +65,32 @@ class RecommendationLimit:
 
 @dataclass(frozen=True)
 class Reasons:
-    """Why the count is what it is."""
+    """Reasons for the recommended replicas."""
 
     current: int
-    """Count before."""
+    """Replicas before."""
     wanted: int | None
-    """What the signals ask for before any limit; None where they were not asked or have no say."""
+    """Replicas that the signals propose before any limit; None if they were not evaluated or don't count."""
     terms: tuple[Term, ...] = ()
     winner: str | None = None
-    """The term that made `wanted`."""
+    """Name of the term that determined `wanted`."""
     limits: tuple[RecommendationLimit, ...] = ()
-    """In the order in which they took effect."""
+    """Limits in the order in which they took effect."""
 
 
 @dataclass(frozen=True)
 class Recommendation(Generic[M]):
-    """How many replicas, why, and what to remember."""
+    """Recommended replicas, with the reasons and the memory."""
 
     count: int
     reasons: Reasons
     memory: M
-    """For the next decision, once the count is written (or where it has not changed)."""
+    """Memory for the next decision once the replicas are written (or if they have not changed)."""
     unwritten: M
-    """For the next decision where the count could not be written."""
+    """Memory for the next decision if the replicas could not be written."""
 
     def say(self) -> str:
-        """One sentence with numbers."""
+        """Return one sentence with numbers."""
         why, current = self.reasons, self.reasons.current
         change = "unchanged" if self.count == current else f"{current} before"
         head = f"{self.count} replica{'' if self.count == 1 else 's'} ({change})"

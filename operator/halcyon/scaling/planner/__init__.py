@@ -1,5 +1,5 @@
-"""The planner: how many replicas a model needs, from its arrival rate, its backlog and what its pods have shown.
+"""The planner: the replicas a model needs, from its arrival rate, its backlog and the measured behaviour of its pods.
 
-What belongs here: `plan` and the pure parts that it is made of. Not here: the HPA's rules (`scaling.direct`), reading the
-world (`signals`), writing the count (`control`).
+This package holds `plan` and the pure parts it consists of. Out of scope: the HPA's rules (`scaling.hpa`), collecting signals
+(`signals`), writing the replicas (`control`).
 """

@@ -1,4 +1,4 @@
-"""A memory by a clock that was set: every time in it moves along, so that a step of the clock is no silence and no flood."""
+"""Shift of all times in a memory after the clock was set, so that the step looks like neither silence nor a flood."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from halcyon.scaling.planner.scale_down_hold import ScaleDownHold
 
 
 def shifted(memory: PlannerMemory, by_s: float) -> PlannerMemory:
-    """The memory as a clock that is ahead by so much would have it. Seasons and spikes look after themselves."""
+    """Return the memory with all times moved by `by_s` seconds. Seasons and spikes handle clock changes themselves."""
 
     def at(time: float | None) -> float | None:
         return None if time is None else time + by_s

@@ -1,42 +1,43 @@
-"""How far the load outruns what was foreseen, learnt from the model's own past: headroom where it is due, none where it isn't."""
+"""Headroom: how far the load exceeds its forecasts, learnt from the model's own past."""
 
 from __future__ import annotations
 
 from halcyon.scaling.frozen import immutable
 
 _SHARE = 0.99
-"""Share of the forecasts that are to hold with the margin, as a p99 objective has it. With 0.97 a day's load (S5) has 0.10 and 0.19 % late at
-starts of 60 and 180 s, with 0.99 half of that, for 0.3 % more GPU time in the mean of all scenarios (and 7 to 11 % there)."""
+"""Share of forecasts that must hold with the headroom, as in a p99 objective. With 0.97, a daily load (S5) has 0.10 and 0.19 %
+late requests at start times of 60 and 180 s. With 0.99 it has half of that, for 0.3 % more GPU time on average over all
+scenarios (and 7 to 11 % more in this one)."""
 _STEP = 0.005
-"""How much one forecast moves the margin at most."""
+"""Maximum change of the headroom by one forecast."""
 _FIRST = 0.05
-"""Before anything is known: what ten surprises would have taught. Unlearnt in 1,000 calm forecasts.
-Twice of it costs 2 % more GPU time; what it keeps back, and where not, is in docs/decisions/0022."""
+"""Initial headroom: the result of ten surprises. It is unlearnt after 1,000 calm forecasts. Twice this value costs 2 % more GPU
+time. docs/decisions/0022 shows where it prevents late requests and where not."""
 _MAX_SHARE = 0.5
-"""More would be a second copy of the load's own peak."""
+"""Maximum headroom. More would be a second copy of the load's own peak."""
 _EVERY = 0.25
-"""Share of the lead between two forecasts that are remembered: closer ones are nearly the same forecast."""
+"""Minimum time between two remembered forecasts, as a share of the lead. Closer forecasts are nearly the same."""
 _INTERVAL_S = 5.0
-"""The least time between two of them."""
+"""Minimum time between two remembered forecasts, in seconds."""
 _MAX_PERIOD_S = 900.0
-"""Forecasts further ahead than this are judged at this lead."""
+"""Maximum lead of a judged forecast. Longer start times are judged at this lead."""
 
 
 @immutable(frozen=True, slots=True)
 class Headroom:
-    """The `_SHARE` quantile of load over forecast, less 1, one start time ahead.
+    """The `_SHARE` quantile of load over forecast, minus 1, one start time ahead.
 
-    Followed by its stochastic gradient: up by `_STEP` x share where the load outran it, down by `_STEP` x (1 - share) where
-    not, so that a single surprise counts as one, however large. Forecasts that were made before it are of a load that is past: they
-    are dropped, or one step would count four times.
+    It is tracked by stochastic gradient: up by `_STEP` x share if the load exceeded the forecast, else down by `_STEP` x (1 -
+    share). A single surprise thus counts once, however large. Forecasts made before a surprise are about a load that is past.
+    They are dropped, or one step would count four times.
     """
 
     value: float = _FIRST
     due: tuple[tuple[float, float], ...] = ()
-    """(time, rate that was foreseen for it), ascending."""
+    """(time, rate forecast for it), ascending."""
 
     def is_due(self, now: float, lead_s: float) -> bool:
-        """Whether `with_forecast` has anything to judge, or to remember."""
+        """Return whether `with_forecast` has a forecast to judge or to remember."""
         return not self.due or self.due[0][0] <= now or self._is_new(now, lead_s)
 
     def _is_new(self, now: float, lead_s: float) -> bool:
@@ -44,7 +45,7 @@ class Headroom:
         return not self.due or now + lead - self.due[-1][0] >= max(lead * _EVERY, _INTERVAL_S)
 
     def with_forecast(self, now: float, rate: float, foreseen: float, lead_s: float) -> Headroom:
-        """With the forecast for now + lead_s remembered, and those that are due judged by `rate`, that of now."""
+        """Remember the forecast for now + lead_s, and judge those whose time has come by the present `rate`."""
         value, due = self.value, self.due
         first = 0
         while first < len(due) and due[first][0] <= now:

@@ -1,8 +1,8 @@
-"""For how long nobody may have asked until no replica is left: `idleAfter`, and longer where going has cost more than it saved.
+"""Idle time before a model scales to zero: `idleAfter`, extended if scaling to zero has cost more than it saved.
 
-A model at zero saves what its replicas would have cost. Who asks next pays for their start, in GPU time and by waiting, and in more
-replicas that work off what waited meanwhile. Where the start took more GPU time than zero has saved, the next wait is half as long
-again as would have been enough this time; where it took a quarter or less, the wait halves, down to `idleAfter`.
+A model at zero saves the GPU time of its replicas. The next request pays for their start: in GPU time, in waiting, and in extra
+replicas that drain the backlog. If the start took more GPU time than zero has saved, the next timeout is 1.5 times what would
+have been enough this time. If it took 25 % or less, the timeout halves, down to `idleAfter`.
 """
 
 from __future__ import annotations
@@ -10,29 +10,30 @@ from __future__ import annotations
 from halcyon.scaling.frozen import immutable
 
 MAX_TIMEOUT_S = 1800.0
-"""The wait grows up to here (`scale_down_hold.MAX_HOLD_S` is the same, for the same reason). An `idleAfter` that is longer counts as it is."""
+"""Maximum learnt timeout (`scale_down_hold.MAX_HOLD_S` is the same, for the same reason). A longer `idleAfter` is used as it
+is."""
 _ENOUGH = 1.5
-"""The next gap may be longer by so much: people and timers come back at about the same distance, not at the same."""
+"""Factor on the timeout that would have been enough: people and timers return after similar intervals, not the same ones."""
 _CHEAP = 4.0
-"""Zero has saved so many times what the start took: no reason for patience."""
+"""Ratio of saved to spent GPU time above which the timeout shrinks."""
 
 
 @immutable(frozen=True, slots=True)
 class IdleTimeout:
-    """When the last replica went and who came back; times in seconds of the planner's clock."""
+    """Last scale to zero and the return after it; times are seconds of the planner's clock."""
 
     patience_s: float = 0.0
     left: tuple[float, int] | None = None
-    """When the last replicas were let go, and how many there were."""
+    """Time of the last scale to zero, and the replicas before it."""
     back: tuple[float, int] | None = None
-    """When the first came back after that, and the most replicas since."""
+    """Time of the first return after that, and the most replicas since."""
 
     def wait_s(self, idle_after_s: float) -> float:
-        """Seconds without a request until no replica is left."""
+        """Return the seconds without a request before the model scales to zero."""
         return max(idle_after_s, self.patience_s)
 
     def with_count(self, now: float, before: int, count: int, *, idle_after_s: float, start_s: float) -> IdleTimeout:
-        """With a decision for `count` in place of `before` replicas. A return is judged when its first pods have started."""
+        """Apply a decision for `count` in place of `before` replicas. A return is judged once its first pods have started."""
         if count == 0:
             return self if before == 0 else IdleTimeout(self.patience_s, (now, before))
         if self.left is None:

@@ -1,6 +1,6 @@
-"""What a part of the planner's memory must be for the planner to work with it.
+"""Invariants of the planner's memory: the conditions under which the planner can continue from a stored part.
 
-Not here: its types and form (`stored`).
+Out of scope: its types and form (`serialization`).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from halcyon.scaling.planner.idle_timeout import MAX_TIMEOUT_S, IdleTimeout
 from halcyon.scaling.planner.scale_down_hold import ScaleDownHold
 
 MAX_COUNT = 10**6
-"""Most replicas that a memory may tell of; more is no memory of this planner's."""
+"""Maximum plausible replicas in a memory; a larger number was not written by this planner."""
 
 
 def unsound(part: Any) -> str | None:
-    """Why the planner could not go on from this part of a memory; None where it can."""
+    """Return why the planner can't continue from this part of a memory, or None if it can."""
     checks: dict[type, Callable[[Any], str | None]] = {
         ArrivalRate: _unsound_arrivals,
         Capacity: _unsound_capacity,

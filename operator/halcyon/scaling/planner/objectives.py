@@ -1,6 +1,6 @@
-"""A model's spec -> the limits and objectives that the planner works to.
+"""Conversion of a model's spec to the limits and objectives of the planner.
 
-Not here: what the fields mean (`reading.Objectives`), and when a schedule is open (`scaling.schedule`).
+Out of scope: the meaning of the fields (`reading.Objectives`), and when a schedule is open (`scaling.schedules`).
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from halcyon.scaling.planner.reading import Objectives, OpenWindow
 from halcyon.scaling.schedules import CronSchedule, InForce
 
 UTILIZATION = 0.8
-"""Share of a replica's peak rate that is planned with where no latency is asked for."""
+"""Share of a replica's peak rate to plan with if no latency objective is set."""
 DRAIN_S = 10.0
-"""Time in which a backlog is to be gone: about what clients wait before they give up or ask again."""
+"""Time in which a backlog is to be drained: about what clients wait before they give up or retry."""
 START_S = 60.0
-"""Start time of a pod until one was seen."""
+"""Start time of a pod until one was measured."""
 
 
 class NoScalingError(ValueError):
-    """The spec has no `scaling`: nobody decides its count but the user."""
+    """The spec has no `scaling`: only the user sets its replicas."""
 
 
 def objectives(
@@ -37,28 +37,28 @@ def objectives(
     windows: tuple[OpenWindow, ...] = (),
     batch_prior: Mapping[int, float] | None = None,
 ) -> Objectives:
-    """The limits and objectives in force.
+    """Return the limits and objectives in force.
 
-    A target that the user left out is none: the rate decides, by latency or by utilisation. So it is with GPU utilisation
-    too, whose default in the policy Rules would ask for replicas by itself: batches of one keep a GPU busy at a
-    fraction of what it can do. It still is a veto on going down.
+    A target that the user left out is not replaced by a default: the rate decides, by latency or by utilisation. This includes
+    GPU utilisation, whose default in the policy Rules would ask for replicas by itself, because batches of one keep a GPU busy
+    at a fraction of its capacity. It can still veto a scale-down.
 
     Args:
         spec: with `scaling`.
-        low: least replicas, instead of minReplicas.
-        latency_s: from arrival to answer, instead of targets.latency.
-        utilization: share of a replica's peak rate that is planned with where there is no latency; 0 to 1.
-        idle_after_s: where `low` is 0, how long without a request until no replica is left; instead of idleAfter.
-        drain_s: time in which a backlog is to be worked off.
-        start_s: start time of a pod until one was seen.
-        largest_seen: rows of the largest batch that pods have run (`largest`). It counts where the spec doesn't say
-            how large a batch may be: less than the model's own limit asks for more replicas than are needed, until load
-            fills the batches; more would ask for too few.
+        low: minimum replicas, instead of minReplicas.
+        latency_s: from arrival to response, instead of targets.latency.
+        utilization: share of a replica's peak rate to plan with if there is no latency objective; 0 to 1.
+        idle_after_s: if `low` is 0, seconds without a request before the model scales to zero; instead of idleAfter.
+        drain_s: time in which a backlog is to be drained.
+        start_s: start time of a pod until one was measured.
+        largest_seen: rows of the largest batch that pods have run (`largest`). Used if the spec doesn't limit the batch size. A
+            value below the model's own limit asks for more replicas than needed, until load fills the batches. A value above it
+            would ask for too few.
         windows: schedules that are open now (`windows`).
         batch_prior: seconds by batch size, from the warm-up.
 
     Raises:
-        NoScalingError: where the spec has no `scaling`.
+        NoScalingError: the spec has no `scaling`.
     """
     scaling = spec.scaling
     if scaling is None:
@@ -87,7 +87,7 @@ def objectives(
 
 
 def schedules(spec: Spec) -> tuple[CronSchedule, ...]:
-    """The spec's schedules, as `scaling.schedule` takes them."""
+    """Return the spec's schedules, in the form of `scaling.schedules`."""
     return tuple(
         CronSchedule(s.name, s.start, duration_s(s.duration), s.time_zone, low=s.min_replicas, high=s.max_replicas)
         for s in (spec.scaling.schedules if spec.scaling else None) or ()
@@ -95,10 +95,10 @@ def schedules(spec: Spec) -> tuple[CronSchedule, ...]:
 
 
 def windows(in_force: InForce) -> tuple[OpenWindow, ...]:
-    """The schedules that are open, as the planner takes them; good until `in_force.valid_until`."""
+    """Return the open schedules, in the planner's form; valid until `in_force.valid_until`."""
     return tuple(OpenWindow(opening.name, opening.low, opening.high) for opening in in_force.open)
 
 
 def largest(batches: Mapping[int, tuple[int, float]] | None) -> int | None:
-    """Rows of the largest batch in a reading; None where none has run."""
+    """Return the rows of the largest batch in a reading; None if none has run."""
     return max((rows for rows, (count, _) in (batches or {}).items() if count > 0), default=None)

@@ -1,4 +1,4 @@
-"""A plan as data, and the memory for the next one. Not here: how it is made."""
+"""A plan as data, and the memory for the next one. Out of scope: how it is made."""
 
 from __future__ import annotations
 
@@ -21,43 +21,43 @@ from halcyon.scaling.planner.scale_down_hold import ScaleDownHold
 
 TermName = Literal["rate", "trend", "season", "spike", "queueDepth", "gpuUtilization", "backlog"]
 LimitName = Literal["min", "max", "hold", "veto", "unknown", "learning", "idle"]
-"""hold: more was needed a while ago. veto: the GPUs say that the rest would not do. unknown: the reading can't be believed.
-learning: too little is known yet. idle: nobody asks, so there may be none."""
+"""hold: more was needed a while ago. veto: the GPUs are too busy for fewer replicas. unknown: the reading is implausible.
+learning: too little is known yet. idle: there are no requests, so the model may scale to zero."""
 
 
 @immutable(frozen=True, slots=True)
 class PlanPart:
-    """What one part of the plan asks for."""
+    """Replicas that one part of the plan asks for."""
 
     name: TermName
     replicas: int
     said: object
-    """A text, or what becomes one (`words`)."""
+    """A text, or an object that formats it (`lazy_text`)."""
 
     @property
     def why(self) -> str:
-        """With numbers and units, for a reader."""
+        """Return the reason with numbers and units."""
         return str(self.said)
 
 
 @immutable(frozen=True, slots=True)
 class PlanLimit:
-    """What changed or kept the count after the terms had spoken."""
+    """A limit that changed or kept the result of the parts."""
 
     name: LimitName
     replicas: int
     said: object
-    """As of a term."""
+    """A text, or an object that formats it (`lazy_text`)."""
 
     @property
     def why(self) -> str:
-        """With numbers and units, for a reader."""
+        """Return the reason with numbers and units."""
         return str(self.said)
 
 
 @immutable(frozen=True, slots=True)
 class Sentence:
-    """What a plan says, in what it is made of."""
+    """A plan's sentence, as the values it is formatted from."""
 
     count: int
     terms: tuple[PlanPart, ...]
@@ -66,7 +66,7 @@ class Sentence:
 
     @override
     def __str__(self) -> str:
-        """One sentence with numbers."""
+        """Return one sentence with numbers."""
         head = f"{self.count} replica{'' if self.count == 1 else 's'}"
         parts = [term.why for term in self.terms if term.name in {self.winner, "backlog"}]
         parts += [limit.why for limit in self.limits] or ["limited by nothing"]
@@ -75,14 +75,14 @@ class Sentence:
 
 @immutable(frozen=True, slots=True)
 class PlannerMemory:
-    """Everything that is remembered from one decision to the next."""
+    """State remembered from one decision to the next."""
 
     arrivals: ArrivalRate = field(default_factory=ArrivalRate)
     capacity: Capacity = field(default_factory=Capacity)
     hold: ScaleDownHold = field(default_factory=ScaleDownHold)
-    """Of what the load needs."""
+    """Hold of what the load needs."""
     drain: ScaleDownHold = field(default_factory=lambda: ScaleDownHold(patience_s=0.0, shortest_s=0.0))
-    """Of what the backlog needs."""
+    """Hold of what the backlog needs."""
     margin: Headroom = field(default_factory=Headroom)
     damping: TrendDamping = field(default_factory=TrendDamping)
     zero: IdleTimeout = field(default_factory=IdleTimeout)
@@ -106,7 +106,7 @@ class PlannerMemory:
         still: StuckCounter | None = None,
         refusals: RejectionBound | None = None,
     ) -> PlannerMemory:
-        """The same with other parts: `dataclasses.replace`, which looks at every field by its name, takes five times as long."""
+        """Replace parts of the memory. Five times as fast as `dataclasses.replace`, which looks up every field by name."""
         return PlannerMemory(
             self.arrivals if arrivals is None else arrivals,
             self.capacity if capacity is None else capacity,
@@ -124,7 +124,7 @@ class PlannerMemory:
 
 @immutable(frozen=True, slots=True)
 class Plan:
-    """A decision."""
+    """The planner's result for one model."""
 
     count: int
     current: int
@@ -132,13 +132,13 @@ class Plan:
     winner: TermName | None
     limits: tuple[PlanLimit, ...]
     look_again_at: float
-    """When to decide anew where nothing is heard before."""
+    """Time of the next decision if no report arrives before."""
     memory: PlannerMemory
 
     def sentence(self) -> Sentence:
-        """For a reader, who needn't keep the memory."""
+        """Return the sentence for readers, without a reference to the memory."""
         return Sentence(self.count, self.terms, self.winner, self.limits)
 
     def say(self) -> str:
-        """One sentence with numbers."""
+        """Return one sentence with numbers."""
         return str(self.sentence())

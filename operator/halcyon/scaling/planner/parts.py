@@ -1,6 +1,6 @@
-"""What each part of the plan asks for: the rate, its trend, seasons and spikes, the user's targets, the backlog, the GPUs.
+"""Parts of the plan, with the replicas each asks for: rate, trend, seasons, spikes, user targets, backlog, GPUs.
 
-Each is a pure function of one `Situation`. Not here: for how long a need is kept, and the limits (`planner`).
+Each is a pure function of one `Situation`. Out of scope: how long a need is held, and the limits (`plan`).
 """
 
 from __future__ import annotations
@@ -21,61 +21,62 @@ from halcyon.scaling.planner.outputs import PlanLimit, PlannerMemory, PlanPart
 from halcyon.scaling.planner.reading import Objectives, PodReading, Reading
 
 _OVERDUE = 0.25
-"""A pod later than its start time is expected in this share of it, from now on."""
+"""Share of the start time within which an overdue pod is expected, counted from now."""
 _FULL = 0.95
-"""A GPU as busy as this has nothing to give."""
+"""GPU utilisation from which a GPU has no capacity left."""
 _HALF_BUSY = 0.5
-"""Where batches of one would keep the GPUs busier than this, a full GPU is no surprise."""
+"""GPU utilisation with batches of one above which a full GPU is no surprise."""
 _BAND_SIGMAS = 3.0
-"""Standard errors of a minute's rate, and of its dispersion, between the way up and the way down. With 2 of the rate, constant loads turned
-the count around four times as often (0.3 times an hour, with noise and without), for 3 % less GPU time there and 0.2 % in the table of scenarios."""
+"""Standard errors of a minute's rate, and of its dispersion, between scaling up and scaling down. With 2 for the rate, constant
+loads reversed the replicas around four times as often (0.3 times an hour, with noise and without). That saved 3 % GPU time
+there and 0.2 % in the table of scenarios."""
 _AHEAD_S = 5.0
-"""How much sooner than a start takes pods are asked for, where the time is known: what a decision and a slow start cost."""
+"""Lead by which pods are requested before their start time, if the time is known: the cost of a decision and a slow start."""
 
 
 @immutable(frozen=True, slots=True)
 class Situation:
-    """What the terms are functions of."""
+    """Common input of all parts."""
 
     now: float
     objectives: Objectives
     reading: Reading
     memory: PlannerMemory
-    """With this reading in it."""
+    """Memory with this reading applied."""
     replica: Replica
     rate: float
     """Requests per second now."""
     rising: float | None
-    """Requests per second one start time from now, where a rise goes on."""
+    """Requests per second one start time from now if a rise continues; None without a rise."""
     margin: Headroom
-    """By what the load has been seen to outrun what is known of it."""
+    """Headroom by which the load was seen to exceed what is known of it."""
     start_s: float
     most: int
-    """No term asks for more."""
+    """Maximum replicas that a part may ask for."""
     ready: int
-    """Pods that serve."""
+    """Number of serving pods."""
     sure: float = 1.0
-    """The share of the rate that is a reason for more."""
+    """Share of the rate that justifies more replicas."""
 
     @property
     def later(self) -> float:
-        """The rate to be expected one start time from now."""
+        """Return the rate to be expected one start time from now."""
         return max(self.rate * self.sure, self.rising or 0.0)
 
     def size(self, rate: float) -> int:
-        """Replicas for an arrival rate, at the latency objective or at the utilisation target."""
+        """Return the replicas for an arrival rate, at the latency objective or at the utilisation target."""
         return sized(rate, self.objectives, self.replica, dispersion=self.memory.arrivals.spread.value, most=self.most)
 
     def with_margin(self, rate: float) -> float:
-        """A rate with what the load has been seen to outrun it by."""
+        """Return a rate with the headroom added."""
         return rate * (1 + self.margin.value)
 
 
 def rate_now(now: float, memory: PlannerMemory) -> float | None:
-    """The arrival rate now, requests per second; None where it isn't known yet.
+    """Return the arrival rate now, in requests per second; None if it isn't known yet.
 
-    The mean of a minute forgets a spike a minute late. Where the spike was one of a row that is known, what came since its
-    end counts at once.
+    The mean of a minute forgets a spike a minute late. If the spike belonged to a known row, the arrivals since its end count
+    at once.
     """
     rate = memory.arrivals.rate()
     quiet_s = since_end(memory.spikes, now)
@@ -83,7 +84,7 @@ def rate_now(now: float, memory: PlannerMemory) -> float | None:
 
 
 def sized(rate: float, objectives: Objectives, replica: Replica, *, dispersion: float, most: int) -> int:
-    """Replicas for an arrival rate, at the latency objective or at the utilisation target; 0 for none, at most `most`."""
+    """Return the replicas for an arrival rate, at the latency objective or the utilisation target; 0 for none, max `most`."""
     if rate <= 0:
         return 0
     if objectives.latency_s is None:
@@ -93,7 +94,7 @@ def sized(rate: float, objectives: Objectives, replica: Replica, *, dispersion: 
 
 @immutable(frozen=True, slots=True)
 class _RateNeeds:
-    """What the rate needs, in words."""
+    """Reason for what the rate needs, formatted when read."""
 
     need: int
     rate: float
@@ -104,7 +105,7 @@ class _RateNeeds:
 
     @override
     def __str__(self) -> str:
-        """What one replica is to serve is worked out for the reader only."""
+        """Return the sentence. The load per replica is computed here only, because decisions don't need it."""
         aims, need = self.objectives, self.need
         if aims.latency_s is not None and need:
             each = rate_within(need, self.replica, aims.latency_s, dispersion=self.dispersion) / need
@@ -114,7 +115,7 @@ class _RateNeeds:
 
 
 def needs(at: Situation) -> tuple[PlanPart, ...]:
-    """What the load of now and soon asks for; the rate's own term is the first."""
+    """Return what the load of now and soon asks for; the rate's own part comes first."""
     objectives, spread = at.objectives, at.memory.arrivals.spread.value
     need = at.size(at.with_margin(at.rate))
     said = _RateNeeds(need, at.rate, at.margin.value, objectives, at.replica, spread)
@@ -135,9 +136,10 @@ def needs(at: Situation) -> tuple[PlanPart, ...]:
 
 
 def for_depth(rate: float, depth: float, replica: Replica, *, dispersion: float, least: int, most: int) -> int:
-    """Replicas, from `least` to `most`, at which no more than `depth` requests wait for each, in steady state; the rate is above 0.
+    """Return the replicas, from `least` to `most`, at which at most `depth` requests wait for each, in steady state.
 
-    Little's law makes a wait of a depth (waiting = rate x wait), and the wait is an objective like any other.
+    The rate is above 0. Little's law converts the depth to a wait (waiting = rate x wait), and the wait is an objective like
+    any other.
     """
     batches_s = 2 * replica.batch_s
     count = least
@@ -150,7 +152,10 @@ def for_depth(rate: float, depth: float, replica: Replica, *, dispersion: float,
 
 
 def foreseen(at: Situation) -> tuple[PlanPart, ...]:
-    """What comes back: a spike that is due, the usual load of this time of day or week. These only ever raise the count."""
+    """Return the needs of recurring load: a spike that is due, the usual load at this time of day or week.
+
+    These only ever raise the replicas.
+    """
     terms = []
     lead_s = at.start_s + _AHEAD_S
     if (spike := expected(at.memory.spikes, at.now, lead_s)) is not None:
@@ -164,7 +169,7 @@ def foreseen(at: Situation) -> tuple[PlanPart, ...]:
 
 
 def if_sure(at: Situation, terms: Sequence[PlanPart]) -> int:
-    """What these terms need, `needs`; where requests were seen for seconds only, no more than held but for what is sure."""
+    """Return what these parts need; before the rate is certain, more than is held only as far as it is sure."""
     need, held = max([term.replicas for term in terms]), at.memory.hold.held
     if at.sure >= 1 or held is None or need <= held:
         return need
@@ -173,10 +178,10 @@ def if_sure(at: Situation, terms: Sequence[PlanPart]) -> int:
 
 
 def unless_noise(at: Situation, need: int) -> int:
-    """The need, but no lower than what the rate would need if it and its bursts were underrated by chance.
+    """Return the need, but no lower than it would be if the rate and its bursts were underestimated by chance.
 
-    The way down begins where the way up would not begin again by noise alone: without this band a load between two counts
-    would turn the count around for ever.
+    Scale-down begins only at a level from which noise alone would not cause a scale-up. Without this band, a load between two
+    replica counts would change the replicas back and forth forever.
     """
     held = at.memory.hold.held
     if held is None or need >= held:
@@ -189,14 +194,14 @@ def unless_noise(at: Situation, need: int) -> int:
 
 
 def backlog(at: Situation, held: int) -> PlanPart | None:
-    """What the backlog asks for; None where nothing waits for long and the pods that serve keep up.
+    """Return what the backlog asks for; None if no request waits long and the serving pods keep up.
 
-    `held`: replicas that stay for the load. Those beyond them are there for the backlog: it is worked off when the others can do
-    what is left of it in time.
+    `held`: replicas that stay for the load. Those beyond them are there for the backlog. It is drained once the others can work
+    off the rest in time.
     """
     objectives, replica, pods = at.objectives, at.replica, at.reading.pods
     staying = min(at.ready, held)
-    # What fits in the batches at hand, and what still meets the objective, is no backlog.
+    # Requests that fit in the batches at hand, and that still meet the objective, are no backlog.
     waiting = max((at.reading.waiting or 0.0) - staying * replica.max_batch * replica.instances, 0.0)
     slack_s = max(replica.slack_s(objectives.latency_s or 0.0), 0.0) / 2
     serving, rate = staying * replica.peak_rps, at.rate * at.sure
@@ -218,7 +223,7 @@ def backlog(at: Situation, held: int) -> PlanPart | None:
             math.inf if objectives.queue_limit is None else float(objectives.queue_limit), at.memory.refusals.most()
         ),
     )
-    # Pods without a node are kept (a node autoscaler may be at work for them) and nothing is expected of them.
+    # Pods without a node are kept (a node autoscaler may be adding one for them), but not counted on.
     stuck = sum(pod.phase == "unschedulable" for pod in pods) if asked.keep and not asked.new else 0
     total = asked.keep + asked.new + stuck
     wish = f"to drain in {objectives.drain_s:g} s needs"
@@ -228,15 +233,15 @@ def backlog(at: Situation, held: int) -> PlanPart | None:
 
 
 def _joins(now: float, pod: PodReading, start_s: float) -> float:
-    """Seconds until a pod under way is expected to be ready."""
+    """Return the seconds until a starting pod is expected to be ready."""
     return max(pod.created_at + start_s - now, _OVERDUE * start_s if now - pod.created_at > start_s else 0.0)
 
 
 def gpu_veto(at: Situation, count: int) -> PlanLimit | None:
-    """A limit on going down to `count` where GPUs are full although the service line says that they should not be.
+    """Return a limit on scaling down to `count` if GPUs are full although the service line says they should not be.
 
-    Then the line is wrong, or something else computes on them. A busy GPU alone says nothing: with batches of one, a
-    fifth of the peak rate can keep it busy all the time.
+    Then the line is wrong, or another process uses the GPUs. A busy GPU alone proves nothing: with batches of one, 20 % of the
+    peak rate can keep it busy all the time.
     """
     gpu, ready = at.reading.gpu, at.ready
     if gpu is None or not math.isfinite(gpu) or not ready:

@@ -1,9 +1,9 @@
-"""`plan`: one decision for one model, from its limits, a reading and what was remembered. Pure and quick (tens of us).
+"""`plan`: one decision for one model, from its limits, a reading and the memory. Pure and quick (tens of us).
 
     need(rate, trend, season, spikes, targets)  ->  held as long as a start takes  ->  or the backlog's  ->  limits
 
-Every part is data in the decision: `say` makes a sentence of it, status and `explain` tables. Constants and why they have
-their values: docs/planner.md.
+Every part is data in the decision: `say` makes a sentence of it, status and `explain` make tables. The constants and the
+reasons for their values: docs/planner.md.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from halcyon.scaling.planner.reading import Objectives, Reading
 from halcyon.scaling.planner.scale_down_hold import ScaleDownHold
 
 _START_SHARE = 0.75
-"""Quantile of the start times that is planned with: the usual slow one, not the one in twenty that hangs."""
+"""Quantile of the start times to plan with: the usual slow start, not the one in twenty that hangs."""
 _JUDGED_S = 30.0
-"""Forecasts are judged by what so many seconds prove."""
+"""Window of arrivals by which forecasts are judged."""
 _BLOCK_S = (1.0, 10.0)
-"""Limits of the horizon over which bursts are measured; within them it is the latency objective."""
+"""Limits of the horizon over which bursts are measured. Within them it is the latency objective."""
 _QUICK_S, _CALM_S = 1.0, 2.0
-"""Until the next look: while something is under way, and else."""
+"""Time until the next decision: while something is under way, and otherwise."""
 
 
 def plan(now: float, objectives: Objectives, reading: Reading, memory: PlannerMemory) -> Plan:
-    """How many replicas the model should have now, and why.
+    """Decide how many replicas the model should have now, and why.
 
-    `now` and all times are seconds of one clock. The count lies within the limits of `objectives`; with signals that can't
-    be believed it is the present one.
+    `now` and all times are seconds of one clock. The replicas lie within the limits of `objectives`. If signals are
+    implausible, the replicas stay as they are.
     """
     low, high = bounds(objectives)
     current = reading.replicas
@@ -89,7 +89,7 @@ def plan(now: float, objectives: Objectives, reading: Reading, memory: PlannerMe
 def _rising(
     now: float, memory: PlannerMemory, rate: float, start_s: float
 ) -> tuple[float | None, Headroom, TrendDamping]:
-    """(the rate one start time from now where a rise goes on, what former forecasts came to)."""
+    """Return (the rate one start time from now if a rise continues, how well former forecasts came true)."""
     arrivals, lead_s = memory.arrivals, start_s + _CALM_S
     rising = None if under_way(memory.spikes) else arrivals.rising(lead_s)
     damping = memory.damping.with_forecast(now, arrivals.mean(WINDOW_S), rate, rising, lead_s)
@@ -101,7 +101,7 @@ def _rising(
 
 
 def _unlearnt(now: float, objectives: Objectives, reading: Reading, memory: PlannerMemory, *, why: str) -> Plan:
-    """Too little is known: the present count, but none where nobody asks, and one where somebody asks and none runs."""
+    """Plan before enough is known: keep the replicas, but scale to zero when idle, and to one if a request finds none."""
     low, high = bounds(objectives)
     current = reading.replicas
     if (idle := _idle(now, objectives, reading, memory)) is not None:
@@ -148,7 +148,7 @@ def _decided(at: Situation, damping: TrendDamping, low: int, high: int) -> Plan:
 def _held(
     at: Situation, terms: tuple[PlanPart, ...], back: tuple[PlanPart, ...], low: int
 ) -> tuple[int, PlanPart, ScaleDownHold, tuple[PlanLimit, ...]]:
-    """(count to hold for the load, the term that made it, what is remembered of it, limits)."""
+    """Return (replicas to hold for the load, the part that determined them, the hold's memory, limits)."""
     winner = terms[0]
     for term in (*terms[1:], *back):
         if term.replicas > winner.replicas:
@@ -178,10 +178,10 @@ def _held(
 
 
 def _drained(at: Situation, term: PlanPart | None) -> tuple[int, ScaleDownHold]:
-    """The count to hold for the backlog, and what is remembered of it.
+    """Return the replicas to hold for the backlog, and the hold's memory.
 
-    What is done is released at once. Forecasts of it are noisy and are held a while, and so is what still starts for them: a
-    backlog that is gone before its pods have come may be back.
+    Pods that have done their work are released at once. Forecasts of the backlog are noisy and are held a while, and so are
+    pods that still start for them: a backlog that is gone before its pods have come may return.
     """
     drain = at.memory.drain
     if term is None and at.reading.replicas <= at.ready:
@@ -191,7 +191,7 @@ def _drained(at: Situation, term: PlanPart | None) -> tuple[int, ScaleDownHold]:
 
 
 def _idle(now: float, objectives: Objectives, reading: Reading, memory: PlannerMemory) -> str | None:
-    """Why there is to be no replica; None where there is to be one."""
+    """Return why there should be no replica, or None if there should be one."""
     after = objectives.idle_after_s
     if objectives.low > 0 or after is None or reading.inflight:
         return None
@@ -204,7 +204,7 @@ def _idle(now: float, objectives: Objectives, reading: Reading, memory: PlannerM
 
 
 def _patient(at: Situation) -> str | None:
-    """Why there are replicas although nobody has asked for `idleAfter`; None where that is not so."""
+    """Return why there are replicas although no request came for `idleAfter`, or None if that isn't so."""
     after, quiet = at.objectives.idle_after_s, _quiet_s(at.now, at.memory.arrivals)
     if at.objectives.low > 0 or after is None or at.reading.inflight or quiet < after:
         return None
@@ -216,18 +216,18 @@ def _patient(at: Situation) -> str | None:
 
 
 def _quiet_s(now: float, arrivals: ArrivalRate) -> float:
-    """Seconds since the last request, or since anybody has looked."""
+    """Return the seconds since the last request, or since observation began."""
     since = arrivals.last_at if arrivals.last_at is not None else arrivals.since
     return 0.0 if since is None else now - since
 
 
 def _kept(now: float, count: int, current: int, memory: PlannerMemory, *, why: str, limit: LimitName) -> Plan:
-    """`count`, for a reason that no term can speak against."""
+    """Plan `count` replicas, for a reason that no part overrides."""
     return Plan(count, current, (), None, (PlanLimit(limit, count, why),), now + _QUICK_S, memory)
 
 
 def bounds(objectives: Objectives) -> tuple[int, int]:
-    """The limits in force; where schedules contradict each other, the highest count allowed wins."""
+    """Return the limits in force; if schedules contradict each other, the upper bound wins."""
     low, high = objectives.low, objectives.high
     if objectives.windows:
         low = max([low, *(w.low for w in objectives.windows if w.low is not None)])
@@ -236,12 +236,12 @@ def bounds(objectives: Objectives) -> tuple[int, int]:
 
 
 def _within(count: int, low: int, high: int) -> int:
-    """The nearest count within the limits, of which `low` is no higher than `high`."""
+    """Return the nearest number of replicas within the limits; `low` is no higher than `high`."""
     return low if count < low else min(count, high)
 
 
 def replica_of(objectives: Objectives, line: ServiceLine, rows: float) -> Replica:
-    """What one replica does with requests of so many rows, where the line and the largest batch are in rows."""
+    """Return what one replica can do with requests of so many rows; the line and the largest batch are in rows."""
     if rows == 1.0 or not 0 < rows < math.inf:
         return Replica(line, objectives.max_batch, objectives.instances)
     batch = max(int(objectives.max_batch / rows), 1)
@@ -249,7 +249,7 @@ def replica_of(objectives: Objectives, line: ServiceLine, rows: float) -> Replic
 
 
 def _learnt(objectives: Objectives, reading: Reading, capacity: Capacity) -> Capacity:
-    """With what the pods have shown: their service line and their start times."""
+    """Return the capacity with the service line and start times that the pods have shown."""
     capacity = capacity.of_revision(reading.revision)
     if objectives.batch_prior:
         capacity = capacity.with_prior(objectives.batch_prior)
@@ -263,7 +263,7 @@ def _learnt(objectives: Objectives, reading: Reading, capacity: Capacity) -> Cap
 def _watched(  # noqa: PLR0917  # one call, and each by its type
     now: float, objectives: Objectives, reading: Reading, memory: PlannerMemory, capacity: Capacity, start_s: float
 ) -> PlannerMemory:
-    """With what was learnt and a believed reading in it; what arrived since the last is told to those who look for seasons and spikes."""
+    """Return the memory updated with the learnt capacity and a plausible reading; new arrivals also go to seasons and spikes."""
     low, high = _BLOCK_S
     block_s = min(max(objectives.latency_s or low, low), high)
     before = memory.arrivals
@@ -277,7 +277,7 @@ def _watched(  # noqa: PLR0917  # one call, and each by its type
         if ended(memory.spikes, spikes):
             hold = hold.released()
     if hold.held is None:
-        # The first look: what runs is what somebody found right, until there is a reason.
+        # First reading: the running replicas are presumed right until there is a reason to change them.
         hold = hold.at_least(now, reading.replicas)
     return memory.having(
         arrivals=arrivals,
@@ -293,9 +293,9 @@ def _watched(  # noqa: PLR0917  # one call, and each by its type
 
 
 def _still_asked(now: float, reading: Reading, arrivals: ArrivalRate) -> ArrivalRate:
-    """Who is still being served, or waits, has not left: idleness begins after them.
+    """Postpone idleness while requests are in progress or queued.
 
-    So even where a reading can't be believed otherwise: during one long request no signal moves.
+    This applies even if a reading is otherwise implausible: during one long request no signal moves.
     """
     at = min(reading.at or now, now)
     is_asked = (reading.inflight or 0.0) > 0 and at > (arrivals.last_at or -math.inf)
@@ -303,7 +303,7 @@ def _still_asked(now: float, reading: Reading, arrivals: ArrivalRate) -> Arrival
 
 
 def _since(before: ArrivalRate, after: ArrivalRate) -> tuple[float, float, float] | None:
-    """(time, seconds, requests) of the newest sample; None where there is no new one."""
+    """Return (time, seconds, requests) of the newest sample; None if there is no new one."""
     if not before.times or not after.times or after.times[-1] <= before.times[-1]:
         return None
     seconds = after.times[-1] - before.times[-1]

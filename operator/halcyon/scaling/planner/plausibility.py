@@ -1,4 +1,4 @@
-"""Whether a reading can be believed. What can't be believed changes no count: the last good one stays."""
+"""Plausibility check of a reading. An implausible one changes no replicas: the last good decision stays."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from halcyon.scaling.frozen import immutable
 from halcyon.scaling.planner.reading import Reading
 
 FRESH_S = 10.0
-"""Older than this, a sample is not known any more; agents speak at least every 5 s."""
+"""Maximum age of a known sample; agents report at least every 5 s."""
 _ABSURD = 1000.0
-"""A value this many times what all replicas allowed could work off in a minute is a fault of the meter, not a load."""
+"""Factor over what all allowed replicas could work off in a minute, from which a value is a metering fault and no load."""
 _UNLIKELY = 10.0
-"""Arrivals that should have come while a counter stood still: with as many as this it stands still by a fault (e^-10)."""
+"""Expected arrivals during which a counter did not move, from which that is a fault (probability e^-10)."""
 
 
 @immutable(frozen=True, slots=True)
 class StuckCounter:
-    """Since when the reading has not moved."""
+    """Time since the reading last changed."""
 
     since: float = 0.0
     arrived: float | None = None
@@ -25,11 +25,11 @@ class StuckCounter:
     inflight: float | None = None
 
     def is_of(self, reading: Reading) -> bool:
-        """Whether nothing has moved."""
+        """Return whether nothing has changed."""
         return reading.arrived == self.arrived and reading.waiting == self.waiting and reading.inflight == self.inflight
 
     def with_reading(self, reading: Reading) -> StuckCounter:
-        """The same where nothing moved, else anew."""
+        """Return the same if nothing changed, else a new one."""
         if reading.at is None or self.is_of(reading):
             return self
         return StuckCounter(reading.at, reading.arrived, reading.waiting, reading.inflight)
@@ -38,9 +38,9 @@ class StuckCounter:
 def doubt(
     now: float, reading: Reading, still: StuckCounter, *, rate: float | None, dispersion: float, most_rps: float
 ) -> str | None:
-    """Why the reading is not believed, with numbers; None where it is.
+    """Return why the reading is implausible, with numbers, or None if it is plausible.
 
-    `rate` and `dispersion` are those of the arrivals until now, `most_rps` what all replicas allowed could serve.
+    `rate` and `dispersion` are those of the arrivals so far, `most_rps` is the rate that all allowed replicas could serve.
     """
     if reading.at is None:
         return "nothing was heard of it yet"
@@ -63,7 +63,7 @@ def doubt(
         and rate is not None
         and still.is_of(reading)
         and rate * span >= _UNLIKELY * max(dispersion, 1.0)
-        # Where no pod serves, who waits stands still, and a burst that has ended is no fault of the meter.
+        # If no pod serves, the queue does not move, and the end of a burst is no metering fault.
         and any(pod.phase == "ready" for pod in reading.pods)
     ):
         return f"no signal has moved for {span:.0f} s, with {reading.inflight:.0f} requests in the system: it is frozen"

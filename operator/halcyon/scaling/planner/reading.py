@@ -1,7 +1,7 @@
-"""What the planner is told: the limits and objectives of a model, and one reading of its signals.
+"""Input of the planner: the limits and objectives of a model, and one reading of its signals.
 
-Times are seconds of one clock, in which seasons and schedules make sense too: since the epoch. Counters only rise, except
-where a process restarted. None is "not known", never zero.
+Times are seconds since the epoch, because seasons and schedules need that clock. Counters only rise, unless a process
+restarted. None means "not known", never zero.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Literal
 from halcyon.scaling.frozen import immutable
 
 PodPhase = Literal["unschedulable", "starting", "ready", "draining", "broken"]
-"""unschedulable: no node has room; not under way. starting: created and on its way. ready: takes requests. draining: going
-away. broken: ready for Kubernetes, but its backend fails; it counts as a pod and not as capacity."""
+"""unschedulable: no node takes it, so it is not under way. starting: created and on its way. ready: takes requests. draining:
+terminating. broken: ready for Kubernetes, but its backend fails; it counts as a pod but not as capacity."""
 
 
 @immutable(frozen=True, slots=True)
@@ -24,36 +24,38 @@ class PodReading:
     name: str | int
     phase: PodPhase
     created_at: float
-    """When it began to start: its creation, or its scheduling where it had to wait for a node."""
+    """Start of the pod: its creation, or its scheduling if it had to wait for a node."""
     ready_at: float | None = None
-    """When it became ready the first time."""
+    """Time when it first became ready."""
 
 
 @immutable(frozen=True, slots=True)
 class Reading:
-    """One model at one time, all agents and pods together."""
+    """One model at one time, with all agents and pods merged."""
 
     at: float | None
-    """Time of the newest sample; None where nothing was heard."""
+    """Time of the newest sample; None if there is none."""
     replicas: int = 1
-    """The count in force (spec.replicas)."""
+    """Replicas in force (spec.replicas)."""
     arrived: float | None = None
-    """Counter: requests that reached the balancers, refused ones included."""
+    """Counter: requests that reached the balancers, including rejected ones."""
     waiting: float | None = None
-    """Requests that wait now, in the balancers and in Triton."""
+    """Requests queued now, in the balancers and in Triton."""
     inflight: float | None = None
-    """Requests in the system now: those that wait and those that are computed."""
+    """Requests in the system now: queued and in progress."""
     gpu: float | None = None
     """GPU utilisation in percent, summed over ready pods."""
     batches: Mapping[int, tuple[int, float]] | None = None
-    """Counters: (executions, seconds of computing) by rows in the batch, from Triton's `batch_stats`, all pods of the revision together."""
+    """Counters: (executions, seconds of computing) by rows in the batch, from Triton's `batch_stats`, for all pods of the
+    revision."""
     revision: str = ""
-    """Of the pods that `batches` are of; empty where it isn't known. With another one, capacity is learnt anew."""
+    """Revision of the pods that `batches` describe; empty if unknown. A new revision restarts the learning of capacity."""
     rows_per_request: float = 1.0
     """Mean rows of a request."""
     pods: tuple[PodReading, ...] = ()
     refused: float | None = None
-    """Counter: those of `arrived` that the balancers refused. It only ever says how much can wait; where it isn't known, nothing bounds that."""
+    """Counter: requests of `arrived` that the balancers rejected. It only shows how many requests can wait; if unknown, nothing
+    bounds them."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class OpenWindow:
 
 @dataclass(frozen=True)
 class Objectives:
-    """The limits and targets in force for a model; defaults are resolved by the caller."""
+    """Limits and targets in force for a model; the caller resolves defaults."""
 
     low: int
     high: int
@@ -76,22 +78,22 @@ class Objectives:
     instances: int = 1
     """Instances of the model in one replica."""
     latency_s: float | None = None
-    """From arrival to answer, for all but `LATE_SHARE` of the requests; None: `utilization` rules."""
+    """From arrival to response, for all but `LATE_SHARE` of the requests; None: `utilization` decides."""
     utilization: float = 0.8
-    """Share of a replica's peak rate that is used where there is no latency objective."""
+    """Share of a replica's peak rate to use if there is no latency objective."""
     queue_depth: float | None = None
-    """Waiting requests per replica in steady state, where the user set it."""
+    """Queued requests per replica in steady state, if the user set it."""
     gpu_utilization: float | None = None
-    """Percent per replica, where the user set it."""
+    """Percent per replica, if the user set it."""
     drain_s: float = 10.0
-    """Time in which a backlog is to be worked off, counted from when the pods for it are ready."""
+    """Time in which a backlog is to be drained, counted from when the pods for it are ready."""
     queue_limit: int | None = None
-    """Most waiting requests, all balancers together; what comes above it is refused and can't become backlog."""
+    """Maximum queued requests over all balancers. Requests above it are rejected and can't become backlog."""
     idle_after_s: float | None = None
-    """Where `low` is 0: seconds without a request until no replica is left."""
+    """If `low` is 0: seconds without a request before the model scales to zero."""
     start_s: float = 60.0
-    """Start time of a pod until one was seen."""
+    """Start time of a pod until one was measured."""
     windows: tuple[OpenWindow, ...] = field(default=())
     """Schedules that are open now."""
     batch_prior: Mapping[int, float] | None = None
-    """Seconds by batch size known before any traffic, from the warm-up."""
+    """Seconds by batch size, known from the warm-up before any traffic."""

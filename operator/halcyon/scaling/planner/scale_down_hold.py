@@ -1,13 +1,16 @@
-"""How long capacity is kept after it was needed: the ski-rental rule, and patience that grows with regret.
+"""How long capacity is kept after it was needed: the ski-rental rule, with patience that grows with regret.
 
-Keeping a pod through a gap costs its time; releasing it and starting one again costs a start. Whoever keeps it for as long
-as a start takes pays at most twice what foresight would. Each time a release was followed by a new rise within `REGRET` holds,
-the hold doubles; calm for as long halves it. So in an hour at most nine releases are regretted, since each but the last two follows a
-calm of `REGRET` holds of two minutes which undid the doubling before it; and at most 15 are followed by a rise at all (one that comes
-later is no regret), so what the load needs turns the count around 30 times at most (a search over all sequences of regret and calm).
-A load whose gaps nobody knows yet is met with patience by its bursts: so many arrivals that come in clumps tell as much as an I-th of them
-would that come by chance alone, I being the dispersion. What a minute shows of a Poisson load takes I minutes of this one.
-Where the next rise is foreseen there is nothing to be patient for: a pod is kept only if the gap is shorter than its start.
+Keeping a pod through a gap costs its time; releasing it and starting one again costs a start. A pod kept for as long as a start
+takes costs at most twice what perfect foresight would.
+
+If a new rise follows a release within `REGRET` holds, the hold doubles; calm for the same time halves it. In an hour at most
+nine releases are thus regretted: each but the last two follows a calm of `REGRET` holds of two minutes, which undid the
+doubling before it. At most 15 are followed by a rise at all (a later one is no regret). What the load needs therefore changes
+direction at most 30 times (by a search over all sequences of regret and calm).
+
+If the gaps of a load are unknown, its bursts set the patience. With dispersion I, clustered arrivals carry 1/I of the
+information of as many Poisson arrivals. A minute of a Poisson load is thus worth I minutes of this one. If the next rise is
+foreseen, patience is not needed: a pod is kept only if the gap is shorter than its start.
 """
 
 from __future__ import annotations
@@ -17,39 +20,39 @@ from dataclasses import replace
 from halcyon.scaling.frozen import immutable
 
 MIN_HOLD_S = 60.0
-"""No release of what the rate needs is sooner than this: the rate falls with the mean of a minute."""
+"""Minimum time before a release of what the rate needs: the rate falls with the mean of a minute."""
 FIRST_S = 180.0
-"""The most patience with a load whose gaps nobody knows; burstier ones have mostly shown theirs by then."""
+"""Maximum patience with a load whose gaps are unknown. Burstier loads have mostly shown theirs by then."""
 MAX_HOLD_S = 1800.0
-"""Patience ends here, unless a start itself takes longer."""
+"""Maximum patience, unless a start itself takes longer."""
 
 REGRET = 4.0
-"""A rise so many holds after a release makes it one to regret."""
+"""Number of holds after a release within which a rise makes it a regret."""
 
 
 @immutable(frozen=True, slots=True)
 class ScaleDownHold:
-    """What was needed lately."""
+    """Recent needs, and the patience learnt from them."""
 
     needs: tuple[tuple[float, int], ...] = ()
-    """(time, count), ascending in time and falling in count: only what still counts."""
+    """(time, replicas), ascending in time and descending in replicas: only entries that still count."""
     patience_s: float | None = None
-    """None until a rise after a release, or calm, has taught it."""
+    """Learnt patience in seconds; None until a rise after a release, or calm, has taught it."""
     shortest_s: float = MIN_HOLD_S
-    """Where patience ends on its way down."""
+    """Minimum patience in seconds."""
     lowered_at: float | None = None
-    """When the held count fell last."""
+    """Time when the held replicas last fell."""
     eased_at: float | None = None
-    """When the patience was changed last."""
+    """Time when the patience last changed."""
     held: int | None = None
-    """The count that was held last."""
+    """Replicas held last."""
     bare: tuple[tuple[float, int], ...] = ()
-    """As `needs`, without what is kept because not all of the load's noise is learnt yet."""
+    """The same as `needs`, without replicas kept because not all of the load's noise is learnt yet."""
     would: int | None = None
-    """The count that would have been held last by those alone."""
+    """Replicas that would have been held last by those alone."""
 
     def seconds(self, start_s: float, *, foreseen: bool = False, dispersion: float = 1.0) -> float:
-        """How long a need is kept now."""
+        """Return how long a need is kept now."""
         if foreseen:
             return max(start_s, self.shortest_s)
         if self.patience_s is not None:
@@ -66,16 +69,16 @@ class ScaleDownHold:
         foreseen: bool = False,
         dispersion: float = 1.0,
     ) -> tuple[int, ScaleDownHold]:
-        """The count to hold now that `need` is needed, and the memory with it.
+        """Return the replicas to hold now that `need` is needed, and the memory with it.
 
-        `bare`: the need without what is kept because noise isn't learnt yet, where it is another. `foreseen`: it is known when the next rise is
-        due, so a rise now is no reason for regret. `dispersion`: variance over mean of the arrivals in a short time, which counts
-        until patience is learnt.
+        `bare`: the need without replicas kept because noise isn't learnt yet, if it differs. `foreseen`: the time of the next
+        rise is known, so a rise now is no reason for regret. `dispersion`: variance over mean of the arrivals in a short time,
+        used until patience is learnt.
         """
         bare = need if bare is None else bare
         span = self.seconds(start_s, foreseen=foreseen, dispersion=dispersion)
         needs = bares = _with(self.needs, now, need, span)
-        if self.bare is not self.needs or bare != need:  # they are one nearly always
+        if self.bare is not self.needs or bare != need:  # they are nearly always the same object
             bares = _with(self.bare, now, bare, span)
             bares = needs if bares == needs else bares
         held, would = needs[0][1], bares[0][1]
@@ -90,21 +93,21 @@ class ScaleDownHold:
         return held, ScaleDownHold(needs, patience, self.shortest_s, lowered, eased, held, bares, would)
 
     def at_least(self, now: float, count: int) -> ScaleDownHold:
-        """The memory in which just `count` was needed."""
+        """Return the memory with just `count` as the need."""
         needs = ((now, count),)
         return replace(self, needs=needs, held=count, bare=needs, would=count)
 
     def released(self) -> ScaleDownHold:
-        """The memory in which nothing is needed any more: the next count is the next need."""
+        """Return the memory with no need left: the next replicas are the next need."""
         return replace(self, needs=(), bare=())
 
     def blind(self, now: float) -> ScaleDownHold:
-        """The memory where nothing can be known now: what was held last is needed."""
+        """Return the memory for a time without information: the replicas held last are the need."""
         return self if self.held is None else self.at_least(now, self.held)
 
 
 def _with(needs: tuple[tuple[float, int], ...], now: float, need: int, span_s: float) -> tuple[tuple[float, int], ...]:
-    """The needs with a new one: older ones stay where they are higher and no older than the span."""
+    """Add a new need; older ones stay if they are higher and no older than the span."""
     since = now - span_s
     return (*[(at, count) for at, count in needs if count > need and at > since], (now, need))
 

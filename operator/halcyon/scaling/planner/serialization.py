@@ -1,12 +1,13 @@
-"""The planner's memory as JSON values and back: what survives a restart, in less than `MAX_BYTES`.
+"""The planner's memory as JSON values and back: the state that survives a restart, in less than `MAX_BYTES`.
 
     {"version": 1, "arrivals": {...}, "capacity": {...}, ... one object per part of `PlannerMemory`}
 
-Fields are found by name, so a version that adds one reads what an older one wrote. Each part is read or not as a whole: half of
-a part would be a memory that never was. What can't be read begins anew, with a reason; what is read can be planned with.
+Fields are found by name, so a version that adds one can read what an older one wrote. Each part is read as a whole or not at
+all: half of a part would be a state that never existed. An unreadable part starts from scratch, with a reason; a readable one
+is valid for planning.
 
-Numbers are kept to 9 digits, times to a millisecond. Where there is more than can be kept: of samples within seconds fewer,
-then no names of started pods, no batch counters, no open forecasts, and fewer days. Not here: where it is kept.
+Numbers are kept to 9 digits, times to a millisecond. If the whole is too large, it is reduced in this order: fewer fine
+samples, no names of started pods, no batch counters, no open forecasts, fewer days. Out of scope: where it is stored.
 """
 
 from __future__ import annotations
@@ -27,38 +28,38 @@ from halcyon.scaling.planner.outputs import PlannerMemory
 from halcyon.scaling.planner.scale_down_hold import ScaleDownHold
 
 VERSION = 1
-"""Of the format; another one is not read."""
+"""Version of the format; another one is not read."""
 MAX_BYTES = 40 * 1024
-"""Of compact JSON. An object of Kubernetes holds 1 MiB, and a request for it is to be quick."""
+"""Maximum size as compact JSON. A Kubernetes object holds 1 MiB, and a request for it must stay quick."""
 MAX_SAMPLES = 128
-"""Fine samples of the arrivals: one per second fills its window with 71."""
+"""Maximum fine samples of the arrivals: one per second fills its window with 71."""
 MAX_NEEDS = 64
-"""Needs that a hold keeps: a minute of looks; older ones become coarser."""
+"""Maximum needs stored per hold: a minute of samples. Older ones are merged."""
 _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 _DIGIT = {character: value for value, character in enumerate(_ALPHABET)}
 _UNKNOWN, _ZERO, _FIRST = 0, 1, 2
 """Codes of a bin's mean; from `_FIRST` on (exponent + `_EXPONENTS`) x 900 + (three digits - 100)."""
 _EXPONENTS = 140
-"""Powers of ten on both sides of 1 that a code can tell."""
+"""Powers of ten on either side of 1 that a code can express."""
 _LATER = frozenset({"damping", "refusals", "zero"})
-"""Parts that the first memories of version 1 hadn't: there, it is no loss that they lack."""
+"""Parts that the first memories of version 1 did not have: if missing there, nothing was lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What could be read."""
+    """Result of reading a stored memory."""
 
     memory: PlannerMemory
     problems: tuple[str, ...] = ()
-    """What could not, a sentence each."""
+    """Parts that could not be read, one sentence each."""
 
 
 class _UnreadableError(ValueError):
-    """A value is not what belongs there."""
+    """A value has the wrong type or is invalid."""
 
 
 def packed(memory: PlannerMemory) -> dict[str, Any]:
-    """JSON values; about 21 KB after two weeks. Takes about 12 ms: for every few minutes, not for every decision."""
+    """Return JSON values; about 21 KB after two weeks. Takes about 12 ms: run it every few minutes, not per decision."""
     memory = replace(
         memory,
         arrivals=_thinned(memory.arrivals),
@@ -77,7 +78,7 @@ def packed(memory: PlannerMemory) -> dict[str, Any]:
 
 
 def unpacked(document: object) -> Restored:
-    """What `packed` made. Never fails: what can't be read begins anew."""
+    """Restore what `packed` made. Never fails: unreadable parts start from scratch."""
     fresh = PlannerMemory()
     if not isinstance(document, dict):
         return Restored(fresh, (f"a memory is a JSON object; this is {_shown(document)}",))
@@ -102,9 +103,9 @@ def unpacked(document: object) -> Restored:
 
 
 def resumed(memory: PlannerMemory) -> PlannerMemory:
-    """The memory for a process whose counters began anew, such as the next leader's.
+    """Return the memory for a process whose counters restarted, such as the next leader's.
 
-    What was read last of batches belongs to the former series: a difference between the two would be a time of no batch.
+    The batch counters read last belong to the former series: a difference between the two would not be the time of any batch.
     """
     return replace(memory, capacity=replace(memory.capacity, seen=()))
 
@@ -120,7 +121,7 @@ def _part(base: Any, raw: Any, path: str) -> Any:
         if not isinstance(raw, dict):
             raise _UnreadableError(f"{path} is {_shown(raw)}, not an object")
         part = unpack(raw)
-        # Its own reader looks at shapes, not at what the values are.
+        # The part's own reader checks shapes, not values.
         part = _decoded(type(base), _encoded(part), path, base)
     if (why := unsound(part)) is not None:
         raise _UnreadableError(f"{path} contradicts itself: {why}")
@@ -150,7 +151,7 @@ def _short(value: float) -> float | str:
 
 
 def _decoded(hint: Any, raw: Any, path: str, base: Any = None) -> Any:  # noqa: C901  # a table of types
-    """The value of this type. ValueError where it is another, or no number."""
+    """Return the value as this type. ValueError if it has another type or is no number."""
     origin = get_origin(hint)
     if origin in {Union, types.UnionType}:
         options = get_args(hint)
@@ -188,11 +189,11 @@ def _object(hint: Any, raw: Any, path: str, base: Any) -> Any:
     hints = _hints(hint)
     for field in fields(hint):
         if not field.init:
-            continue  # found anew when it is asked for
+            continue  # computed again when needed
         if field.name not in raw:
             continue
         value, before = raw[field.name], getattr(base, field.name, None)
-        # "Never" is a time before all others; nowhere else is anything infinite.
+        # "Never" is a time before all others; no other value may be infinite.
         if isinstance(value, str) and field.default == -math.inf and value == str(-math.inf):
             found[field.name] = -math.inf
             continue
@@ -206,7 +207,7 @@ def _hints(hint: Any) -> dict[str, Any]:
 
 
 def _by_prefix(names: Iterable[str | int]) -> dict[str, list[str | int]]:
-    """Names of one Deployment's pods differ in their last five characters only."""
+    """Group names by prefix: names of one Deployment's pods differ in their last five characters only."""
     groups: dict[str, list[str | int]] = {}
     for name in sorted(names, key=lambda name: (isinstance(name, str), name)):
         if isinstance(name, int):
@@ -285,7 +286,7 @@ _UNPACK: dict[type, Callable[[dict[str, Any]], Any]] = {History: _unpack_history
 
 
 def _thinned(arrivals: ArrivalRate) -> ArrivalRate:
-    """With at most `MAX_SAMPLES` fine samples, the newest among them."""
+    """Return the arrivals with at most `MAX_SAMPLES` fine samples, the newest among them."""
     count = len(arrivals.times)
     if count <= MAX_SAMPLES:
         return arrivals
@@ -296,7 +297,7 @@ def _thinned(arrivals: ArrivalRate) -> ArrivalRate:
 
 
 def _fewer(hold: ScaleDownHold) -> ScaleDownHold:
-    """With at most `MAX_NEEDS` needs: neighbours become one, as high and as long as the two were."""
+    """Return the hold with at most `MAX_NEEDS` needs: neighbours are merged, as high and as long as both together."""
     needs, bare = _fewer_of(hold.needs), _fewer_of(hold.bare)
     return hold if needs is hold.needs and bare is hold.bare else replace(hold, needs=needs, bare=bare)
 
@@ -304,7 +305,7 @@ def _fewer(hold: ScaleDownHold) -> ScaleDownHold:
 def _fewer_of(needs: tuple[tuple[float, int], ...]) -> tuple[tuple[float, int], ...]:
     while len(needs) > MAX_NEEDS:
         pairs = [needs[i : i + 2] for i in range(0, len(needs) - 1, 2)]
-        # The newest need stays itself: it is what is needed now.
+        # The newest need is not merged: it is the present need.
         rest = needs[-1:] if len(needs) % 2 else pairs.pop()
         needs = (*((pair[1][0], pair[0][1]) for pair in pairs), *rest)
     return needs
@@ -321,7 +322,7 @@ _LESS: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
     ("damping", "due", lambda _: []),
     ("history", "bins", _newer_half),
 )
-"""What is left out, in this order, where the whole is too large."""
+"""Reductions in the order they are applied if the whole is too large."""
 
 
 def _size(document: Mapping[str, Any]) -> int:

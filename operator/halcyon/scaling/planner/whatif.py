@@ -1,7 +1,7 @@
-"""What if: the counts that the planner's targets ask for at arrivals of the past, with the limits and the latency as they are, or with others.
+"""What-if calculation: replicas for past arrivals by the planner's targets, with the present or with other objectives.
 
-From means of some minutes, in steady state: what the planner does about bursts within them, starts, backlogs and what it holds is not
-in it, nor GPU utilisation, of which no past is kept. `halcyon simulate` has all that, from arrivals by the second.
+It uses means of some minutes, in steady state. It leaves out the planner's response to shorter bursts, starts, backlogs and
+holds, and GPU utilisation, whose past is not kept. `halcyon simulate` covers all of these, from arrivals per second.
 """
 
 from __future__ import annotations
@@ -14,38 +14,38 @@ from halcyon.scaling.planner.parts import for_depth, sized
 from halcyon.scaling.planner.reading import Objectives
 
 _HOUR_S = 3600.0
-"""GPU time is told in hours."""
+"""Seconds per hour: GPU time is reported in hours."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What was learnt of a model, and what is asked of it."""
+    """Learnt properties of a model, and its objectives."""
 
     objectives: Objectives
     replica: Replica
     dispersion: float
     """Variance of the number of arrivals over its mean."""
     margin: float
-    """Share that is put on top of a rate."""
+    """Headroom: share added to a rate."""
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIfOutcome:
-    """What would have been, step by step and in all."""
+    """Result of the calculation, step by step and in total."""
 
     counts: tuple[int | None, ...]
-    """None where the rate isn't known."""
+    """Replicas per step; None if the rate isn't known."""
     replica_hours: float
-    """Of the steps that are known."""
+    """Total over the steps with a known rate."""
     most: int | None
     short_hours: float
-    """For so long more was needed than the upper limit allows."""
+    """Hours in which more was needed than the upper limit allows."""
 
 
 def outcome(known: Known, rates: Sequence[float | None], step_s: float) -> WhatIfOutcome:
-    """The counts at these rates (requests/s), each the mean of `step_s` seconds."""
+    """Return the replicas at these rates (requests/s), each the mean of `step_s` seconds."""
     low, high = known.objectives.low, known.objectives.high
-    # A rate to three digits is as good as the mean that it is, and many are the same then.
+    # Three digits are as precise as such a mean, and make many rates equal.
     rounded = [None if rate is None else float(f"{rate:.3g}") for rate in rates]
     by_rate = {rate: _need(known, rate) for rate in set(rounded) if rate is not None}
     needs = [None if rate is None else by_rate[rate] for rate in rounded]
@@ -56,7 +56,7 @@ def outcome(known: Known, rates: Sequence[float | None], step_s: float) -> WhatI
 
 
 def _need(known: Known, rate: float) -> int:
-    """What a rate asks for; one more than the limit stands for whatever is above it."""
+    """Return the replicas for a rate; one more than the limit represents any higher number."""
     if rate <= 0:
         return 0
     objectives, most = known.objectives, known.objectives.high + 1

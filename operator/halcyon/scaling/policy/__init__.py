@@ -1,1 +1,1 @@
-"""What both scaling policies have in common: the decision as data, and which limit held it back."""
+"""Code shared by both scaling policies: the decision as data, and the limits that held it back."""

@@ -1,7 +1,7 @@
-"""What was decided for one model, for everybody who tells of it: status, events, metrics, `explain`, the dashboard.
+"""The decision for one model, for all its readers: status, events, metrics, `explain`, the dashboard.
 
-One record whichever policy decided. Times are seconds since the epoch. Not here: how it is decided (`planner`, `direct`), how
-it is written down (`control.scaling_status`).
+Both policies use the same record. Times are seconds since the epoch. Out of scope: how it is made (`planner`, `hpa`),
+and how it is written to the status (`control.status.scaling`).
 """
 
 from __future__ import annotations
@@ -20,76 +20,77 @@ PolicyName = Literal["Planner", "Rules"]
 CeilingName = Literal["quota", "budget"]
 """quota: a ResourceQuota of the namespace. budget: the site's GPU budget."""
 KEPT = 10
-"""Changes of the count that are remembered."""
+"""Number of replica changes that are kept."""
 _MOVED = 0.2
-"""A value is news when it has moved by this share,"""
+"""Relative change from which a value counts as changed."""
 _SLIGHT = {"requestRate": 0.2, "queueDepth": 2.0, "gpuUtilization": 5.0}
-"""and by more than so much."""
+"""Absolute change by signal that it must also exceed."""
 SPACING_S = 0.9
-"""Least time between two decisions for one model: agents speak once a second, and out of turn where a load surges."""
+"""Minimum time between two decisions for one model: agents report once a second, and at once if the load surges."""
 REST_S = 4.5
-"""The longest time between two, so that none is older than 5 s; agents speak about as often."""
+"""Maximum time between two decisions, so that none is older than 5 s; agents report about as often."""
 UNLIMITED = "; limited by nothing"
-"""How the planner's sentence ends where nothing limits it."""
+"""End of the planner's sentence if nothing limits the decision."""
 RULES_SAY_UNTIL = "what one replica can do is not known yet, so queue depth and GPU utilisation decide"
 
 
 @immutable(frozen=True, slots=True)
 class Signal:
-    """One signal, as it was when it was decided."""
+    """One signal at the time of the decision."""
 
     name: str
-    """requestRate (requests per second), queueDepth (requests that wait) or gpuUtilization (percent, summed over pods)."""
+    """requestRate (requests per second), queueDepth (queued requests) or gpuUtilization (percent, summed over pods)."""
     value: float | None = None
-    """Of the whole model; None while it is missing."""
+    """Value for the whole model; None while it is missing."""
     target: float | None = None
-    """Of one replica; None where there is no objective for it."""
+    """Target per replica; None if there is no objective for it."""
     proposal: int | None = None
-    """The count that it asks for; None where it asks for none."""
+    """Replicas that the signal proposes; None if it proposes none."""
     at: float | None = None
-    """When the value was seen."""
+    """Time of the value."""
     source: str = "agents"
     missing: str = ""
-    """Why there is no value."""
+    """Reason for the missing value."""
 
 
 @immutable(frozen=True, slots=True)
 class Decision:
-    """One decision."""
+    """One decision for one model."""
 
     at: float
     policy: PolicyName
     current: int
     desired: int | None
-    """None where somebody else decides: an HPA, by the policy Rules."""
+    """Desired replicas; None if another controller decides (the HPA, with the policy Rules)."""
     said: object = ""
-    """The text of `why`, or what becomes it (`words`)."""
+    """Text of `why`, or an object that formats it (`lazy_text`)."""
     limited_by: tuple[str, ...] = ()
-    """What changed or kept the count after the signals had spoken; see `planner.result.LimitName` and `decision.LimitKind`."""
+    """Names of the limits that changed or kept the result of the signals: `planner.outputs.LimitName` or
+    `hpa.recommendation.LimitKind`."""
     parts: tuple[PlanPart, ...] = ()
     signals: tuple[Signal, ...] = ()
     unknown: str = ""
-    """Why the count holds, where signals are missing or can't be believed; empty where they can."""
+    """Why the replicas stay as they are if signals are missing or implausible; otherwise empty."""
     heard: bool = True
-    """Whether any agent has ever spoken for the model."""
+    """Whether any agent has ever reported for the model."""
     look_again_at: float = math.inf
-    """When its policy would decide anew."""
+    """Time at which the policy wants to decide again."""
 
     @property
     def why(self) -> str:
-        """One sentence with numbers. Where an HPA decides, what the signals ask of it, without a count."""
+        """Return one sentence with numbers. If an HPA decides, it says what the signals propose, without replicas."""
         return str(self.said)
 
     @property
     def next_look_s(self) -> float:
-        """Until the next decision where nothing is heard before: soon while something is under way; else what changes is heard."""
+        """Return the seconds until the next decision unless a report arrives first: soon while something is under way."""
         soon = self.look_again_at - self.at
         return max(soon, SPACING_S) if soon < SPACING_S * 2 else REST_S
 
 
 @immutable(frozen=True, slots=True)
 class ReplicaLimit:
-    """What the model's surroundings allow, whatever its signals ask for."""
+    """Limit set by the model's surroundings, regardless of its signals."""
 
     name: CeilingName
     replicas: int
@@ -98,7 +99,7 @@ class ReplicaLimit:
 
 @immutable(frozen=True, slots=True)
 class Change:
-    """A change of the count that is asked for."""
+    """A change of the desired replicas."""
 
     at: float
     before: int
@@ -107,7 +108,7 @@ class Change:
 
 
 def of_plan(plan: Plan, *, at: float, signals: tuple[Signal, ...]) -> Decision:
-    """The planner's decision."""
+    """Build the decision from the planner's plan."""
     by: dict[str, int] = {term.name: term.replicas for term in plan.terms}
     asked = {
         "requestRate": by.get("rate"),
@@ -124,7 +125,7 @@ def of_plan(plan: Plan, *, at: float, signals: tuple[Signal, ...]) -> Decision:
         limits,
         plan.terms,
         tuple([_asking(signal, asked[signal.name]) for signal in signals]),
-        # It is the first where there is one (`planner`).
+        # If present, it is the first (`planner.plan`).
         plan.limits[0].why if limits and limits[0] == "unknown" else "",
         look_again_at=plan.look_again_at,
     )
@@ -139,9 +140,9 @@ def _asking(signal: Signal, proposal: int | None) -> Signal:
 def of_rules(
     count: int, reasons: Reasons, say: str, *, at: float, policy: PolicyName, signals: tuple[Signal, ...]
 ) -> Decision:
-    """A decision by the HPA's own rules: of the policy Rules, or of Planner until it has learnt what a replica can do."""
+    """Build a decision by the HPA's rules: for the policy Rules, or for Planner until a replica's capacity is known."""
     asked: dict[str, int | None] = {term.name: term.proposal for term in reasons.terms}
-    # A signal that is missing holds the count only where the others would lower it, or there are none.
+    # A missing signal keeps the replicas only if the others would lower them, or there are no others.
     holds = any(limit.kind == "unknown" for limit in reasons.limits)
     missing = "; ".join(term.say() for term in reasons.terms if term.proposal is None) if holds else ""
     return Decision(
@@ -158,7 +159,7 @@ def of_rules(
 
 
 def of_hpa(current: int, terms: tuple[Term, ...], *, at: float, signals: tuple[Signal, ...], heard: bool) -> Decision:
-    """What the signals ask of an HPA, which decides."""
+    """Build the record of what the signals propose to an HPA, which then decides."""
     asked: dict[str, int | None] = {term.name: term.proposal for term in terms}
     return Decision(
         at=at,
@@ -178,7 +179,7 @@ def _parts(terms: tuple[Term, ...]) -> tuple[PlanPart, ...]:
 
 
 def limited(verdict: Decision, ceilings: Iterable[ReplicaLimit]) -> Decision:
-    """The decision within the lowest of the ceilings; the same where none is below it, or somebody else decides."""
+    """Apply the lowest limit; return the decision unchanged if none is below it, or another controller decides."""
     lowest = min(ceilings, key=lambda ceiling: ceiling.replicas, default=None)
     if lowest is None or verdict.desired is None or verdict.desired <= lowest.replicas:
         return verdict
@@ -192,13 +193,13 @@ def limited(verdict: Decision, ceilings: Iterable[ReplicaLimit]) -> Decision:
 
 
 def counted(count: int) -> str:
-    """In words: `1 replica`, `2 replicas`."""
+    """Return the number in words: `1 replica`, `2 replicas`."""
     return f"{count} replica{'' if count == 1 else 's'}"
 
 
 def is_news(shown: Decision | None, now: Decision) -> bool:
-    """Whether a reader who has seen `shown` learns something: counts, limits, what is missing, or a value that has moved."""
-    # Not the parts: what each asks for moves by one with every breath of the load.
+    """Return whether a decision differs from the one shown: replicas, limits, missing signals, or a value that moved."""
+    # Parts are left out: what each asks for moves by one with every fluctuation of the load.
     if (
         shown is None
         or shown.current != now.current
@@ -222,7 +223,7 @@ def is_news(shown: Decision | None, now: Decision) -> bool:
 
 
 def has_moved(before: float | None, now: float | None, *, slight: float = 0.1) -> bool:
-    """Whether a value says something new to who has seen `before`."""
+    """Return whether a value differs noticeably from `before`."""
     if before is None or now is None:
         return before is not now
     moved = abs(now - before)
@@ -230,7 +231,7 @@ def has_moved(before: float | None, now: float | None, *, slight: float = 0.1) -
 
 
 def changes_from(decisions: object) -> list[Change]:
-    """The changes as the status has them, the newest first; what can't be read is left out."""
+    """Return the changes recorded in the status, newest first; unreadable ones are left out."""
     found = []
     for entry in decisions if isinstance(decisions, list) else ():
         try:

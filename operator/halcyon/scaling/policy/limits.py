@@ -1,13 +1,14 @@
-"""A plan with its bounds said: who keeps the count from being what is needed. Pure; no count is changed.
+"""Bounds of a plan: adds the bounds in force to its limits, with who sets them. Pure; the replicas don't change.
 
-The planner looks no further than its bounds, so at the most it can't tell whether more would be needed, and at the least it has
-nothing to add where nobody wants less. A reader asks just that, and whether it is the spec or a schedule that says so.
+The planner computes nothing beyond its bounds. At the upper bound it doesn't know whether more replicas would be
+needed, and at the lower bound it reports no limit if nothing asks for fewer. Readers want to know both, and whether
+the spec or a schedule sets the bound.
 
-count       what is needed              before      the limit that is said
-the most    more                        -           max, and how many are needed
-the least   fewer, and nothing holds    -           min
-the least   not known yet               fewer       min, beside why
-else        -                           -           as the planner says
+replicas     needed                      before      reported limit
+at maximum   more                        -           max, and how many are needed
+at minimum   fewer, and nothing holds    -           min
+at minimum   not known yet               fewer       min, beside the reason
+else         -                           -           as in the plan
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from halcyon.scaling.planner.plan import bounds
 from halcyon.scaling.planner.reading import Objectives
 
 _BEYOND = 1000
-"""The most that a spec may ask for."""
+"""Maximum replicas that a spec may set."""
 
 
 def bounded(made: Plan, aims: Objectives, planned: Callable[[Objectives], Plan]) -> Plan:
-    """The plan, its terms as they are without an upper bound, and its bounds among its limits where they count.
+    """Return the plan with its bounds among its limits if they apply, and its parts as they are without an upper bound.
 
-    `planned` makes the same plan for other objectives. It is asked only where the count is at the most, and its memory and
-    count are left.
+    `planned` makes the same plan for other objectives. It is called only if the plan is at the upper bound; its memory and
+    replicas are discarded.
     """
     low, high = bounds(aims)
     asked = _most(made)
@@ -49,17 +50,17 @@ def bounded(made: Plan, aims: Objectives, planned: Callable[[Objectives], Plan])
 
 
 def _limited(made: Plan, asked: Plan, limits: list[PlanLimit]) -> Plan:
-    """The plan with what another asks for, and with these limits."""
+    """Return the plan with the parts of `asked` and with these limits."""
     return Plan(made.count, made.current, asked.terms, asked.winner, tuple(limits), made.look_again_at, made.memory)
 
 
 def _most(made: Plan) -> int | None:
-    """What the terms ask for; None where there are none."""
+    """Return the most replicas that any part asks for; None if there are no parts."""
     return max([term.replicas for term in made.terms]) if made.terms else None
 
 
 def _who(aims: Objectives, name: LimitName, count: int) -> str:
-    """Who sets this bound: a schedule that is open, or the spec."""
+    """Return who sets this bound: an open schedule, or the spec."""
     side = "low" if name == "min" else "high"
     for window in aims.windows:
         if getattr(window, side) == count != getattr(aims, side):

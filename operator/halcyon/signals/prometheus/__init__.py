@@ -1,1 +1,1 @@
-"""What a Prometheus knows: arrival history, GPU utilisation from DCGM, metrics of pods without agents."""
+"""Prometheus as a source: arrival history, and GPU utilisation from DCGM."""

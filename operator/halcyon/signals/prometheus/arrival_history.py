@@ -1,8 +1,8 @@
-"""Arrivals of the past weeks from a Prometheus, as the planner's `History`: the question, and what its answer means.
+"""Arrivals of the past weeks from Prometheus, as the planner's `History`: the query, and the meaning of its result.
 
-One sample per bin: the mean rate of requests over the five minutes that end at its time. Times are seconds since the epoch,
-multiples of a bin, by Prometheus's clock. What Prometheus doesn't know is an unknown bin, never an idle one. Not here: how
-it is asked (`prometheus`), what a history is good for (`halcyon.scaling.planner.forecast.seasonality`).
+There is one sample per bin: the mean rate of requests over the five minutes that end at its time. Times are seconds since the
+epoch, multiples of a bin, by Prometheus's clock. Missing data is an unknown bin, never an idle one. Out of scope: running the
+query (`source`), the use of a history (`halcyon.scaling.planner.forecast.seasonality`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ARRIVALS = (
     'sum(rate(haproxy_frontend_http_requests_total{namespace="$namespace",'
     'pod=~"$name-balancer-[a-z0-9]+-[a-z0-9]+",proxy=~"http|grpc"}[5m]))'
 )
-"""Requests per second that reached a model's balancers, as HAProxy counts them and a PodMonitor names them."""
+"""Requests per second that reached a model's balancers, as counted by HAProxy and labelled by a PodMonitor."""
 
 Sample = tuple[float, float]
 """Time in seconds since the epoch, requests per second."""
@@ -26,23 +26,23 @@ _OFF_GRID_S = 1.0
 
 
 def question(template: str, *, namespace: str, name: str) -> str:
-    """The PromQL expression for one model: `template` with `$namespace` and `$name` filled in."""
+    """Return the PromQL query for one model: `template` with `$namespace` and `$name` filled in."""
     filled = {"namespace": namespace, "name": name}
     return re.sub(r"\$(namespace|name)\b", lambda found: filled[found[1]], template)
 
 
 def span(now: float) -> tuple[float, float]:
-    """Times of the first and the last sample to ask for: as many whole bins as a history keeps, to the last that closed."""
+    """Return the times of the first and the last sample to query: the bins that a history keeps, up to the last closed one."""
     end = now // BIN_S * BIN_S
     return end - (KEEP - 1) * BIN_S, end
 
 
 def samples(rows: Sequence[Mapping[str, Any]]) -> tuple[Sample, ...]:
-    """The samples of a range query's answer, oldest first; none where there is no series.
+    """Return the samples in a range query's result, oldest first; none if there is no series.
 
     Raises:
-        ValueError: several series: which of them are requests, and which the same ones again, can't be known from here.
-        ValueError, KeyError or TypeError: where they are not rows of a matrix.
+        ValueError: there are several series, which may count the same requests twice.
+        ValueError, KeyError or TypeError: they are not rows of a matrix.
     """
     if len(rows) > 1:
         raise ValueError(f"{len(rows)} series, of which one is needed; good: sum(rate(NAME[5m]))")
@@ -50,10 +50,10 @@ def samples(rows: Sequence[Mapping[str, Any]]) -> tuple[Sample, ...]:
 
 
 def history(known: Iterable[Sample]) -> History | None:
-    """The history of these samples, whatever their order; None where none of them is a rate.
+    """Return the history of these samples, in any order; None if none of them is a rate.
 
-    Rates that can't be true (negative, NaN, infinite) and samples between the ends of bins count as not known.
-    Takes about 0.15 s for 15 days.
+    Implausible rates (negative, NaN, infinite) and samples between the ends of bins count as not known. Takes about 0.15 s for
+    15 days.
     """
     bins: dict[int, float] = {}
     for at, rate in known:

@@ -1,13 +1,13 @@
-"""Which Prometheus a site has, and putting one question to it: the only module that knows its client.
+"""Client of a site's Prometheus, which runs one query at a time: the only module that uses its client library.
 
-The client and what it brings (requests) are imported with the first question, so a site without a Prometheus never loads them.
-Each question has a connection of its own: a token or CA that was renewed counts at once, and none meets a connection that
-Prometheus closed meanwhile. Proxies and passwords of the environment (`HTTP_PROXY`, .netrc) are not used.
+The library and its dependencies (requests) are imported with the first query, so a site without Prometheus never loads them.
+Each query has its own connection: a renewed token or CA counts at once, and no query uses a connection that Prometheus has
+closed. Proxies and passwords from the environment (`HTTP_PROXY`, .netrc) are not used.
 
-PrometheusError
-└── Unanswered    nobody answered, or refused to: other questions would fare no better
+    PrometheusError
+    └── Unanswered    no answer, or access rejected: other queries would fail too
 
-Not here: when to ask (`prometheus`), what to ask (`dcgm`, `recorded`).
+Out of scope: when to query (`source`), what to query (`dcgm`, `arrival_history`).
 """
 
 from __future__ import annotations
@@ -25,39 +25,39 @@ from halcyon.signals.prometheus import arrival_history
 
 CONNECT_S = 3.0
 _MAX_ERROR_LENGTH = 200
-"""Characters of a question or an answer in an error."""
+"""Maximum characters of a query or a response in an error."""
 _MAX_TOKEN_LENGTH = 16384
 
 Rows = list[Mapping[str, Any]]
-"""`data.result` of Prometheus's answer."""
+"""`data.result` of Prometheus's response."""
 
 
 class PrometheusError(Exception):
-    """A question has no usable answer. Names the URL without credentials, the question, and what to do."""
+    """A query has no usable result. Names the URL without credentials, the query, and what to do."""
 
 
 class Unanswered(PrometheusError):  # noqa: N818  # says what is
-    """Nobody answered, or refused to: other questions would fare no better."""
+    """No answer, or access rejected: other queries would fail too."""
 
 
 @dataclass(frozen=True)
 class PrometheusSite:
-    """A Prometheus (or what speaks its HTTP API: Thanos, Mimir, VictoriaMetrics) that a site lets the operator read."""
+    """A Prometheus (or a compatible HTTP API: Thanos, Mimir, VictoriaMetrics) that the operator may read."""
 
     url: str
-    """The base below which `/api/v1` lies, for example `http://prometheus-operated.monitoring:9090`."""
+    """Base URL of `/api/v1`, for example `http://prometheus-operated.monitoring:9090`."""
     token_file: Path | None = None
-    """File of a bearer token; read with each question, for tokens rotate."""
+    """File with a bearer token; read with each query, because tokens rotate."""
     ca_file: Path | None = None
-    """PEM of whom to trust for https; the usual authorities where it is left out."""
+    """PEM file of trusted CAs for https. Default: the usual authorities."""
     gpu_matchers: str = ""
-    """What DCGM's series must match, for example `namespace="gpu-operator"`: keeps out other clusters, and what tenants' pods
-    expose under DCGM's names."""
+    """Matchers for DCGM's series, for example `namespace="gpu-operator"`: excludes other clusters, and series that tenants'
+    pods expose under DCGM's names."""
     arrivals: str = arrival_history.ARRIVALS
     """PromQL for a model's requests per second over the last five minutes, with `$namespace` and `$name`; one series."""
 
     def __post_init__(self) -> None:
-        """Raises ValueError where a field can't work, without its secrets."""
+        """Check the fields; raise ValueError, without secrets, if one is invalid."""
         try:
             parts = urlsplit(self.url)
             plain = not parts.query and not parts.fragment and "@" not in parts.path
@@ -84,18 +84,18 @@ class PrometheusSite:
 
     @property
     def shown(self) -> str:
-        """The URL without credentials, for people."""
+        """Return the URL without credentials, for display."""
         parts = urlsplit(self.url)
         return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
 
     def __repr__(self) -> str:
-        """Without credentials."""
+        """Return a representation without credentials."""
         return f"PrometheusSite({self.shown})"
 
 
 @dataclass(frozen=True)
 class QueryRange:
-    """A range query's times, in seconds since the epoch, and the seconds from one sample to the next."""
+    """Times of a range query in seconds since the epoch, and the seconds between samples."""
 
     begin: float
     end: float
@@ -103,10 +103,10 @@ class QueryRange:
 
 
 class Ask(Protocol):
-    """Puts one question and waits for the answer. Called in a thread."""
+    """Function that runs one query and waits for its result. Called in a thread."""
 
     def __call__(self, site: PrometheusSite, question: str, over: QueryRange | None, limit_s: float, /) -> Rows:
-        """The rows: of now, or over a range of time.
+        """Return the rows: of now, or over a range of time.
 
         Raises:
             PrometheusError: there are none.
@@ -114,12 +114,12 @@ class Ask(Protocol):
 
 
 def ask_prometheus(site: PrometheusSite, question: str, over: QueryRange | None, limit_s: float, /) -> Rows:
-    """An `Ask` of the real one.
+    """Run a query against the real Prometheus, as an `Ask`.
 
-    `limit_s` bounds the wait for each part of the answer, and how long Prometheus may work on it.
+    `limit_s` limits the wait for each part of the response, and Prometheus's own evaluation time.
     """
     try:
-        # Only where a Prometheus is configured: see above.
+        # Only if a Prometheus is configured: see above.
         import requests  # noqa: PLC0415
         from prometheus_api_client import PrometheusApiClientException, PrometheusConnect  # noqa: PLC0415
         from urllib3.util.retry import Retry  # noqa: PLC0415
@@ -132,10 +132,10 @@ def ask_prometheus(site: PrometheusSite, question: str, over: QueryRange | None,
     with requests.Session() as session:
         session.trust_env = False
         session.verify = True if site.ca_file is None else str(site.ca_file)
-        # Its own retries would sleep with the one thread that asks; the next poll is the retry.
+        # Its own retries would sleep in the only query thread; the next poll is the retry.
         asked = PrometheusConnect(site.url.rstrip("/"), headers=headers, retry=Retry(total=0), session=session)
         timeout = (min(CONNECT_S, limit_s / 2), limit_s * 0.8)
-        # Prometheus gives up when nobody listens any more.
+        # Prometheus stops once the client has given up.
         params = {"timeout": f"{limit_s * 800:.0f}ms"}
         try:
             if over is None:
@@ -165,7 +165,7 @@ def ask_prometheus(site: PrometheusSite, question: str, over: QueryRange | None,
 
 @contextmanager
 def not_understood(site: PrometheusSite, question: str) -> Iterator[None]:
-    """Raises PrometheusError for what within can't be made of the rows of an answer."""
+    """Raise PrometheusError if the enclosed code can't use the rows of a result."""
     try:
         yield
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -192,7 +192,7 @@ def _authorization(site: PrometheusSite) -> dict[str, str]:
 
 
 def _refused(site: PrometheusSite, question: str, said: str) -> PrometheusError:
-    """The error of an answer with another status than 200."""
+    """Return the error for a response with a status other than 200."""
     match = re.search(r"HTTP Status Code (\d{3})", said)
     status = int(match[1]) if match else 0
     todo = {
@@ -209,7 +209,7 @@ def _refused(site: PrometheusSite, question: str, said: str) -> PrometheusError:
 
 
 def _cause(error: BaseException) -> str:
-    """What the operating system, the resolver or TLS said, which is the same each time, without addresses of objects."""
+    """Return the message of the operating system, the resolver or TLS, without object addresses, so that it stays the same."""
     deepest, seen = error, error
     while (behind := seen.__cause__ or seen.__context__) is not None:
         seen = behind

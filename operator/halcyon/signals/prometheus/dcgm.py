@@ -1,17 +1,17 @@
-"""GPU utilisation per pod from a Prometheus that scrapes NVIDIA's DCGM exporter: the question, and what its answer means.
+"""GPU utilisation per pod from a Prometheus that scrapes NVIDIA's DCGM exporter: the query, and the meaning of its result.
 
-| where                                           | what counts                                                          |
+| series                                          | meaning                                                              |
 | ----------------------------------------------- | -------------------------------------------------------------------- |
-| `DCGM_FI_PROF_GR_ENGINE_ACTIVE` of the pod      | that, 0 to 1: the only one of the two that is true of a MIG slice    |
-| else `DCGM_FI_DEV_GPU_UTIL`, no slice in the pod | that, 0 to 100                                                       |
-| several GPUs or slices                          | the mean of those that are known, as old as the oldest of them       |
-| `exported_pod` is there                         | the pod is that: `pod` is the exporter's own (`honorLabels: false`)  |
-| else `pod`                                      | the pod is that                                                      |
-| NaN, below 0, above the whole, above `STALE_S`  | not known, never zero                                                |
+| `DCGM_FI_PROF_GR_ENGINE_ACTIVE` of the pod      | used, 0 to 1: the only one of the two that is right for a MIG slice  |
+| else `DCGM_FI_DEV_GPU_UTIL`, no slice in the pod | used, 0 to 100                                                       |
+| several GPUs or slices                          | the mean of the known ones, with the age of the oldest               |
+| with `exported_pod`                             | names the pod: `pod` is the exporter's own (`honorLabels: false`)    |
+| else `pod`                                      | names the pod                                                        |
+| NaN, below 0, above maximum, above `STALE_S`    | not known, never zero                                                |
 
-Ages are differences of two times of Prometheus's own clock, so what that clock says doesn't matter. DCGM's blanks (about 9.2e18) are
-above the whole. An exporter that repeats its last value for ever can't be told from a steady load. Not here: how it is
-asked (`prometheus`).
+Ages are differences of two times of Prometheus's own clock, so that clock needn't be right. DCGM's blank values (about 9.2e18)
+are above the maximum. An exporter that repeats its last value forever looks like a steady load. Out of scope: running the query
+(`source`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any, NewType
 ACTIVE = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
 UTIL = "DCGM_FI_DEV_GPU_UTIL"
 STALE_S = 30.0
-"""A value older than this is not known any more: two scrapes at the 15 s that DCGM's exporter is usually read at."""
+"""Maximum age of a known value: two scrapes at 15 s, the usual interval for DCGM's exporter."""
 
 PodKey = tuple[str, str]
 """Namespace and name of a pod."""
@@ -32,55 +32,55 @@ Metric = NewType("Metric", str)
 
 _PERCENT = {ACTIVE: 100.0, UTIL: 1.0}
 _MAX = {ACTIVE: 1.05, UTIL: 100.0}
-"""A busy share measured over a moment may end a little above 1; it then counts as 1."""
+"""Maximum values. A busy share measured over a moment may be a little above 1; it then counts as 1."""
 _SLICE = "GPU_I_ID"
 _LABELS = ("exported_namespace", "exported_pod", "namespace", "pod", "UUID", "gpu", _SLICE, "instance", "job")
-"""What tells GPUs, slices and pods apart; the exporter's other labels would only make the answer longer."""
+"""Labels that identify GPUs, slices and pods; the exporter's other labels would only make the result longer."""
 _KIND = "halcyon"
 _TIME = "time of "
 
 
 @dataclass(frozen=True, slots=True)
 class Utilisation:
-    """How busy the GPUs of a pod were."""
+    """GPU utilisation of a pod."""
 
     percent: float
     """0 to 100, the mean of the pod's GPUs or slices."""
     age_s: float
-    """Of the oldest sample in it, when Prometheus answered."""
+    """Age of its oldest sample when Prometheus responded."""
     metric: Metric
     """DCGM's name for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuSamples:
-    """What one answer says of all pods."""
+    """GPU utilisation of all pods in one result."""
 
     pods: Mapping[PodKey, Utilisation]
     left_out: int = 0
-    """Samples that can't be true or are too old."""
+    """Number of samples that are implausible or too old."""
 
 
 def question(matchers: str) -> str:
-    """One PromQL expression for all pods: each value beside the time of its sample.
+    """Return one PromQL query for all pods: each value with the time of its sample.
 
     Args:
-        matchers: what the series must match, as between PromQL's braces; empty for all. For example `cluster="eu-1"`.
+        matchers: label matchers for the series, as within PromQL's braces; empty for all. For example `cluster="eu-1"`.
     """
     parts = []
     for metric in (ACTIVE, UTIL):
         series = f"{metric}{{{matchers}}}"
-        # Without the time of its sample, a value would seem as young as the answer, for up to five minutes.
+        # Without the time of its sample, a value would seem as young as the result, for up to five minutes.
         for kind, what in ((metric, series), (_TIME + metric, f"timestamp({series})")):
             parts.append(f'label_replace(max by ({",".join(_LABELS)}) ({what}), "{_KIND}", "{kind}", "", "")')
     return " or ".join(parts)
 
 
 def answered(rows: Iterable[Mapping[str, Any]]) -> GpuSamples:
-    """What the rows of an instant vector say, the answer to `question`.
+    """Parse the rows of an instant vector, the result of `question`.
 
     Raises:
-        ValueError, KeyError or TypeError: where they are not rows of an instant vector.
+        ValueError, KeyError or TypeError: they are not rows of an instant vector.
     """
     values: dict[tuple[str, tuple[str, ...]], float] = {}
     times: dict[tuple[str, tuple[str, ...]], float] = {}
@@ -109,7 +109,7 @@ def answered(rows: Iterable[Mapping[str, Any]]) -> GpuSamples:
             left_out += 1
     pods = {}
     for pod, by_metric in found.items():
-        # DCGM's plain utilisation is absent or 0 on a GPU that is cut into slices: worse than nothing.
+        # DCGM's plain utilisation is absent or 0 on a GPU divided into slices, which would be misleading.
         metric = ACTIVE if by_metric[ACTIVE] or pod in sliced else UTIL
         if samples := by_metric[metric]:
             percent = sum(percent for percent, _ in samples) / len(samples)
@@ -118,7 +118,7 @@ def answered(rows: Iterable[Mapping[str, Any]]) -> GpuSamples:
 
 
 def _pod(series: tuple[str, ...]) -> PodKey | None:
-    """Whose GPU it is; None where none has it."""
+    """Return the pod that uses the GPU; None if it is unused."""
     exported_namespace, exported_pod, namespace, pod = series[:4]
     if exported_pod:
         return (exported_namespace, exported_pod) if exported_namespace else None

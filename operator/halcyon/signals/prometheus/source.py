@@ -1,16 +1,16 @@
-"""An existing Prometheus as a source: GPU utilisation of all pods every 10 s, a model's past arrivals when asked.
+"""An existing Prometheus as a source: GPU utilisation of all pods every 10 s, and a model's past arrivals on request.
 
-Where it is, is the site's to say: never a ModelDeployment's, or a tenant could have the operator call any address.
+Only the site sets its address, never a ModelDeployment: otherwise a tenant could make the operator call any address.
 
-| what happens                              | what follows                                                                   |
+| event                                     | result                                                                         |
 | ----------------------------------------- | ------------------------------------------------------------------------------ |
-| an answer                                 | it replaces all that was known; a pod that isn't in it is not known            |
-| none, or one that is none                 | the last values count until they are `STALE_S` old; pauses grow, with jitter   |
-| no answer within `limit_s`                | the same; nothing is asked until the request has ended                         |
-| a history is asked for while none answers | `PrometheusError` at once: a thousand models wait for no time-outs             |
+| a response                                | it replaces all values; a pod that isn't in it is not known                    |
+| none, or an unusable one                  | the last values count until they are `STALE_S` old; pauses grow, with jitter   |
+| no response within `limit_s`              | the same; no query is sent until the request has ended                         |
+| a history query while it is unavailable   | `PrometheusError` at once, so that a thousand models wait for no timeouts      |
 
-One request at a time, in a thread that nothing waits for at the end of the process. Not here: what is asked and what it means
-(`dcgm`, `recorded`), the client (`prometheus_site`), what follows from a value.
+There is one request at a time, in a thread that process exit does not wait for. Out of scope: queries and their meaning
+(`dcgm`, `arrival_history`), the client (`client`), the use of a value.
 """
 
 from __future__ import annotations
@@ -51,23 +51,23 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PollInterval:
-    """How often it is asked, in seconds."""
+    """Intervals of the queries, in seconds."""
 
     poll_s: float = 10.0
     longest_pause_s: float = 60.0
-    """Between attempts while they fail."""
+    """Maximum pause between attempts while they fail."""
     limit_s: float = 10.0
-    """For one request; with `poll_s`, and a scrape every 10 s, a value is seldom older than `STALE_S`."""
+    """Timeout of one request; with `poll_s`, and a scrape every 10 s, a value is seldom older than `STALE_S`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """A value with its time and where it comes from."""
+    """A value with its time and source."""
 
     value: float
     """GPU utilisation in percent, 0 to 100."""
     at: float
-    """When it was sampled, by the caller's monotonic clock: the scrape, not the query."""
+    """Time of the sample by the caller's monotonic clock: the scrape, not the query."""
     source: str
     """`prometheus`."""
     metric: str
@@ -75,7 +75,7 @@ class Sampled:
 
 
 class PrometheusSource:
-    """Asks one Prometheus. All methods belong to one event loop."""
+    """Source that queries one Prometheus. All methods belong to one event loop."""
 
     def __init__(
         self,
@@ -87,15 +87,15 @@ class PrometheusSource:
         ask: Ask = ask_prometheus,
         registry: CollectorRegistry | None = None,
     ) -> None:
-        """Nothing is asked before `run`.
+        """Create the source; the first query is sent by `run`.
 
         Args:
-            site: which Prometheus, and what for.
+            site: which Prometheus, and its settings.
             monotonic: the clock of `Sampled.at`.
-            wall: seconds since the epoch: which bins of history are closed.
-            pace: times.
-            ask: puts one question; called in a thread.
-            registry: where the counters go.
+            wall: seconds since the epoch, to determine which bins of history are closed.
+            pace: intervals.
+            ask: runs one query; called in a thread.
+            registry: for the counters.
         """
         self._site, self._monotonic, self._wall, self._pace, self._ask = site, monotonic, wall, pace, ask
         self._pods: Mapping[PodKey, Sampled] = {}
@@ -112,16 +112,16 @@ class PrometheusSource:
         self.known = instruments.gauge(operator_metrics.PROMETHEUS_PODS, registry)
 
     async def run(self) -> None:
-        """Ask for the GPU utilisation of all pods again and again until cancelled. Never fails."""
+        """Query the GPU utilisation of all pods periodically until cancelled. Never fails."""
         while True:
             pause_s = await self.poll()
             await asyncio.sleep(pause_s)
 
     async def poll(self) -> float:
-        """Ask for it once.
+        """Query it once.
 
         Returns:
-            Seconds until it should be asked again.
+            Seconds until the next query.
         """
         sent = self._monotonic()
         try:
@@ -132,12 +132,12 @@ class PrometheusSource:
                 _log.warning("%s", error)
             self._failing = error
             growing_s = self._pace.poll_s * 2.0 ** min(self._failures - 1, 16)
-            # Two replicas of the operator, and of many clusters, must not come back all at once.
+            # The operator's replicas, in many clusters, must not retry all at once.
             return min(growing_s, self._pace.longest_pause_s) * random.uniform(0.75, 1.25)  # noqa: S311  # no secret
         if self._failing is not None:
             _log.info("Prometheus at %s answers again", self._site.shown)
         self._failing, self._failures = None, 0
-        # As old as at the time of asking: when exactly Prometheus looked isn't known, and older is the safer side.
+        # Aged from the time of sending: the exact evaluation time isn't known, and older is the safer side.
         self._pods = {
             pod: Sampled(used.percent, sent - used.age_s, SOURCE, used.metric) for pod, used in answer.pods.items()
         }
@@ -146,24 +146,24 @@ class PrometheusSource:
         return self._pace.poll_s
 
     def gpu(self, namespace: str, pod: str) -> Sampled | None:
-        """GPU utilisation of a pod, the mean of its GPUs or MIG slices; None where it is not known, or stale."""
+        """Return the GPU utilisation of a pod, the mean of its GPUs or MIG slices; None if unknown or stale."""
         found = self._pods.get((namespace, pod))
         return None if found is None or self._monotonic() - found.at > STALE_S else found
 
     async def history(self, namespace: str, name: str) -> History | None:
-        """A model's arrivals in the last 15 days; None where Prometheus knows none.
+        """Return a model's arrivals in the last 15 days; None if Prometheus has none.
 
         Raises:
-            PrometheusError: it couldn't be asked, which says nothing of the past: try again later.
+            PrometheusError: the query failed, which says nothing about the past: retry later.
         """
         if isinstance(self._failing, Unanswered):
             raise self._failing
-        # One history at a time in the line for the turn, or a start with many models would keep the GPUs waiting.
+        # Only one history waits for its turn, or a start with many models would delay the GPU queries.
         async with self._histories:
             return await self._in_turn("history", partial(self._read_history, namespace, name))
 
     def status(self) -> str:
-        """What there is to know about this source, in a sentence without secrets."""
+        """Describe the state of this source, in a sentence without secrets."""
         said = f"Prometheus at {self._site.shown}"
         if self._answered_at is None:
             return f"{self._failing}; nothing is known from it yet" if self._failing else f"{said}: not asked yet"
@@ -184,11 +184,11 @@ class PrometheusSource:
         begin, end = arrival_history.span(self._wall())
         rows = self._ask(self._site, question, QueryRange(begin, end, BIN_S), self._pace.limit_s)
         with not_understood(self._site, question):
-            # Here, in the thread: the models of a season are a good tenth of a second of work.
+            # Here, in the thread: fitting the seasonal models takes more than 0.1 s.
             return arrival_history.history(arrival_history.samples(rows))
 
     async def _in_turn(self, kind: str, work: Callable[[], T]) -> T:
-        """The result of `work`, done in a thread, never beside another.
+        """Run `work` in a thread, never beside another, and return its result.
 
         Raises:
             PrometheusError: `work` raised it, or it wasn't done in time.
@@ -200,7 +200,7 @@ class PrometheusSource:
                 self.requests.labels(kind, "failed").inc()
                 if isinstance(error, PrometheusError):
                     raise
-                # A fault of ours. The source goes on: nothing that it lacks may end those who decide without it.
+                # A bug of ours. The source continues: its failure must not end the decisions that work without it.
                 _log.exception("an answer of Prometheus at %s was not handled", self._site.shown)
                 raise PrometheusError(
                     f"Prometheus at {self._site.shown}: {type(error).__name__}, see the log"
@@ -221,17 +221,17 @@ class PrometheusSource:
             give: Callable[[], None]
             try:
                 give = partial(done.set_result, work())
-            except Exception as error:  # noqa: BLE001  # goes to the one who waits
+            except Exception as error:  # noqa: BLE001  # goes to the caller
                 give = partial(done.set_exception, error)
-            with suppress(RuntimeError):  # the loop has closed: nobody waits
+            with suppress(RuntimeError):  # the loop has closed: no caller is left
                 loop.call_soon_threadsafe(settle, give)
 
         try:
             async with asyncio.timeout(self._pace.limit_s):
-                # One whose asker has given up still runs: a thread can't be ended from outside.
+                # A request whose caller has given up still runs: a thread can't be ended from outside.
                 await self._idle.wait()
                 self._idle.clear()
-                # A daemon, since the end of the process waits for every other kind of thread.
+                # A daemon, because the process waits for every other kind of thread when it ends.
                 threading.Thread(target=body, name="prometheus", daemon=True).start()
                 return await done
         except TimeoutError:

@@ -1,1 +1,1 @@
-"""What replicas can do: the service line, queueing formulae, backlog, and queues that are bounded by rejection."""
+"""Capacity of replicas: the service line, queueing formulae, backlog, and queues bounded by rejection."""

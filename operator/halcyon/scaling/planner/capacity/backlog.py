@@ -1,4 +1,4 @@
-"""Replicas to work off what has piled up, less what pods under way will absorb."""
+"""Replicas to drain a backlog, less what starting pods will absorb."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from collections.abc import Sequence
 from halcyon.scaling.frozen import immutable
 
 _LATE = 20.0
-"""What a request that is answered in time is worth, in requests that are computed: so many times its own GPU time may be spent to
-keep it from being late. At 20 a step from 20 to 200 req/s with a start of a minute still gets nearly what drains it in 10 s; with
-starts of three minutes it gets a third. Less (10) costs one to three points of late answers where starts take three minutes; more (60)
-costs a tenth to a half of the GPU time there."""
+"""Value of a timely response, in computed requests: up to so many times a request's own GPU time may be spent to keep it from
+being late. At 20, a step from 20 to 200 req/s with a start time of a minute still gets nearly what drains it in 10 s; with
+start times of three minutes it gets a third. Less (10) costs one to three points of late responses at start times of three
+minutes. More (60) costs 10 to 50 % of the GPU time there."""
 
 
 @immutable(frozen=True, slots=True)
 class Drain:
-    """What the backlog asks for."""
+    """Replicas that the backlog asks for."""
 
     keep: int
-    """Pods of those that exist that are to be kept for it."""
+    """Existing pods to keep for the backlog."""
     new: int
-    """Pods beyond those that exist."""
+    """Pods to add to the existing ones."""
     quickest: int
-    """Pods beyond those that exist that would drain it in the time allowed."""
+    """Pods to add to drain the backlog in the time allowed."""
     left: float
-    """Requests that would still wait when the time for draining is over, with the pods that exist."""
+    """Requests still queued with the existing pods when the time for draining is over."""
 
 
 def drain(
@@ -40,12 +40,13 @@ def drain(
     drain_s: float,
     most: float = math.inf,
 ) -> Drain:
-    """Follow the backlog as a fluid over the next start_s + drain_s.
+    """Simulate the backlog as a fluid over the next start_s + drain_s.
 
-    `rate` arrives now and goes evenly to `later_rate` until start_s; each ready pod serves `peak_rps`, pods under way join in `arriving_s` seconds from now
-    (ascending). A ready pod is kept while anything waits; one under way if anything still waits when it joins, or more arrives
-    from then on than the others serve. New pods would join in start_s; as many are wanted as work off in drain_s what is left
-    then, but no more than are worth it (`_worth`). `most`: bound of the queue.
+    `rate` arrives now and changes linearly to `later_rate` until start_s. Each ready pod serves `peak_rps`; starting pods join
+    in `arriving_s` seconds from now (ascending). A ready pod is kept while a backlog remains. A starting one is kept if a
+    backlog remains when it joins, or if more arrives from then on than the others serve. New pods would join in start_s. Their
+    number is what drains in drain_s the backlog left then, but no more than are worth it (`_worth`). `most`: bound of the
+    queue.
     """
     end = start_s + drain_s
     growth = (later_rate - rate) / start_s if start_s > 0 else 0.0
@@ -66,7 +67,7 @@ def drain(
         if level > 0 or max(arriving, later_rate) > serving * peak_rps:
             serving += 1
             useful += 1
-    # The bound refuses only until more pods serve: what is left at start_s is what can be waiting then.
+    # The bound only applies until more pods serve: the rest at start_s is the most that can be waiting then.
     if at < start_s:
         level = min(max(grown(level, at, start_s), 0.0), most)
         at = start_s
@@ -80,10 +81,10 @@ def drain(
 
 
 def _worth(level: float, rate: float, peak_rps: float, start_s: float) -> float:
-    """Pods beyond those that serve the `rate`, for a backlog of `level` requests.
+    """Return the pods, beyond those that serve the `rate`, that are worth their cost for a backlog of `level` requests.
 
-    n of them take n x start_s of GPU time before they serve. Then the backlog lasts level / (n x peak_rps), and who comes
-    meanwhile is late: rate times that, each worth `_LATE` / peak_rps of GPU time. The sum is least at the root below, as with the
-    order quantity of an inventory. After a burst that is over nobody is late but those who are so already.
+    n pods take n x start_s of GPU time before they serve. Then the backlog lasts level / (n x peak_rps), and requests that
+    arrive meanwhile are late: rate times that, each worth `_LATE` / peak_rps of GPU time. The sum is minimal at the root below,
+    as in the order quantity of an inventory. After a burst that is over, no further request becomes late.
     """
     return math.sqrt(_LATE * rate * level / start_s) / peak_rps if start_s > 0 else math.inf

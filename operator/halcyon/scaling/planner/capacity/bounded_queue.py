@@ -1,10 +1,11 @@
-"""How much can wait where balancers refuse: a queue that is kept short is no queue without an end.
+"""Bound of the queue if balancers reject requests: a queue that is kept short must not be treated as unlimited.
 
-A balancer that refuses who can't be served in time any more lets about as many wait as are served by their deadlines. Followed as if nobody
-were refused, such a queue grows to thousands within one start, none of whom will ever be in it. Where deadlines are, and how quick servers
-are by the balancer's own measure, the planner isn't told; what waits while requests are refused says it.
+A balancer that rejects requests it can't serve in time lets about as many wait as are served by their deadlines. Simulated
+without rejection, such a queue grows to thousands within one start, and none of those requests will ever be in it. The planner
+knows neither the deadlines nor the server speed that the balancer measures. The queue length while requests are rejected shows
+the bound.
 
-Not here: that who is refused has asked (`arrivals` counts them), what the backlog asks for (`backlog`).
+Out of scope: rejected requests as demand (`arrival_rate` counts them), what the backlog asks for (`backlog`).
 """
 
 from __future__ import annotations
@@ -16,20 +17,20 @@ from halcyon.scaling.frozen import immutable
 
 @immutable(frozen=True, slots=True)
 class RejectionBound:
-    """What was seen of refused requests lately."""
+    """Memory of recent rejections."""
 
     counted: float | None = None
-    """The counter of refused requests as it was read last; None where it was never known."""
+    """Counter of rejected requests as read last; None if it was never known."""
     at: float | None = None
-    """When requests were last seen refused; None where none are, or were too long ago to tell anything."""
+    """Time of the last rejection; None if there is none, or it is too old to be meaningful."""
     waiting: float = 0.0
-    """Most requests that were seen waiting since the first of them."""
+    """Most requests seen waiting since the first rejection."""
 
     def with_reading(self, at: float, refused: float | None, waiting: float, lasting_s: float) -> RejectionBound:
-        """With one more look, at which `refused` had been counted and so many waited.
+        """Return the memory with one more sample: the counter `refused`, and the requests waiting.
 
-        `lasting_s` after the last refusal what was seen is forgotten. A counter that isn't known, or is no count, tells nothing; one
-        that fell was started anew, and tells nothing either: it can't be known when its requests were refused.
+        The memory is cleared `lasting_s` after the last rejection. A counter that is unknown or invalid is ignored. So is one
+        that fell: it was reset, and the time of its rejections is unknown.
         """
         if refused is None or not 0 <= refused < math.inf:
             refused = self.counted
@@ -44,9 +45,9 @@ class RejectionBound:
         return RejectionBound(refused, self.at, max(self.waiting, waiting))
 
     def lasts(self, now: float, lasting_s: float) -> bool:
-        """Whether requests were refused within the last `lasting_s`."""
+        """Return whether requests were rejected within the last `lasting_s`."""
         return self.at is not None and now - self.at <= lasting_s
 
     def most(self) -> float:
-        """Requests that can wait at the most, as far as it is seen; without a limit where none are refused."""
+        """Return the maximum requests that can wait, as observed; infinite if none are rejected."""
         return math.inf if self.at is None else self.waiting

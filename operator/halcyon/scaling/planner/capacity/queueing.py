@@ -1,8 +1,8 @@
 """Queueing formulae: how late requests are with n replicas that compute in batches.
 
 Source: the decay rate of a queue with deterministic service, see `largest_load`. Inoue's bound (arXiv 1912.06322) and Erlang C
-are means of one server and of servers without batches; neither tells the tail of a pool. Rates are per second, times in seconds, `dispersion` is the variance of
-the number of arrivals over its mean (1 for Poisson).
+are means of one server and of servers without batches; neither gives the tail of a pool. Rates are per second, times in
+seconds. `dispersion` is the variance of the number of arrivals over its mean (1 for Poisson).
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from dataclasses import field
 from halcyon.scaling.frozen import immutable
 
 LATE_SHARE = 0.001
-"""Share of the requests that may be late in steady state. A tenth of what a p99 objective allows: the rest is for what no
-formula knows, changes of the load and pods that come late."""
+"""Share of the requests that may be late in steady state. It is a tenth of what a p99 objective allows: the rest is for effects
+outside the formula, such as load changes and pods that start late."""
 _RESIDUAL = 0.5
-"""Service times that a request waits for the batch ahead of it in its pod, on average. With it, the formula of
-`largest_load` allows 99 % of what holds in simulation, in the median of seven laws, 1 and 20 replicas and objectives of 2.4, 4 and 8
-batches; at 2.4 up to 0.7 % of the requests are late at the rate allowed, at more none of `LATE_SHARE`."""
+"""Average service times that a request waits for the batch ahead of it in its pod. With it, the formula of `largest_load`
+allows 99 % of the rate that holds in simulation. That is the median of seven laws, 1 and 20 replicas and objectives of 2.4, 4
+and 8 batches. At 2.4 up to 0.7 % of the requests are late at the allowed rate, at more none exceed `LATE_SHARE`."""
 _ROOM = 2.0
-"""Batches that an objective has to have room for: who comes right after a batch has begun waits for all of it, and then has its own.
-With less room a share of the requests is late however few they are, so batches are to be smaller. Simulated for objectives of 0.6 to
-2 full batches: the count is the least that holds, or a few percent more."""
+"""Batches that must fit in an objective: a request that arrives right after a batch has begun waits for all of it, and then has
+its own. With less, a share of the requests is late however few they are, so batches must be smaller. Simulated for objectives
+of 0.6 to 2 full batches: the result is the minimum number of replicas that holds, or a few percent more."""
 
 
 @immutable(frozen=True, slots=True)
@@ -33,13 +33,13 @@ class ServiceLine:
     row_s: float
 
     def seconds(self, rows: float) -> float:
-        """Time of one batch."""
+        """Return the time of one batch."""
         return self.t0_s + self.row_s * rows
 
 
 @immutable(frozen=True, slots=True)
 class Replica:
-    """What one replica can do."""
+    """Capacity of one replica."""
 
     line: ServiceLine
     max_batch: int
@@ -51,19 +51,19 @@ class Replica:
     """Requests per second with full batches."""
 
     def __post_init__(self) -> None:
-        """Every decision asks for them several times."""
+        """Precompute values that every decision uses several times."""
         batch_s = self.line.seconds(self.max_batch)
         object.__setattr__(self, "batch_s", batch_s)
         object.__setattr__(self, "peak_rps", self.instances * self.max_batch / batch_s)
 
     def slack_s(self, latency_s: float) -> float:
-        """What is left of an objective beyond a full batch and the wait for the one ahead; below 0 where they don't fit."""
+        """Return the part of an objective beyond a full batch and the wait for the one ahead; below 0 if they don't fit."""
         return latency_s - (1 + _RESIDUAL) * self.batch_s
 
     def within(self, latency_s: float) -> Replica:
-        """The same replica with batches so small that two of them in a row fit the latency: the one ahead, and one's own.
+        """Return the replica with batches small enough that two in a row fit the latency: the one ahead, and one's own.
 
-        Where not even two batches of one fit, batches of one.
+        If not even two batches of one fit, it has batches of one.
         """
         line = self.line
         if _ROOM * self.batch_s <= latency_s:
@@ -73,12 +73,12 @@ class Replica:
 
 
 def largest_load(peak_rps: float, slack_s: float, *, dispersion: float = 1.0, late: float = LATE_SHARE) -> float:
-    """The highest share of `peak_rps` at which at most `late` of the requests wait longer than `slack_s`.
+    """Return the highest share of `peak_rps` at which at most `late` of the requests wait longer than `slack_s`.
 
     Requests are served at the constant rate mu = peak_rps (all replicas together). The queue of arrivals with dispersion I
-    against constant service has the tail exp(-x mu t / I), where x solves ln z = x, rho (z - 1) = ln z: the root of the
-    M/D/1 queue, which is that of batches too, whatever their size (each batch takes B at once and as many more arrive in
-    its time). So x = I ln(1/late) / (mu t), and rho = x / (e^x - 1).
+    against constant service has the tail exp(-x mu t / I), where x solves ln z = x, rho (z - 1) = ln z: the root of the M/D/1
+    queue. The same root applies to batches of any size (each batch takes B at once and as many more arrive in its time). So x =
+    I ln(1/late) / (mu t), and rho = x / (e^x - 1).
     """
     if slack_s <= 0 or peak_rps <= 0:
         return 0.0
@@ -87,14 +87,14 @@ def largest_load(peak_rps: float, slack_s: float, *, dispersion: float = 1.0, la
 
 
 def rate_within(replicas: int, replica: Replica, latency_s: float, *, dispersion: float = 1.0) -> float:
-    """The highest arrival rate that `replicas` serve within `latency_s`, but for `LATE_SHARE` of the requests."""
+    """Return the highest arrival rate that `replicas` serve within `latency_s`, except for `LATE_SHARE` of the requests."""
     sized = replica.within(latency_s)
     peak = replicas * sized.peak_rps
     return peak * largest_load(peak, sized.slack_s(latency_s), dispersion=dispersion)
 
 
 def replicas_within(rate: float, replica: Replica, latency_s: float, *, dispersion: float = 1.0, most: int) -> int:
-    """The least number of replicas that serve `rate` within `latency_s`; at most `most`, at least 1 where rate > 0."""
+    """Return the minimum replicas that serve `rate` within `latency_s`; at most `most`, at least 1 if rate > 0."""
     if rate <= 0:
         return 0
     low, high = max(1, math.ceil(rate / replica.peak_rps)), most
@@ -107,7 +107,7 @@ def replicas_within(rate: float, replica: Replica, latency_s: float, *, dispersi
         peak = count * each
         return peak * largest_load(peak, slack_s, dispersion=dispersion)
 
-    # Pools gain with their size, so the answer is near the least possible one: gallop up, then bisect.
+    # Pools gain efficiency with size, so the answer is near the smallest possible one: gallop up, then bisect.
     step = 1
     while low + step < high and within(low + step) < rate:
         low, step = low + step, 2 * step

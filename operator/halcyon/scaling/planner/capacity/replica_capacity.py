@@ -1,4 +1,4 @@
-"""What a replica can do and how long it takes to start, learnt from the model's own pods."""
+"""Capacity and start time of a replica, learnt from the model's own pods."""
 
 from __future__ import annotations
 
@@ -10,38 +10,40 @@ from halcyon.scaling.frozen import immutable
 from halcyon.scaling.planner.capacity.queueing import ServiceLine
 
 _KEPT_BATCHES = 2000.0
-"""Weight of what was seen, in batches; older ones fade as new ones come, so that a drift is followed and idleness is not."""
+"""Weight of past observations, in batches. Older ones fade as new ones come, so that drift is followed and idle time erases
+nothing."""
 _LOOK_BATCHES = 200.0
-"""Most that one look weighs, however many batches a large fleet has run since the last: at least ten of them are remembered, and so
-are the batches of other sizes that they had."""
+"""Maximum weight of one sample, however many batches a large fleet has run since the last. At least ten samples are thus
+remembered, with the other batch sizes in them."""
 _PRIOR_SPREAD = 25.0
-"""How much spread of batch sizes (weight x rows squared) counts as much as the slope known before."""
+"""Spread of batch sizes (weight x rows squared) that counts as much as the slope known before."""
 _MIN_SAMPLES = 20.0
-"""Batches until a line is drawn, where their sizes tell no slope (`_MIN_SPREAD`): the first ones are few, small, and run on a pod
-that is cold. A line through two of them has promised an eighth of what a replica could do, and the replica that was started for it
-stayed for three minutes. Where there is load, 20 take seconds; a warm-up of the smallest and the largest batch tells it before."""
+"""Minimum batches before a line is fitted, if their sizes show no slope (`_MIN_SPREAD`). The first ones are few, small, and run
+on a cold pod. A line through two of them gave an eighth of a replica's real capacity, and the replica started for it stayed for
+three minutes. Under load 20 batches take seconds; a warm-up of the smallest and the largest batch gives the line earlier."""
 _MIN_SPREAD = 4.0
-"""Spread of batch sizes that tells a slope: one batch of 1 row and one of 4 have 4.5. Sizes next to each other tell noise."""
+"""Spread of batch sizes that shows a slope: one batch of 1 row and one of 4 have 4.5. Neighbouring sizes only show noise."""
 _OUTLIER = 5.0
-"""A single batch that took so many times what the line says is left out: a pause, or a kernel that is chosen anew."""
+"""Factor over the line from which a single batch is ignored: a pause, or another kernel choice."""
 _FIRST_BATCHES = 20.0
-"""What pods tell of a size first has its first execution in it, which on a GPU took as much as 3 to 300 others: so many of them count
-as one. Then the first ones of a model mislead by a tenth after 100 batches, however many of them there were."""
+"""Divisor of the weight of a pod's first report of a batch size. That report includes the size's first execution, which on a
+GPU takes 3 to 300 times as long as others. With it, the first executions of a model distort by 10 % after 100 batches, however
+many of them there were."""
 _OLD_REVISION = 20.0
-"""Weight of what was seen of the revision before, in batches: a good guess where only a label has changed, soon outweighed
-where the model has."""
+"""Weight of the previous revision's data, in batches: a good guess if only a label has changed, and soon outweighed if the
+model has."""
 _KEPT_STARTS = 20
-"""Starts that are remembered: enough for a quantile, few enough to follow a faster image."""
+"""Number of starts remembered: enough for a quantile, few enough to follow a faster image."""
 
 _Ran = tuple[int, int, float]
 """Rows in the batch, executions, mean seconds."""
 _Sums = tuple[float, float, float, float, float]
-"""Of weight, rows, rows squared, seconds, and rows times seconds."""
+"""Sums of weight, rows, rows squared, seconds, and rows times seconds."""
 
 
 @immutable(frozen=True, slots=True)
 class Capacity:
-    """The service line as faded sums over batches (weight, rows, seconds), and the last start times."""
+    """Service line as faded sums over batches (weight, rows, seconds), and the last start times."""
 
     weight: float = 0.0
     rows: float = 0.0
@@ -50,23 +52,23 @@ class Capacity:
     rows_seconds: float = 0.0
     line: ServiceLine | None = None
     seen: tuple[tuple[int, int, float], ...] = ()
-    """(rows in the batch, executions, seconds): the counters as they were read last."""
+    """(rows in the batch, executions, seconds): the counters as read last."""
     starts: tuple[float, ...] = ()
-    """Last start times of pods, oldest first."""
+    """Last start times of pods in seconds, oldest first."""
     started: frozenset[str | int] = frozenset()
-    """Pods whose start time is in `starts` already, of those that exist."""
+    """Existing pods whose start time is already in `starts`."""
     revision: str = ""
-    """The revision that batches are of; empty where it isn't known."""
+    """Revision that the batches belong to; empty if unknown."""
 
     def with_prior(self, prior: Mapping[int, float]) -> Capacity:
-        """With seconds by batch size from a warm-up, where nothing is known yet."""
+        """Add the seconds by batch size from a warm-up, if nothing is known yet."""
         if self.line is not None or not prior:
             return self
         each = max(math.ceil(_MIN_SAMPLES / len(prior)), 10)
         return self._with_more([(rows, each, seconds) for rows, seconds in prior.items()], self.seen)
 
     def of_revision(self, revision: str) -> Capacity:
-        """With what was seen of another revision counting for little."""
+        """Reduce the weight of data from another revision."""
         if not revision or revision == self.revision:
             return self
         if not self.revision or self.weight <= _OLD_REVISION:
@@ -84,7 +86,7 @@ class Capacity:
         )
 
     def with_batches(self, batches: Mapping[int, tuple[int, float]]) -> Capacity:
-        """With the counters of `batch_stats` as they are now; a counter that fell was started anew."""
+        """Add the present counters of `batch_stats`; a counter that fell was reset."""
         if len(batches) == len(self.seen) and not [1 for rows, n, took in self.seen if batches.get(rows) != (n, took)]:
             return self
         before = {rows: (count, seconds) for rows, count, seconds in self.seen}
@@ -112,7 +114,7 @@ class Capacity:
     def _with_more(
         self, more: Sequence[_Ran], seen: tuple[tuple[int, int, float], ...], first: Sequence[_Ran] = ()
     ) -> Capacity:
-        """With batches of one look on top, and the line fitted anew; `first` are those with the first execution of their size."""
+        """Add the batches of one sample and refit the line; `first` are those with the first execution of their size."""
         clean = [(float(count), rows, mean) for rows, count, mean in more]
         guessed = [(float(count), rows, mean) for rows, count, mean in _without_first(first)]
         sums = self.weight, self.rows, self.rows2, self.seconds, self.rows_seconds
@@ -128,7 +130,7 @@ class Capacity:
         return Capacity(*kept, line, seen, self.starts, self.started, self.revision)
 
     def with_starts(self, pods: Mapping[str | int, float]) -> Capacity:
-        """With the start times (s) of the pods that have become ready, by name; each counts once."""
+        """Add the start times (s) of the pods that have become ready, by name; each counts once."""
         new = [name for name in pods if name not in self.started]
         if not new and len(self.started) <= 2 * len(pods):
             return self
@@ -136,7 +138,7 @@ class Capacity:
         return replace(self, starts=starts, started=frozenset(pods))
 
     def start_s(self, share: float, default: float) -> float:
-        """The time within which `share` of the last starts were ready; `default` where none was seen."""
+        """Return the time within which `share` of the last starts were ready; `default` if there were none."""
         if not self.starts:
             return default
         ordered = sorted(self.starts)
@@ -144,7 +146,7 @@ class Capacity:
 
 
 def _sum(before: _Sums, look: Sequence[tuple[float, int, float]]) -> _Sums:
-    """The sums with one look's (weight, rows, mean seconds) on top of those before, which fade."""
+    """Return the faded sums with the (weight, rows, mean seconds) of one sample added."""
     total, rows, rows2, seconds, rows_seconds = before
     new = sum(weight for weight, _, _ in look)
     share = min(1.0, _LOOK_BATCHES / new) if new > 0 else 0.0
@@ -167,10 +169,10 @@ def _sum(before: _Sums, look: Sequence[tuple[float, int, float]]) -> _Sums:
 
 
 def _without_first(first: Iterable[_Ran]) -> list[_Ran]:
-    """Those batches without what the very first execution of all took beyond the others.
+    """Return those batches without the extra time of the very first execution.
 
-    It is one of a small size, mostly of one row, and takes as much as hundreds of others. No batch takes less for being larger, so what
-    a size's mean has above that of a larger one, which ran no less often, is that.
+    It belongs to a small size, mostly of one row, and takes as long as hundreds of others. No batch is faster for being larger.
+    So if a size has a higher mean than a larger one that ran at least as often, the excess is that extra time.
     """
     capped: list[_Ran] = []
     for rows, count, took in sorted(first, reverse=True):
@@ -181,9 +183,9 @@ def _without_first(first: Iterable[_Ran]) -> list[_Ran]:
 def _fitted(  # noqa: PLR0917  # the five sums of a weighted line
     weight: float, rows: float, rows2: float, seconds: float, rows_seconds: float, known: ServiceLine | None
 ) -> ServiceLine | None:
-    """The line of least squares, drawn to the shape known before where the batch sizes differ too little.
+    """Fit a least-squares line, drawn towards the former shape if the batch sizes differ too little.
 
-    Both parts of it are >= 0: a batch is never quicker for being larger.
+    Both parts of it are >= 0: a batch is never faster for being larger.
     """
     if weight <= 0:
         return known
@@ -191,7 +193,7 @@ def _fitted(  # noqa: PLR0917  # the five sums of a weighted line
     spread = max(rows2 - rows * mean_rows, 0.0)
     common = rows_seconds - rows * mean_seconds
     if known is None:
-        # One size tells one point of the line; half of its time for the rows is between the two extremes.
+        # One size determines one point of the line; attributing half of its time to the rows is between the two extremes.
         prior = mean_seconds / 2 / mean_rows if spread < 1.0 else common / spread
     else:
         prior = known.row_s * mean_seconds / max(known.seconds(mean_rows), 1e-9)

@@ -1,1 +1,1 @@
-"""What the load will be: arrival rate, trend, season, recurring spikes, and how noisy they are."""
+"""Load forecast: arrival rate, trend, seasons, recurring spikes, and how noisy they are."""

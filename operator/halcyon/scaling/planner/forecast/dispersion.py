@@ -1,8 +1,7 @@
-"""How much more arrivals spread than by chance alone: variance over mean of their number in a block, 1 for Poisson arrivals.
+"""Dispersion of arrivals: variance over mean of their number in a block, 1 for Poisson arrivals.
 
-It is asked for by two who err in opposite ways. Queues are sized for `value`, which a few seconds move little. What may be
-chance is told from what is proven by `doubt`, which has to be known within seconds: whoever takes noise for Poisson arrivals
-finds steps where there are none.
+Its two uses err in opposite ways. Queues are sized for `value`, which a few seconds move little. `doubt` separates chance from
+proof and must be known within seconds: if noise is taken for Poisson arrivals, steps are detected where there are none.
 """
 
 from __future__ import annotations
@@ -13,90 +12,94 @@ from dataclasses import replace
 from halcyon.scaling.frozen import immutable
 
 _SPAN_S = 300.0
-"""Time constant of the dispersion: long enough to be a property of the traffic, not of the moment."""
+"""Time constant of the dispersion: long enough to describe the traffic, not the moment."""
 _MAX_INDEX = 200.0
-"""Beyond it (the burstiest trace known has 13) nothing could be told from noise any more."""
+"""Maximum dispersion (the burstiest known trace has 13). Beyond it nothing could be distinguished from noise."""
 _UNSEEN = 13.0
-"""What is doubted before anything was seen: as with the burstiest trace known."""
+"""Dispersion assumed before any sample: that of the burstiest known trace."""
 _FEW = 5
-"""Fewer differences of blocks tell nothing. With 8 the first hours of constant loads are the same."""
+"""Minimum number of block differences for an estimate. With 8 the first hours of constant loads are the same."""
 _FIRST = 31
-"""So many give the first median, half a minute where blocks are of a second. It is off by a half, and by a quarter a minute later."""
+"""Number of differences for the first median: half a minute with blocks of a second. Its error is 50 %, and 25 % a minute
+later."""
 _MEDIAN_WORTH = 12
-"""Their median is as certain as the mean of so many (0.37 of 31), which is what the next ones are averaged with."""
+"""Weight of that median as a number of differences: it is as certain as the mean of so many (0.37 of 31). The next ones are
+averaged with it."""
 _QUIET_S = 10.0
-"""A load that was away for as long comes back by a step and is no noise: twice as long as an agent is silent at most,"""
+"""Minimum pause in seconds after which a returning load is a step and no noise: twice the longest silence of an agent."""
 _QUIET_BLOCKS = 3
-"""and so many blocks at least: where the objective is of minutes, one that is empty may be chance."""
+"""Minimum pause in blocks, in addition: with an objective of minutes, one empty block may be chance."""
 _EDGE = 2
-"""Differences that a step takes: it comes within a block."""
+"""Number of differences that a step affects: it occurs within a block."""
 _NEAR = 1.2
-"""Times that what is learnt may be doubted. With 1.05 and 1.5 the count goes the same way."""
+"""Ratio of doubt to the learnt value up to which the value counts as learnt. With 1.05 and 1.5 the replicas are the same."""
 _MEDIAN = 0.455
-"""Of the square of a normal value, where its mean is 1."""
+"""Median of the square of a normal value whose mean square is 1."""
 
 
 @immutable(frozen=True, slots=True)
 class Dispersion:
-    """What is remembered of it, and the open block."""
+    """Memory of the dispersion, and the open block."""
 
     value: float = 1.0
-    """Learnt from 1 up, over minutes."""
+    """Learnt over minutes, from 1 upwards."""
     noise: float = _UNSEEN
-    """The median of the first differences, which a burst among them doesn't move; then their mean with those that follow, until it is
-    learnt as `value` is. Who is quiet at first has none: what comes then is a step. Nor is the way back out of the quiet any: short
-    loads with rests between them are mostly edges, and the median would be that of the steps."""
+    """Estimate of the noise: first the median of the first differences, which a burst among them doesn't move, then their mean
+    with those that follow, until it is learnt like `value`. A load that is quiet at first has no noise: what follows is a step.
+    The way back from quiet is excluded too. Short loads with pauses are mostly edges, and the median would be that of the
+    steps."""
     first: tuple[float, ...] = ()
-    """The first differences of blocks that weren't both empty, in the order they were seen, until there are `_FIRST`."""
+    """First differences between blocks that weren't both empty, in order, up to `_FIRST` of them."""
     later: int = 0
-    """Differences after those."""
+    """Number of differences after those."""
     begin: float | None = None
-    """Of the open block."""
+    """Start of the open block."""
     count: float = 0.0
-    """The counter then."""
+    """Counter at that time."""
     before: float | None = None
-    """Arrivals in the block before; None where there was none, or where its length isn't known."""
+    """Arrivals in the block before; None if there was none, or its length isn't known."""
     before_s: float = 0.0
-    """Its length in seconds; 0 where there was none."""
+    """Length of the block before in seconds; 0 if there was none."""
     quiet_s: float = 0.0
-    """How long no request has come, in whole blocks."""
+    """Time without a request, in whole blocks."""
     edge: int = 0
-    """Differences to come that belong to a step out of the quiet."""
+    """Remaining differences that belong to a step out of quiet."""
 
     @property
     def doubt(self) -> float:
-        """What chance has to be thought capable of."""
+        """Return the dispersion that chance must be assumed capable of."""
         return max(self.value, self.noise, 1.0)
 
     @property
     def is_learnt(self) -> bool:
-        """Whether `value` has come near what is doubted."""
+        """Return whether `value` has come near `doubt`."""
         return self.doubt <= _NEAR * max(self.value, 1.0)
 
     @property
     def is_seen(self) -> bool:
-        """Whether differences tell anything of the noise yet."""
+        """Return whether the differences say anything about the noise yet."""
         return len(self.first) >= _FEW
 
     @property
     def is_known(self) -> bool:
-        """Whether there are so many differences that their median can be trusted: that of a few may be a tenth of the noise."""
+        """Return whether there are enough differences to trust their median: that of a few may be a tenth of the noise."""
         return len(self.first) >= _FIRST
 
     def error(self) -> float:
-        """Relative standard error, once it is known: a share of it.
+        """Return the relative standard error once the dispersion is known.
 
-        A square of a normal value varies by twice its squared mean; neighbouring differences share a block, which makes it half as
-        much again; and an exponential mean weighs like as many blocks as fit twice into its time constant: 2 x 1.5 / (2 T / block).
+        The square of a normal value varies by twice its squared mean. Neighbouring differences share a block, which makes that
+        1.5 times as much. An exponential mean weighs like twice as many blocks as fit into its time constant: 2 x 1.5 / (2 T /
+        block).
         """
         return math.sqrt(1.5 * min(self.before_s / _SPAN_S, 1.0))
 
     def beginning(self, at: float) -> Dispersion:
-        """What was learnt, for a counter that begins anew with 0."""
+        """Return the learnt values for a counter that restarts at 0."""
         return replace(self, begin=at, count=0.0, before=None, before_s=0.0, quiet_s=0.0, edge=0)
 
     def with_count(self, at: float, total: float, block_s: float) -> Dispersion:
-        """With the counter at a time; the open block ends where it is at least `block_s` long."""
+        """Return the memory with the counter at a time; the open block ends once it is at least `block_s` long."""
         begin = self.begin if self.begin is not None else at
         length = at - begin
         if length < block_s:
@@ -106,7 +109,7 @@ class Dispersion:
         edge = _EDGE if count > 0 and self.quiet_s >= max(_QUIET_S, _QUIET_BLOCKS * block_s) else self.edge
         if self.before is not None and self.before_s > 0:
             # Differences of neighbours, so that neither a trend nor a step within the span counts as noise for long. Blocks end
-            # with a sample, so their lengths differ: of two rates of Poisson arrivals this has the mean 1.
+            # with a sample, so their lengths differ: for two rates of Poisson arrivals this has the mean 1.
             both = count + self.before
             if both > 0:
                 seen = (count * self.before_s - self.before * length) ** 2 / (self.before_s * length * both)

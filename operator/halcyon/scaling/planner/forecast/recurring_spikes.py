@@ -1,7 +1,7 @@
-"""Spikes that come again: their times, heights and lengths, and when the next one is due.
+"""Recurring spikes: their times, heights and lengths, and when the next one is due.
 
-Sees the rate every 1 to 10 s. A spike begins where the rate is above twice the slow base and no Poisson (or, where the load
-is burstier than that, no usual) fluctuation reaches so far; it ends when the rate stayed below half its height.
+The rate is sampled every 1 to 10 s. A spike begins if the rate is above twice the slow base, and beyond any Poisson fluctuation
+(or any usual one, if the load is burstier). It ends once the rate has stayed below half its height.
 
     spikes seen                               bet on the next one
     one                                       none
@@ -9,8 +9,8 @@ is burstier than that, no usual) fluctuation reaches so far; it ends when the ra
     more, the newest intervals agree          last onset + mean of the intervals that agree
     a bet was wrong                           none until two intervals that ended after it agree
 
-A bet is wrong when its time passes without an onset, or when one comes long before it. A time that nobody watched proves
-nothing: the bet moves on by one interval. Not here: seasons (`season`), what a bet is used for.
+A bet is wrong if its time passes without an onset, or if an onset comes long before it. A time without samples proves nothing:
+the bet moves on by one interval. Out of scope: seasons (`seasonality`), the use of a bet.
 """
 
 from __future__ import annotations
@@ -22,67 +22,68 @@ from typing import Any
 from halcyon.scaling.frozen import immutable
 
 BASE_S = 300.0
-"""Memory of the base. It stands still during a spike."""
+"""Time constant of the base. It does not change during a spike."""
 FALL_S = 60.0
-"""The base falls quicker than it rises: a load that has ended is no base for the next one."""
+"""Time constant of a falling base. It is shorter, because a load that has ended is no base for the next one."""
 FAST_S = 10.0
-"""Memory of the fast count, which sees spikes whose single seconds prove nothing."""
+"""Time constant of the fast count, which detects spikes whose single seconds prove nothing."""
 LEARN_S = 60.0
 """Seconds of base before anything can be a spike."""
 RISE = 2.0
-"""Times the base from which on a rise is a spike, and half of which ends it: what is less is for the rate and the trend."""
+"""Factor over the base from which a rise is a spike; half of it ends the spike. Smaller rises are left to the rate and the
+trend."""
 SIGMAS = 5.0
-"""Of a Poisson count after the square-root transform, which is close to normal down to small counts: once in 40 days of
-seconds by chance."""
+"""Standard errors of a Poisson count after the square-root transform, which is close to normal down to small counts: by chance
+once in 40 days of seconds."""
 SURPRISE = 16.0
-"""One sample counts for the burstiness as no more than this many times what is known: the first seconds of a spike must not
-hide the rest of it. Chosen among 4, 9, 16, 25 and 40 on synthetic load: less sees spikes in bursty noise, more misses small
+"""Maximum weight of one sample for the burstiness, as a multiple of the known one: the first seconds of a spike must not hide
+the rest of it. Chosen among 4, 9, 16, 25 and 40 on synthetic load: less detects spikes in bursty noise, more misses small
 spikes."""
 QUIET_S = 10.0
-"""A spike has ended when the rate was below half its height this long. Shorter gaps belong to it."""
+"""Time below half its height after which a spike has ended. Shorter gaps belong to it."""
 MAX_SPIKE_S = 1800.0
-"""What lasts longer is a new level, no spike."""
+"""Maximum length of a spike. A longer one is a new level."""
 GAP_S = 60.0
-"""Longer silence means that nobody watched."""
+"""Silence after which the time counts as unobserved."""
 KEEP = 16
-"""Spikes that are remembered: the intervals that agree are among the newest."""
+"""Number of spikes remembered: the intervals that agree are among the newest."""
 MIN_PERIOD_S = 120.0
-"""Spikes that come more often are the load itself: their pods are held from one to the next anyway."""
+"""Minimum interval. More frequent spikes are the load itself: their pods are held from one to the next anyway."""
 MAX_PERIOD_S = 86_400.0
-"""Beyond a day the season knows."""
+"""Maximum interval. Longer ones are left to the season."""
 AGREE = 0.1
-"""Intervals agree within this share of their length: timers, cron jobs and people with a habit do; exponential intervals do in one pair
-of 20. A twentieth was tried first, and lost spikes with 30 s of jitter."""
+"""Relative difference within which intervals agree. Timers, cron jobs and people with a habit stay within it; exponential
+intervals do in one pair of 20. 5 % was tried first, and lost spikes with 30 s of jitter."""
 AGREE_S = 15.0
-"""Least difference within which they agree, whatever their length."""
+"""Difference within which intervals always agree, whatever their length."""
 AGREE_MOST_S = 600.0
-"""Most difference: ten minutes early is a quarter of an hour of pods for nothing."""
+"""Maximum difference within which intervals agree: being ten minutes early costs 15 minutes of unused pods."""
 MARGIN_S = 8.0
-"""Least margin on both sides of a due time: detection takes a few seconds, and jobs start a few seconds apart."""
+"""Minimum margin on both sides of a due time: detection takes a few seconds, and jobs start a few seconds apart."""
 ROW = 3
-"""Spikes that make a row: two can be alike by chance."""
+"""Number of spikes in a row: two can be alike by chance."""
 ALIKE = 1.25
-"""Spikes that differ by no more than this in length and height are a row: what comes after the end of one is foreseen, and
-nothing is kept for it. Bursts that only come at like intervals are not (in a production trace lengths differ twofold)."""
+"""Maximum ratio of lengths and heights in a row. What comes after the end of such a spike is foreseen, and nothing is kept for
+it. Bursts that only come at similar intervals are no row (in a production trace lengths differ twofold)."""
 FIRST_MARGIN = 0.02
-"""Margin of a bet on one interval, as a share of it: how far it jitters is not known yet."""
+"""Margin of a bet on one interval, as a share of it: its jitter is not known yet."""
 FIRST_MARGIN_MOST_S = 60.0
-"""The same in seconds, at most."""
+"""Maximum of that margin, in seconds."""
 
 
 @immutable(frozen=True, slots=True)
 class Spike:
-    """One that has ended."""
+    """A spike that has ended."""
 
     onset: float
     length_s: float
     height: float
-    """Requests per second: the mean weighted by the rate itself, so of a ramp it is two thirds of the top."""
+    """Requests per second: the mean weighted by the rate itself, so for a ramp it is two thirds of the peak."""
 
 
 @immutable(frozen=True, slots=True)
 class Bet:
-    """When the next one is due. Made once per spike."""
+    """Time when the next spike is due. Made once per spike."""
 
     due: float
     margin_s: float
@@ -90,26 +91,26 @@ class Bet:
     height: float
     length_s: float
     seen: int
-    """Spikes that stand behind it."""
+    """Number of spikes behind the bet."""
 
 
 @immutable(frozen=True, slots=True)
 class Expected:
-    """A rate that is expected within a time."""
+    """A rate that is expected within a time span."""
 
     rate: float
     """Requests per second."""
     begin: float
-    """Earliest onset; the time itself where the spike has begun."""
+    """Earliest onset; the present time if the spike has begun."""
     end: float
     """Latest end."""
     source: str
-    """In words."""
+    """Reason in words."""
 
 
 @immutable(frozen=True, slots=True)
 class SpikeMemory:
-    """What is remembered of one model's rate. `packed` and `unpacked` make JSON of it and back."""
+    """Memory of one model's rate. `packed` and `unpacked` convert it to JSON and back."""
 
     at: float = -math.inf
     base: float = 0.0
@@ -118,22 +119,22 @@ class SpikeMemory:
     burstiness: float = 1.0
     """Variance of the counts over their mean; 1 is Poisson, never less."""
     count: float = 0.0
-    """Faded count and seconds, `FAST_S`."""
+    """Faded count and seconds, with time constant `FAST_S`."""
     seconds: float = 0.0
     onset: float | None = None
-    """Of the spike that goes on now."""
+    """Onset of the present spike."""
     low_since: float | None = None
     mass: float = 0.0
-    """Of the spike that goes on: integral of the rate, and of its square."""
+    """Integral of the rate over the present spike; `square` is that of its square."""
     square: float = 0.0
     spikes: tuple[Spike, ...] = ()
     """At most `KEEP`, oldest first."""
     bet: Bet | None = None
     wrong_at: float | None = None
-    """When a bet was last wrong."""
+    """Time when a bet was last wrong."""
 
     def observed(self, at: float, rate: float) -> SpikeMemory:
-        """This memory and the mean `rate` (requests/s) since the last call. About 3 us; nonsense changes nothing."""
+        """Return the memory with the mean `rate` (requests/s) since the last call. About 3 us; invalid values change nothing."""
         step = at - self.at
         if not (step > 0 and 0 <= rate < math.inf and at < math.inf):
             return self if not at < self.at - GAP_S else SpikeMemory(at=at)
@@ -170,7 +171,7 @@ class SpikeMemory:
         return 2 * (math.sqrt(count + 0.375) - math.sqrt(usual + 0.375)) > SIGMAS * math.sqrt(self.burstiness)
 
     def packed(self) -> dict[str, Any]:
-        """JSON values, under 2 KB."""
+        """Return JSON values, under 2 KB."""
         now = [self.at if math.isfinite(self.at) else None, self.base, self.learnt_s, self.burstiness]
         now += [self.count, self.seconds, self.onset, self.low_since, self.mass, self.square, self.wrong_at]
         bet = self.bet
@@ -182,7 +183,7 @@ class SpikeMemory:
 
     @classmethod
     def unpacked(cls, packed: dict[str, Any]) -> SpikeMemory:
-        """What `packed` made. KeyError, TypeError or ValueError where it is something else."""
+        """Restore what `packed` made. KeyError, TypeError or ValueError if it is something else."""
         at, base, learnt, burstiness, count, seconds, onset, low_since, mass, square, wrong_at = packed["now"]
         return cls(
             -math.inf if at is None else at,
@@ -202,7 +203,7 @@ class SpikeMemory:
 
 
 def expected(memory: SpikeMemory, at: float, lead_s: float) -> Expected | None:
-    """The rate of a spike expected within [at, at + lead_s]; None where there is no bet, or it is due later.
+    """Return the rate of a spike expected within [at, at + lead_s]; None if there is no bet, or it is due later.
 
     During a spike that was bet on, the rest of it is expected.
     """
@@ -223,12 +224,12 @@ def expected(memory: SpikeMemory, at: float, lead_s: float) -> Expected | None:
 
 
 def ended(before: SpikeMemory, after: SpikeMemory) -> bool:
-    """Whether a spike of a known row has just ended: `after` knows one more than `before`, and the next one."""
+    """Return whether a spike of a known row has just ended: `after` has one more than `before`, and the next bet."""
     return _is_row(after) and after.spikes[-1:] != before.spikes[-1:]
 
 
 def since_end(memory: SpikeMemory, at: float) -> float | None:
-    """Seconds since the last spike of a known row ended; None during one, where no row is known, and long after."""
+    """Return the seconds since the last spike of a known row ended; None during one, without a known row, and long after."""
     if memory.onset is not None or not _is_row(memory):
         return None
     last = memory.spikes[-1]
@@ -237,18 +238,18 @@ def since_end(memory: SpikeMemory, at: float) -> float | None:
 
 
 def under_way(memory: SpikeMemory) -> bool:
-    """Whether a spike of a known row has begun when it was due: how high it goes is known, so its rise is no trend."""
+    """Return whether a spike of a known row has begun on time: its height is known, so its rise is no trend."""
     bet, onset = memory.bet, memory.onset
     return onset is not None and bet is not None and _is_in_time(onset, bet) and _is_row(memory)
 
 
 def _is_in_time(onset: float, bet: Bet) -> bool:
-    """Whether a spike that began then is the one that was bet on."""
+    """Return whether a spike with this onset is the one that was bet on."""
     return abs(onset - bet.due) <= bet.margin_s + QUIET_S
 
 
 def _is_row(memory: SpikeMemory) -> bool:
-    """Whether the last spikes were alike, and the next one is due: then the end of one is an end, not a pause."""
+    """Return whether the last spikes were alike and the next one is due: then the end of one is an end, not a pause."""
     if memory.bet is None or memory.bet.seen < ROW:
         return False
     last = memory.spikes[-ROW:]
@@ -259,7 +260,7 @@ def _is_row(memory: SpikeMemory) -> bool:
 
 
 def _begun(memory: SpikeMemory, at: float, rate: float, count: float, seconds: float) -> SpikeMemory:
-    """A spike begins. The bet stays while it is in time; it is wrong where the spike comes long before."""
+    """Begin a spike. The bet stays if it is on time; it is wrong if the spike comes long before."""
     onset = max(memory.at, at - FAST_S)
     bet, wrong_at = memory.bet, memory.wrong_at
     if bet is not None and onset < bet.due - max(bet.margin_s, _tolerance(bet.period_s)):
@@ -283,7 +284,7 @@ def _begun(memory: SpikeMemory, at: float, rate: float, count: float, seconds: f
 
 
 def _within(memory: SpikeMemory, onset: float, at: float, rate: float, *, count: float, seconds: float) -> SpikeMemory:
-    """A spike goes on, ends, or turns out to be a new level."""
+    """Continue a spike, end it, or turn it into a new level."""
     if at - onset > MAX_SPIKE_S:
         return replace(memory, at=at, base=rate, onset=None, low_since=None, count=count, seconds=seconds, bet=None)
     low_since = memory.low_since
@@ -330,7 +331,7 @@ def _within(memory: SpikeMemory, onset: float, at: float, rate: float, *, count:
 
 
 def _resumed(memory: SpikeMemory, at: float) -> SpikeMemory:
-    """After a time that nobody watched: what was going on is dropped, a bet that fell into it moves on."""
+    """Resume after unobserved time: drop the present spike, and move on a bet that was due then."""
     bet = memory.bet
     if bet is not None and bet.due - bet.margin_s <= at:
         missed = math.floor((at - bet.due + bet.margin_s) / bet.period_s) + 1
@@ -340,7 +341,7 @@ def _resumed(memory: SpikeMemory, at: float) -> SpikeMemory:
 
 
 def _bet(spikes: tuple[Spike, ...], wrong_at: float | None) -> Bet | None:
-    """The bet after the last of `spikes` has ended; None where too little speaks for one."""
+    """Return the bet after the last of `spikes` has ended; None if there is too little evidence."""
     if len(spikes) < 2:
         return None
     last = spikes[-1].onset

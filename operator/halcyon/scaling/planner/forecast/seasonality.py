@@ -1,16 +1,16 @@
-"""Day and week: the mean arrival rate by bins of five minutes, and what it lets expect of the next ones.
+"""Daily and weekly seasons: the mean arrival rate by bins of five minutes, and the forecast of the next ones.
 
-Three models: what was usual at this time of day, what was usual at this time of the week, and Holt-Winters (additive,
-season of one day). Each is scored as time goes by, at each lead, against three forecasts that know no season: "as in the last
-bin", a smooth mean and the median of the last hour. A model that does not beat the best of them over about a day has no say,
-so load without a season has no forecast. All of this happens once per closed bin; a tick only adds to the open bin.
+There are three models: the usual rate at this time of day, the usual rate at this time of the week, and Holt-Winters (additive,
+season of one day). Each is scored continuously, at each lead, against three forecasts without a season: the last bin, a smooth
+mean and the median of the last hour. A model that does not beat the best of them over about a day is not used, so a load
+without a season has no forecast. All of this happens once per closed bin; a tick only adds to the open bin.
 
-Bins are counted from the epoch in UTC: a day is 288 bins, whatever clocks on walls do. A bin that is not known is None, never
-zero. Not here: spikes shorter than a bin (`spikes`), what a forecast is used for. It is made to be the smaller side of a
-maximum with the present rate: it raises and never lowers.
+Bins are counted from the epoch in UTC: a day is 288 bins, whatever local clocks do. An unknown bin is None, never zero. Out of
+scope: spikes shorter than a bin (`recurring_spikes`), and the use of a forecast. A forecast is meant to be combined with the
+present rate by a maximum: it raises the rate and never lowers it.
 
-What each constant trades stands beside it. Most are conventional values; `NEAR`, `HOUR`, `LEVEL_MOST` and the third rival were
-set after a look at two production traces and a dozen synthetic loads, so figures on those are no proof for them.
+The trade-off of each constant is beside it. Most are conventional values. `NEAR`, `HOUR`, `LEVEL_MOST` and the third rival were
+set after examining two production traces and a dozen synthetic loads, so figures on those do not prove them.
 """
 
 from __future__ import annotations
@@ -26,73 +26,76 @@ from halcyon.scaling.frozen import immutable
 Source = Literal["day", "week", "holt-winters"]
 
 BIN_S = 300.0
-"""Length of a bin: what is shorter is for trends and spikes, and a week of them (2016) is kept in 40 KiB."""
+"""Length of a bin. Shorter patterns are left to trends and spikes, and a week of bins (2016) fits in 40 KiB."""
 DAY = 288
-"""Bins of a day."""
+"""Bins per day."""
 WEEK = 7 * DAY
-"""Bins of a week."""
+"""Bins per week."""
 KEEP = 15 * DAY
-"""Two weeks for the model of the week, and a day to score it on."""
+"""Bins kept: two weeks for the weekly model, and a day to score it on."""
 BACK_S = 3600.0
-"""A clock that was set back by more begins a new history; by less, what it shows is waited for."""
+"""Clock step backwards beyond which the history starts from scratch. After a smaller step, samples are ignored until the clock
+catches up."""
 AHEAD = 4
-"""Bins ahead that are forecast: 15 minutes from any time in the open bin. Start times are seldom longer."""
+"""Number of bins forecast ahead: 15 minutes from any time in the open bin. Start times are seldom longer."""
 COVER = 0.5
-"""Share of a bin that must have been seen for its mean to be known."""
+"""Share of a bin that must have been observed for its mean to be known."""
 DAYS = 7
-"""Days in the median of a day: one of each kind, so that a single odd day (or two) never decides."""
+"""Days in the median of the daily model: one of each weekday, so that one or two odd days never decide."""
 WEEKS = 2
-"""Weeks in the median of a week: as many as are kept."""
+"""Weeks in the median of the weekly model (all that are kept)."""
 NEAR = 5
-"""Bins (25 min) over which the present level is compared with the usual one. Longer lags behind: real load wanders, and what
-it was an hour ago says little beside what it is. (In a first look at two traces, 20 or 30 min did best among 10, 20, 30 and 60.) The median of the five ratios: a burst is no new level."""
+"""Bins (25 min) over which the present level is compared with the usual one. A longer span lags behind: real load wanders, and
+its level an hour ago adds little. (In a first test on two traces, 20 or 30 min did best among 10, 20, 30 and 60.) The median of
+the five ratios is used, because a burst is no new level."""
 HOUR = 12
-"""Bins of the hour whose median is the third rival; a gap that is longer isn't filled."""
+"""Bins in the hour whose median is the third rival; a longer gap isn't filled."""
 TRUST = 0.1
 """Share of the mean rate that is added to both sides of that comparison: at night a few requests prove no new level."""
 LEVEL_MOST = 4.0
-"""The usual is never scaled up by more: beyond, the present rate says enough. There is no limit downwards: a season scaled to a
-twentieth (an outage, a holiday) raises nothing."""
+"""Maximum factor on the usual rate: beyond it, the present rate is sufficient. There is no minimum: a season scaled to 5 % (an
+outage, a holiday) raises nothing."""
 ALPHA = 0.2
-"""Holt-Winters, level: a memory of five bins. Also of the smooth mean that a model has to beat."""
+"""Holt-Winters, level: a memory of five bins. Also used for the smooth mean that a model has to beat."""
 BETA = 0.02
 """Holt-Winters, trend: a memory of fifty bins."""
 PHI = 0.8
-"""The trend is damped within a few bins. Short trends are the planner's own, at a finer resolution."""
+"""Damping of the trend, within a few bins. The planner handles short trends itself, at a finer resolution."""
 GAMMA = 0.25
 """Holt-Winters, season: a memory of four days."""
 CLIP = 4.0
-"""Innovations beyond this many mean absolute ones are cut: a burst must not become the season of tomorrow."""
+"""Limit of innovations, in mean absolute ones; larger ones are cut, because a burst must not become the season of tomorrow."""
 FADE = math.exp(-1 / DAY)
-"""Scores fade by e in a day: "over the last 24 h" without keeping 24 h of errors."""
+"""Factor by which scores fade per bin, e in a day: covers the last 24 h without keeping 24 h of errors."""
 JUDGED = (1 - math.exp(-1)) * (DAY - 1)
-"""Weight of scores after one whole day: every hour of a day was judged before a model has a say."""
+"""Weight of scores after one whole day: every hour of a day is judged before a model is used."""
 MARGIN = 0.9
-"""A model's mean absolute error must be below this share of the best unseasonal one: a tenth keeps mere luck out
-(no say in 21 synthetic runs of ten days without a season)."""
+"""Share of the best unseasonal forecast's error that a model's mean absolute error must stay below: 10 % excludes mere luck (no
+model was used in 21 synthetic runs of ten days without a season)."""
 
 SOURCES: tuple[Source, ...] = ("day", "week", "holt-winters")
 
 Row = tuple[float | None, ...]
-"""What was forecast at the end of one bin: the `RIVALS` unseasonal values, then `AHEAD` values of each model."""
+"""Forecasts made at the end of one bin: the `RIVALS` unseasonal values, then `AHEAD` values of each model."""
 RIVALS = 3
-"""Last bin, smooth mean, median of the last hour. The last is there for bursts: any median beats a mean on those."""
+"""Number of unseasonal forecasts: last bin, smooth mean, median of the last hour. The last is for bursts, where any median
+beats a mean."""
 Score = tuple[float, float, float, float, float]
 """Faded sums: weight, |error| of the model, of each rival."""
 Choice = tuple[float, int, float, float] | None
 """Rate, index of the source, its mean absolute error, that of the best unseasonal forecast."""
 
 _UNCHOSEN: tuple[Choice, ...] = (None,) * AHEAD
-"""Of every model that has no season, or is younger than a day."""
+"""Choices before any model has a season, or in the first day."""
 _UNSCORED: Score = (0.0, 0.0, 0.0, 0.0, 0.0)
-"""Of a model that was never judged."""
+"""Score of a model that was never judged."""
 _USUAL = NEAR + AHEAD
-"""Bins of which the usual is kept: those that the level is taken from, and those ahead."""
+"""Bins for which the usual rate is kept: those that determine the level, and those ahead."""
 
 
 @immutable(frozen=True, slots=True)
 class Forecast:
-    """The highest mean rate of a bin that is expected, and how good such forecasts have been."""
+    """Highest expected mean rate of a bin, with the accuracy of such forecasts."""
 
     rate: float
     """Requests per second."""
@@ -100,10 +103,10 @@ class Forecast:
     error: float
     """Mean absolute error of this source at this lead over about the last 24 h, requests per second."""
     unseasonal_error: float
-    """The same of the best forecast that knows no season ("it stays as it is now")."""
+    """The same error of the best forecast without a season ("it stays as it is now")."""
 
     def say(self) -> str:
-        """For example `412 req/s expected by the day (off by 12 on average; "as it is now" is off by 31)`."""
+        """Return for example `412 req/s expected by the day (off by 12 on average; "as it is now" is off by 31)`."""
         return (
             f"{self.rate:.4g} req/s expected by the {'week' if self.source == 'week' else 'day'} "
             f'(off by {self.error:.2g} on average; "as it is now" is off by {self.unseasonal_error:.2g})'
@@ -112,51 +115,51 @@ class Forecast:
 
 @immutable(frozen=True, slots=True)
 class Fit:
-    """What is known of the models, updated with each closed bin. Numbers and tuples of numbers only."""
+    """State of the models, updated with each closed bin. Numbers and tuples of numbers only."""
 
     scale: float | None = None
-    """Mean rate with a memory of a day."""
+    """Mean rate with a time constant of a day."""
     calm: float | None = None
-    """Smooth mean, `ALPHA`."""
+    """Smooth mean, with factor `ALPHA`."""
     level: float = 0.0
     trend: float = 0.0
     spread: float = 0.0
     """Mean absolute innovation of Holt-Winters."""
     season: tuple[float, ...] = ()
-    """By bin of the day, on top of the level; empty until a day was seen."""
+    """Offset from the level by bin of the day; empty until a day was observed."""
     day: tuple[float | None, ...] = (None,) * _USUAL
-    """What is usual by the day: the last `NEAR` bins and the next `AHEAD`."""
+    """Usual rates by the daily model: the last `NEAR` bins and the next `AHEAD`."""
     week: tuple[float | None, ...] = (None,) * _USUAL
     rows: tuple[Row, ...] = ()
     """Newest first."""
     scores: tuple[Score, ...] = (_UNSCORED,) * (len(SOURCES) * AHEAD)
     """By source, then by lead."""
     choices: tuple[Choice, ...] = _UNCHOSEN
-    """By lead: the best model that has a say."""
+    """By lead: the best model that is good enough to be used."""
 
 
 @immutable(frozen=True, slots=True)
 class History:
-    """Closed bins, the open one, and the models. `packed` and `unpacked` make JSON of it and back."""
+    """Closed bins, the open one, and the models. `packed` and `unpacked` convert it to JSON and back."""
 
     bins: tuple[float | None, ...] = ()
     """Mean rates of closed bins, oldest first, without a gap; at most `KEEP`."""
     open: int = -1
     """Number of the open bin, counted from the epoch; -1 before the first sample. The newest closed bin is `open` - 1."""
     requests: float = 0.0
-    """Arrived in the open bin, as far as seen."""
+    """Requests that arrived in the open bin, as far as observed."""
     seconds: float = 0.0
-    """Of the open bin that were seen."""
+    """Seconds of the open bin that were observed."""
     until: float = -math.inf
-    """End of what was seen."""
+    """End of the observed time."""
     fit: Fit = Fit()
 
     def with_sample(self, at: float, *, requests: float, seconds: float) -> History:
-        """This history and the `requests` that arrived in the `seconds` before `at`.
+        """Return the history with the `requests` that arrived in the `seconds` before `at`.
 
-        What was seen already is left out, what crosses the end of a bin is split. A sample over more than a bin is not
-        used: when its requests came is not known. Nonsense (negative, NaN) changes nothing, nor does a clock that went
-        back a little; one that went back by more than `BACK_S` begins a new history.
+        Time that was already observed is left out, and a sample that crosses the end of a bin is split. A sample longer than a
+        bin is not used, because the times of its requests are unknown. Invalid values (negative, NaN) change nothing, nor does
+        a small step back of the clock. A step back by more than `BACK_S` starts a new history.
         """
         if not (0 < seconds <= BIN_S and 0 <= requests < math.inf and -math.inf < at < math.inf):
             return self
@@ -178,9 +181,9 @@ class History:
 
     @classmethod
     def of(cls, means: Iterable[float | None], *, end: float) -> History:
-        """A history of known means, oldest first, the last bin of which ends at `end` (from a Prometheus, say).
+        """Build a history of known means, oldest first, whose last bin ends at `end` (for example from Prometheus).
 
-        Takes about 30 us per bin, 0.13 s for 15 days: for a start, not for a tick.
+        Takes about 30 us per bin, 0.13 s for 15 days: use it at start, not on a tick.
         """
         kept = list(means)[-KEEP:]
         number = round(end / BIN_S)
@@ -193,7 +196,7 @@ class History:
         return cls(tuple(bins), number, 0.0, 0.0, number * BIN_S, fit)
 
     def packed(self) -> dict[str, Any]:
-        """JSON values; about 30 KB for 15 days."""
+        """Return JSON values; about 30 KB for 15 days."""
         fit = self.fit
         return {
             "bins": list(self.bins),
@@ -207,7 +210,7 @@ class History:
 
     @classmethod
     def unpacked(cls, packed: dict[str, Any]) -> History:
-        """What `packed` made; choices are made anew. KeyError, TypeError or ValueError where it is something else."""
+        """Restore what `packed` made; choices are recomputed. KeyError, TypeError or ValueError if it is something else."""
         number, requests, seconds, until = packed["open"]
         scale, calm, level, trend, spread = packed["fit"]
         day, week = (tuple(values) for values in packed["usual"])
@@ -228,7 +231,7 @@ class History:
 
 
 def _closed(history: History, number: int) -> History:
-    """Without the open bin: it is closed, and so are those that nothing was seen of, up to `number`."""
+    """Close the open bin, and the unobserved bins after it, up to `number`."""
     if history.open < 0 or number - history.open > KEEP:
         return History(open=number)
     bins, fit = history.bins, history.fit
@@ -236,7 +239,7 @@ def _closed(history: History, number: int) -> History:
     bins = (*bins[-(KEEP - 1) :], None if mean is None else _shared(mean))
     fit = _fitted(fit, bins, history.open)
     first = max(history.open + 1, number - HOUR)
-    bins = (*bins, *(None,) * (first - history.open - 1))[-KEEP:]  # nothing is left of these in the models anyway
+    bins = (*bins, *(None,) * (first - history.open - 1))[-KEEP:]  # the models keep nothing of these anyway
     for closing in range(first, number):
         bins = (*bins[-(KEEP - 1) :], None)
         fit = _fitted(fit, bins, closing)
@@ -244,9 +247,9 @@ def _closed(history: History, number: int) -> History:
 
 
 def forecast(history: History, begin: float, end: float) -> Forecast | None:
-    """The highest expected mean rate of any bin that [begin, end] touches, as far as `AHEAD` bins reach.
+    """Return the highest expected mean rate of any bin that [begin, end] touches, within the next `AHEAD` bins.
 
-    None where no model is good enough, or where nothing was heard for so long that the window lies beyond.
+    None if no model is good enough, or if the last sample is so old that the window lies beyond.
     """
     if not begin <= end < math.inf:
         return None
@@ -265,7 +268,7 @@ def forecast(history: History, begin: float, end: float) -> Forecast | None:
 
 
 def _fitted(fit: Fit, bins: Sequence[float | None], number: int) -> Fit:
-    """The models after bin `number` was closed as the last of `bins`."""
+    """Return the models after bin `number` was closed as the last of `bins`."""
     mean = bins[-1]
     scores = fit.scores if mean is None else _scored(fit, mean)
     scale = _smooth(fit.scale, mean, 1 / min(len(bins), DAY))
@@ -285,7 +288,7 @@ def _fitted(fit: Fit, bins: Sequence[float | None], number: int) -> Fit:
 
 
 def _scored(fit: Fit, mean: float) -> tuple[Score, ...]:
-    """The scores with the errors of what was forecast for the bin that has just closed."""
+    """Return the scores with the errors of the forecasts for the bin that has just closed."""
     scores = list(fit.scores)
     for lead, row in enumerate(fit.rows):
         last, calm, hour = row[0], row[1], row[2]
@@ -307,7 +310,7 @@ def _scored(fit: Fit, mean: float) -> tuple[Score, ...]:
 
 
 def _choices(row: Row, scores: Sequence[Score]) -> tuple[Choice, ...]:
-    """By lead: the model with the smallest error beside the unseasonal ones, of those that beat them by the margin."""
+    """Return by lead the model with the smallest error, of those that beat the unseasonal forecasts by the margin."""
     chosen: list[Choice] = []
     for lead in range(AHEAD):
         best: Choice = None
@@ -324,7 +327,7 @@ def _choices(row: Row, scores: Sequence[Score]) -> tuple[Choice, ...]:
 
 
 def _usual(bins: Sequence[float | None], lag: int, times: int) -> float | None:
-    """Median of what was `lag`, 2 `lag`, ... before the bin `AHEAD` bins from now, and in its neighbours.
+    """Return the median of the rates `lag`, 2 `lag`, ... before the bin `AHEAD` bins from now, and in its neighbours.
 
     The median, not the maximum or the mean: a burst on one day is not expected on the next.
     """
@@ -338,7 +341,7 @@ def _usual(bins: Sequence[float | None], lag: int, times: int) -> float | None:
 
 
 def _levelled(usual: Sequence[float | None], bins: Sequence[float | None], scale: float | None) -> Row:
-    """What is usual of the next bins, times the present level beside what was usual for it."""
+    """Return the usual rates of the next bins, times the ratio of the present level to the usual one."""
     if scale is None:
         return (None,) * AHEAD
     trust = TRUST * scale
@@ -355,7 +358,7 @@ def _levelled(usual: Sequence[float | None], bins: Sequence[float | None], scale
 
 
 def _holt_winters(fit: Fit, bins: Sequence[float | None], number: int) -> tuple[float, float, float, tuple[float, ...]]:
-    """Level, trend, mean absolute innovation and season after the last of `bins`, whose number is `number`."""
+    """Return level, trend, mean absolute innovation and season after the last of `bins`, whose number is `number`."""
     mean = bins[-1]
     if not fit.season:
         return _begun(bins, number)
@@ -374,7 +377,7 @@ def _holt_winters(fit: Fit, bins: Sequence[float | None], number: int) -> tuple[
 
 
 def _begun(bins: Sequence[float | None], number: int) -> tuple[float, float, float, tuple[float, ...]]:
-    """The first level and season, once a day was seen (four fifths of its bins known)."""
+    """Return the first level and season, once a day was observed (80 % of its bins known)."""
     day = bins[-DAY:]
     known = [mean for mean in day if mean is not None]
     if len(known) < 0.8 * DAY:
@@ -417,6 +420,6 @@ _EQUAL: dict[float, float] = {}
 
 
 def _shared(mean: float) -> float:
-    """The mean to three digits, one object for all equal ones: 15 days take about 35 KB instead of 138 KB."""
+    """Round the mean to three digits, one object for all equal ones: 15 days take about 35 KB instead of 138 KB."""
     rounded = float(f"{mean:.3g}")
     return _EQUAL.setdefault(rounded, rounded)

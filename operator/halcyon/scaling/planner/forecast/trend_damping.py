@@ -1,6 +1,6 @@
-"""How far a rise is believed to go on: as far as rises of this load have gone on before.
+"""Trend damping: how far a rise is expected to continue, judged by how far former rises of this load continued.
 
-A wave rises as steeply as a ramp and then turns, so no look at the rise itself can tell the two apart. What its forecasts came to
+A wave rises as steeply as a ramp and then turns, so the rise itself cannot tell the two apart. The success of former forecasts
 can: each is judged when its time has come, by the share of the foreseen rise that has come true.
 """
 
@@ -9,32 +9,33 @@ from __future__ import annotations
 from halcyon.scaling.frozen import immutable
 
 WINDOW_S = 30.0
-"""A forecast is judged by the mean rate of so many seconds, its own time in their middle."""
+"""Window of the mean rate by which a forecast is judged, centred on the forecast's time."""
 _GAIN = 0.2
-"""Weight of one judgement: four of a rise that turns halve the faith, and as many of one that goes on bring it back."""
+"""Weight of one judgement: four judgements of a turning rise halve the share, and as many of a continuing one restore it."""
 _EVERY = 0.25
-"""Share of the lead between two forecasts that are remembered: closer ones are nearly the same forecast."""
+"""Minimum time between two remembered forecasts, as a share of the lead. Closer forecasts are nearly the same."""
 _INTERVAL_S = 5.0
-"""The least time between two of them."""
+"""Minimum time between two remembered forecasts, in seconds."""
 
 
 @immutable(frozen=True, slots=True)
 class TrendDamping:
-    """The share of a foreseen rise that is planned with; a damped trend in Gardner's sense, its factor learnt."""
+    """Share of a foreseen rise to plan with; a damped trend in Gardner's sense, with a learnt factor."""
 
     share: float = 1.0
-    """0 to 1. A first rise is believed in full."""
+    """0 to 1. A first rise counts in full."""
     due: tuple[tuple[float, float, float], ...] = ()
-    """(when to judge, requests per second when it was foreseen, requests per second that were foreseen), ascending."""
+    """(time to judge, requests per second when the forecast was made, requests per second forecast), ascending."""
 
     def of(self, rate: float, rising: float | None) -> float | None:
-        """The rate to plan with where `rising` is foreseen; None where nothing is. Monotone in both."""
+        """Return the rate to plan with if `rising` is foreseen; None if nothing is. Monotone in both."""
         return rising if rising is None or rising <= rate else rate + self.share * (rising - rate)
 
     def with_forecast(self, now: float, mean: float, rate: float, rising: float | None, lead_s: float) -> TrendDamping:
-        """With forecasts that are due judged by `mean`, the rate of the last `WINDOW_S`, and one that is new remembered.
+        """Judge forecasts whose time has come by `mean`, the rate of the last `WINDOW_S`, and remember a new one.
 
-        `rate` is that of now, `rising` the one foreseen for `lead_s` from now, before any damping; all in requests per second.
+        `rate` is the present rate, `rising` the one foreseen for `lead_s` from now, before any damping; all in requests per
+        second.
         """
         share, first = self.share, 0
         while first < len(self.due) and self.due[first][0] <= now:
