@@ -1,4 +1,4 @@
-"""Digits on Triton's Python backend: a real classifier, and an honest stand-in for the time and the gauge of a GPU.
+"""Digits on Triton's Python backend: a real classifier, with a simulated GPU time and GPU gauge.
 
 Input: `pixels` FP32[rows, 64], an 8x8 image of values 0 to 16. Outputs: `probabilities` FP32[rows, 10] and `label`
 INT64[rows, 1] by ONNX Runtime; `BATCH` INT32[rows, 1], the rows Triton executed together; `WHO` STRING[rows, 1], the pod.
@@ -73,19 +73,19 @@ class TritonPythonModel:
         self._who = (os.environ.get("POD_NAME") or os.environ.get("HOSTNAME") or "unknown").encode()
 
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1  # a pod on CPU has little; more threads would only fight over it
+        options.intra_op_num_threads = 1  # a pod has little CPU; more threads would only compete for it
         path = Path(args["model_repository"]) / args["model_version"] / "model.onnx"
         self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
         self._busy = BusyShare(WINDOW_S)
         self._family = pb_utils.MetricFamily(
             name="nv_gpu_utilization",
-            description="GPU utilization rate [0.0 - 1.0)",  # as Triton has it; it keeps the first it was told
+            description="GPU utilization rate [0.0 - 1.0)",  # as Triton has it; it keeps the first one it was given
             kind=pb_utils.MetricFamily.GAUGE,
         )
         self._gauge = self._family.Metric(labels={"gpu_uuid": f"stand-in-{args['model_instance_name']}"})
         self._stopped = threading.Event()
-        # A thread, because the gauge would else keep its last value when no request comes.
+        # A thread, because the gauge would otherwise keep its last value when no request arrives.
         self._publisher = threading.Thread(target=self._publish, name="nv_gpu_utilization", daemon=True)
         self._publisher.start()
 
@@ -115,7 +115,7 @@ class TritonPythonModel:
         self._publisher.join()
 
     def _response(self, wanted: list[str], probabilities: np.ndarray, *, batch: int) -> object:
-        # Only what was asked for: each tensor is copied on its way to Triton, and a string's most slowly.
+        # Only the requested outputs: each tensor is copied on its way to Triton, and strings are the slowest.
         count = len(probabilities)
         tensors = []
         if "probabilities" in wanted:

@@ -33,8 +33,8 @@ _SEED = 0
 _PASSES = 60
 _BRIGHTEST = 16.0
 _HEADER = """\
-# Written by digits/train.py; edit digits/ and run it again. What the model does, and what in it stands in for a GPU, is told
-# at the head of model.py. The network reads scikit-learn's copy of the UCI handwritten digits (CC BY 4.0).
+# Written by digits/train.py; edit digits/ and run it again. The docstring of model.py describes the model, and how it simulates
+# a GPU. The network reads scikit-learn's copy of the UCI handwritten digits (CC BY 4.0).
 """
 
 
