@@ -1,7 +1,7 @@
-"""Conditions of a ModelDeployment: their types, their reasons, and how a list of them is kept.
+"""Conditions of a ModelDeployment: their types, their reasons, and how a list of them is updated.
 
-What makes a condition true stands in `halcyon.control.status.status`, with a truth table above each. The conventions are those
-of the Kubernetes API and of kstatus: `Reconciling` and `Stalled` are there only while they are true.
+`halcyon.control.status.status` decides when a condition is true, with a truth table above each. The conventions are
+those of the Kubernetes API and of kstatus: `Reconciling` and `Stalled` are present only while they are true.
 """
 
 from __future__ import annotations
@@ -13,37 +13,38 @@ from typing import Any, Final
 
 
 class Type(StrEnum):
-    """Types, in the order in which they are shown."""
+    """Types of conditions, in the order in which they are shown."""
 
     READY = "Ready"
-    """Requests are answered: the spec is accepted, a balancer is ready, and a server is ready or the count is 0."""
+    """The model answers requests: the spec is accepted, a balancer is ready, and a server is ready or the replicas are 0."""
     ACCEPTED = "Accepted"
-    """The spec is valid, what it names exists, and every object it needs could be written."""
+    """The spec is valid, the objects that it names exist, and every object that it needs could be written."""
     MODEL_LOADED = "ModelLoaded"
-    """Triton has loaded the model in a pod of the revision asked for, or of the one that was gone back to."""
+    """Triton has loaded the model in a pod of the target revision, or of the one that was restored by a rollback."""
     SERVERS_READY = "ServersReady"
-    """As many servers are ready as wanted."""
+    """All desired servers are ready."""
     BALANCER_READY = "BalancerReady"
-    """A balancer is ready, or none is wanted."""
+    """At least one balancer is ready, or the spec has none."""
     ROUTES_ACCEPTED = "RoutesAccepted"
-    """The Gateway has taken the model's routes. There only where spec.traffic.gateway names one."""
+    """The Gateway has accepted the model's routes. Present only if spec.traffic.gateway is set."""
     SCALING_ACTIVE = "ScalingActive"
-    """The count follows the load, or is fixed because `scaling` is left out."""
+    """The replicas follow the load, or are fixed because `scaling` is not set."""
     AUTOSCALER_CONFLICT = "AutoscalerConflict"
-    """Somebody else writes the count, too; Halcyon has stepped back. There only while it is so."""
+    """Another controller or user also writes the replicas, so Halcyon has stopped scaling the model. Present only while true."""
     FIELD_IGNORED = "FieldIgnored"
-    """A field of the spec has no effect as the rest stands. There only while it is so."""
+    """A field of the spec has no effect in combination with the other fields. Present only while true."""
     TIMEOUT_MISMATCH = "TimeoutMismatch"
-    """Two times of the spec work against each other. There only while it is so."""
+    """Two times in the spec conflict. Present only while true."""
     POLICY_WARNING = "PolicyWarning"
-    """The site's policy advises against something that it still takes. There only while it is so."""
+    """The site policy advises against something in the spec, which it still accepts. Present only while true."""
     RUNTIME_OUTDATED = "RuntimeOutdated"
-    """The servers are made as an earlier version or other settings of the operator rendered them; it serves as it is. There only while
-    it is so; `halcyon refresh` ends it."""
+    """The server pods still use the pod template of an earlier operator version or of other operator settings. They
+    keep serving. `halcyon refresh` replaces them. Present only while true."""
     RECONCILING = "Reconciling"
-    """The revision asked for isn't reached yet. A changed count is no new revision."""
+    """The target revision is not fully rolled out yet. A change of the replicas is not a new revision. Present only
+    while true."""
     STALLED = "Stalled"
-    """It will not go on without a person: the reason says what to change."""
+    """Progress needs a change by a user; the reason names what to change. Present only while true."""
 
 
 LOUD: Final[Mapping[str, str]] = {
@@ -53,136 +54,140 @@ LOUD: Final[Mapping[str, str]] = {
     Type.FIELD_IGNORED: "True",
     Type.TIMEOUT_MISMATCH: "True",
 }
-"""Conditions that a person should read, and the status that makes them so."""
+"""Condition types that need a user's attention, and the status at which they do."""
 
 
 class Reason(StrEnum):
-    """Reasons; the text under each is its documentation."""
+    """Reasons of conditions; the text under each is its documentation."""
 
     ACCEPTED = "Accepted"
-    """The spec is valid and what it names exists."""
+    """The spec is valid, and the objects that it names exist."""
     INVALID = "Invalid"
-    """The spec breaks a rule; what was accepted last keeps serving."""
+    """The spec breaks a rule. The last accepted spec stays in effect."""
     POLICY_DENIED = "PolicyDenied"
-    """The spec asks for more than this site's policy allows; what was accepted last keeps serving. The message names field, value and
-    limit."""
+    """The spec exceeds a limit of the site policy. The last accepted spec stays in effect. The message names the field,
+    its value and the limit."""
     POLICY_ADVICE = "PolicyAdvice"
-    """The site takes the spec as it is, and will not always: the message names field, value and limit."""
+    """The site policy still accepts the spec, but will not always. The message names the field, its value and the limit."""
     WAITS_TOO_LONG = "WaitsTooLong"
-    """Triton may wait longer for a fuller batch than anybody waits for the answer: what is computed then is computed for nobody."""
+    """Triton may wait longer for a fuller batch than clients wait for a response. Results that come after that are
+    wasted work."""
     SOURCE_NOT_FOUND = "SourceNotFound"
-    """The ConfigMap, one of its keys, or the claim of the model's source doesn't exist."""
+    """The ConfigMap of the model's source, one of its keys, or the PersistentVolumeClaim does not exist."""
     CONFLICT = "Conflict"
-    """An object that this ModelDeployment needs exists and belongs to somebody else; it is left untouched."""
+    """An object that this ModelDeployment needs already exists and has another owner. Halcyon does not change it."""
     FORBIDDEN = "Forbidden"
-    """The API server refused one of the operator's writes: its role lacks a permission, or a policy or quota says no."""
+    """The API server rejected a write of the operator: its role lacks a permission, or a policy or quota forbids the write."""
 
     LOADED = "Loaded"
     """Triton has loaded the model in at least one pod."""
     LOADING = "Loading"
-    """Pods have started and no result is known yet."""
+    """Pods have started, and the result of loading is not known yet."""
     LOAD_FAILED = "LoadFailed"
-    """Triton could not load the model; the message is Triton's own."""
+    """Triton could not load the model. The message is Triton's error."""
     MODEL_CONFIG_INVALID = "ModelConfigInvalid"
-    """The model's config.pbtxt is broken or can't be merged with the spec."""
+    """The model's config.pbtxt is invalid or cannot be merged with the spec."""
     MODEL_SOURCE_NOT_FOUND = "ModelSourceNotFound"
-    """The source has no such folder, or no version folder in it."""
+    """The model's folder does not exist in the source, or has no version folder."""
     MODEL_STORE_FAILED = "ModelStoreFailed"
-    """The object store or web server that the model is downloaded from can't be reached, or says no. Pods try again."""
+    """The object store or web server of the model cannot be reached or rejects the download. Pods retry."""
 
     SERVERS_READY = "ServersReady"
-    """As many servers are ready as wanted."""
+    """All desired servers are ready."""
     PARTLY_READY = "PartlyReady"
-    """Some of the servers wanted are ready."""
+    """Some of the desired servers are ready."""
     NONE_READY = "NoneReady"
     """No server is ready."""
     SCALED_TO_ZERO = "ScaledToZero"
-    """The count is 0, as asked."""
+    """The desired replicas are 0."""
     UNSCHEDULABLE = "Unschedulable"
-    """The scheduler finds no node for a pod; the message is its own."""
+    """The scheduler finds no node for a pod. The message is the scheduler's."""
     IMAGE_PULL_FAILED = "ImagePullFailed"
-    """An image can't be pulled."""
+    """An image cannot be pulled."""
     CONTAINER_FAILED = "ContainerFailed"
-    """A container of a pod ends again and again."""
+    """A container of a pod fails repeatedly."""
     POD_REFUSED = "PodRefused"
-    """Pods can't be created, and none is ready: a quota, a policy or a missing object; the message is the API server's. With some
-    ready it stands in the message of `PartlyReady`."""
+    """No pod is ready, and pods cannot be created because of a quota, a policy or a missing object. The message is the
+    API server's. If some pods are ready, the reason is `PartlyReady`, with the same message."""
 
     BALANCER_READY = "BalancerReady"
     """At least one balancer is ready."""
     BALANCER_NOT_READY = "BalancerNotReady"
     """No balancer is ready."""
     NO_BALANCER = "NoBalancer"
-    """spec.traffic.balancer asks for none: clients reach the servers themselves."""
+    """spec.traffic.balancer selects a mode without balancers: clients reach the servers directly."""
 
     BALANCER_TROUBLE = "BalancerTrouble"
-    """A balancer can't do all that it was asked to, or will soon not, for example because a Secret of spec.traffic.tls lacks or is
-    broken, or its certificate expires; the message says why. True where one serves nevertheless."""
+    """A balancer cannot do everything that the spec requests, or soon will not be able to. For example, a Secret of
+    spec.traffic.tls is missing or invalid, or its certificate is about to expire. The message has the cause. The status
+    is True if a balancer is ready nevertheless."""
 
     ROUTES_ACCEPTED = "RoutesAccepted"
-    """The Gateway has taken them."""
+    """The Gateway has accepted the routes."""
     ROUTES_PENDING = "RoutesPending"
-    """The Gateway has said nothing of them yet."""
+    """The Gateway has not reported a result for the routes yet."""
     ROUTES_REFUSED = "RoutesRefused"
-    """The Gateway doesn't take them; the message is its controller's own."""
+    """The Gateway rejected the routes. The message is from its controller."""
     ROUTE_CONFLICT = "RouteConflict"
-    """Another model's route, which is older, asks the Gateway for the same requests, and gets them."""
+    """An older route, of another model, matches the same requests and receives them."""
     GATEWAY_API_MISSING = "GatewayApiMissing"
-    """The cluster has no Gateway API; routes are written as soon as it has."""
+    """The Gateway API is not installed in the cluster. Halcyon writes the routes as soon as it is."""
 
     SCALING_ACTIVE = "ScalingActive"
-    """The count follows the load. The message has the decision, when the next is due at the latest, and what becomes of pods that are wanted and not ready."""
+    """The replicas follow the load. The message has the decision, the maximum time until the next one, and the state of
+    the desired pods that are not ready."""
     FIXED = "Fixed"
-    """There is no `scaling`: spec.replicas is the count."""
+    """`scaling` is not set: the replicas are those of spec.replicas."""
     METRICS_MISSING = "MetricsMissing"
-    """A metric is missing or stale; the count holds."""
+    """A metric is missing or stale. The replicas stay as they are."""
     HPA_INACTIVE = "HPAInactive"
-    """The HPA says that it can't scale; the message is its own."""
+    """The HPA reports that it cannot scale. The message is the HPA's."""
     FOREIGN_AUTOSCALER = "ForeignAutoscaler"
-    """Another autoscaler targets this ModelDeployment, or the Deployment of its servers; Halcyon has stepped back."""
+    """Another autoscaler targets this ModelDeployment, or the Deployment of its servers. Halcyon has stopped scaling
+    the model."""
     FOREIGN_WRITER = "ForeignWriter"
-    """Somebody sets spec.replicas again and again, against the autoscaler; Halcyon has stepped back."""
+    """Another controller or user repeatedly sets spec.replicas, against the autoscaler. Halcyon has stopped scaling the model."""
     PAUSED = "Paused"
-    """spec.scaling.mode says that the count stays; the message says what would be done."""
+    """spec.scaling.mode is `Paused`: the replicas stay as they are. The message has the decision that would be applied."""
     RECOMMENDING = "Recommending"
-    """spec.scaling.mode says that nothing is done; the message says what would be."""
+    """spec.scaling.mode is `Recommend`: decisions are not applied. The message has the decision that would be applied."""
     NO_EFFECT = "NoEffect"
-    """The message names the fields, why, and what makes them count."""
+    """The message names the fields without an effect, the cause, and what to change so that they take effect."""
 
     READY = "Ready"
-    """Requests are answered."""
+    """The model answers requests."""
     PROGRESSING = "Progressing"
-    """The revision asked for isn't reached yet."""
+    """The target revision is not fully rolled out yet."""
     PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
-    """The revision didn't become ready within its startup timeout."""
+    """The revision did not become ready before its progress deadline, which is spec.runtime.startupTimeout plus one minute."""
     ROLLOUT_BLOCKED = "RolloutBlocked"
-    """A new revision finds no room beside the old one, which serves on; the message says what is missing. Stalled once the
-    startup timeout has passed, too."""
+    """There is no capacity for a pod of the new revision beside the old one, which keeps serving. The message names
+    what is missing. After the progress deadline the model is also Stalled."""
     CANARY_WORSE = "CanaryWorse"
-    """A canary was shown to be worse than the revision that serves; the message has the numbers."""
+    """The analysis showed that a canary is worse than the revision that serves. The message has the numbers."""
     CANARY_ABORTED = "CanaryAborted"
-    """A person has ended a canary."""
+    """A user has aborted a canary."""
     RENDERED_EARLIER = "RenderedEarlier"
-    """The operator would render the servers otherwise now; the message says what differs and what to do. An upgrade restarts no pod by
-    itself."""
+    """This operator would render the server pods differently. The message has the differences and what to do. An
+    upgrade does not restart pods by itself."""
     ROLLED_BACK = "RolledBack"
-    """The revision asked for failed and the one before serves again; the message says why and what to do."""
+    """The target revision failed, and the previous one serves again. The message has the cause and what to do."""
     UNKNOWN = "Unknown"
     """Nothing is known yet."""
 
 
 @dataclass(frozen=True)
 class Condition:
-    """One condition as decided now; when it changed is the list's business."""
+    """One condition as decided now; `keep` adds the time of its last change."""
 
     type: Type
     status: bool | None
-    """None is Unknown."""
+    """None stands for Unknown."""
     reason: Reason
     message: str
 
     def status_text(self) -> str:
-        """`True`, `False` or `Unknown`."""
+        """Return `True`, `False` or `Unknown`."""
         return "Unknown" if self.status is None else str(self.status)
 
 
@@ -191,7 +196,7 @@ _PLACES = {kind: place for place, kind in enumerate(Type)}
 
 
 def ending(message: str, end: str) -> str:
-    """Both within the limit: of a long message its own end is left out."""
+    """Return the message with this end, within the limit: a message that is too long is cut before the end."""
     room = MESSAGE_LIMIT - len(end)
     return (message if len(message) <= room else f"{message[: room - 1]}…") + end
 
@@ -199,10 +204,10 @@ def ending(message: str, end: str) -> str:
 def keep(
     decided: Iterable[Condition], before: Iterable[Mapping[str, Any]], *, generation: int, now: str
 ) -> list[dict[str, Any]]:
-    """The list as it goes into the status.
+    """Return the list of conditions for the status.
 
-    `lastTransitionTime` stays where the status didn't change; `now` is RFC 3339 in whole seconds. Order is that of
-    `Type`.
+    `lastTransitionTime` is kept if a condition's status did not change. `now` is RFC 3339 in whole seconds. The order
+    is that of `Type`.
     """
     earlier = {str(c.get("type")): c for c in before}
     kept = []
@@ -223,5 +228,5 @@ def keep(
 
 
 def find(conditions: Iterable[Condition], wanted: Type) -> Condition | None:
-    """The condition of this type."""
+    """Return the condition of this type, or None."""
     return next((c for c in conditions if c.type is wanted), None)

@@ -1,7 +1,7 @@
-"""Whether a model keeps a state between requests, by its config.pbtxt: then those of one sequence belong to one server.
+"""Detection of models that keep state between requests, from config.pbtxt: the requests of one sequence belong on one server.
 
-Standard library only: the operator and the fetcher read it. Not the protobuf, since a file with fields that nobody here knows is
-served too.
+Standard library only: the operator and the fetcher read it. It does not use the protobuf, because a file with fields
+that this version does not know is served too.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 
 REPORT = '{"sequences":true}'
-"""What the fetcher leaves in its termination message for such a model."""
+"""Text that the fetcher writes into its termination message for such a model."""
 
-# Comments and quoted texts may hold anything; whichever begins first is one.
+# Comments and quoted texts may contain each other's delimiters; the one that starts first counts.
 _ASIDE = re.compile(r"""#[^\n]*|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'""")
 _BATCHING = re.compile(r"(?<![\w.\[/])sequence_batching\s*:?\s*[{<]")
 
 
 def in_config(text: str) -> bool:
-    """Whether the file turns Triton's sequence batcher on."""
+    """Return whether the file turns Triton's sequence batcher on."""
     return _BATCHING.search(_ASIDE.sub(" ", text)) is not None

@@ -1,4 +1,4 @@
-"""`status` of a ModelDeployment: its shape. What goes in is decided in `halcyon.control.status.status`."""
+"""Schema of the `status` of a ModelDeployment. `halcyon.control.status.status` decides its content."""
 
 from __future__ import annotations
 
@@ -19,39 +19,39 @@ class _Documented(ApiModel):
 
 
 class ConditionStatus(_Documented):
-    """One condition, as the Kubernetes API conventions have it."""
+    """One condition, as in the Kubernetes API conventions."""
 
     type: Short
-    """Type, for example `Ready`."""
+    """Type of the condition, for example `Ready`."""
     status: Literal["True", "False", "Unknown"]
-    """Whether it holds."""
+    """Whether the condition holds."""
     reason: Short
-    """One word, documented in the reference."""
+    """Reason in one word, documented in the reference of conditions."""
     message: Long
-    """For people."""
+    """Details for people, with what to do if something is wrong."""
     observed_generation: int
-    """Generation of the spec that this is about."""
+    """Generation of the spec that the condition refers to."""
     last_transition_time: Time
-    """When the status last changed."""
+    """Time at which the condition's status last changed."""
 
 
 class Summary(_Documented):
     """Short texts for the columns of `kubectl get`."""
 
     ready: Short | None = None
-    """Ready of wanted servers, for example `2/3`."""
+    """Ready servers, and desired replicas, for example `2/3`."""
     state: Short | None = None
-    """The reason that matters most."""
+    """Most important reason among the conditions."""
     queue: Short | None = None
-    """Waiting requests, and beside them, where there is a target, how many the ready servers are to have: `12/48`."""
+    """Queued requests, and after the slash, if there is a target, the target for all ready servers together: `12/48`."""
     gpu: Short | None = None
     """Mean GPU utilisation of the ready servers, in percent."""
     batch: Short | None = None
-    """Mean rows in a batch."""
+    """Mean number of rows in a batch."""
 
 
 class ReplicasStatus(_Documented):
-    """Server pods."""
+    """Number of server pods, in total and by state."""
 
     total: Count
     """Pods that exist."""
@@ -62,256 +62,263 @@ class ReplicasStatus(_Documented):
     unschedulable: Count
     """Pods that the scheduler finds no node for."""
     pending: Count | None = None
-    """Pods without a node yet, the unschedulable ones among them. Here and below: absent where there is none."""
+    """Pods without a node yet, including the unschedulable ones. This field and those below are absent if there is no
+    such pod."""
     pulling: Count | None = None
-    """Pods whose images or volumes are on their way."""
+    """Pods that wait for their images or volumes."""
     fetching: Count | None = None
-    """Pods into which the model is brought."""
+    """Pods that fetch the model."""
     loading: Count | None = None
     """Pods in which Triton loads the model and warms it up."""
     unready: Count | None = None
-    """Pods that have served, and aren't ready now."""
+    """Pods that have served and are not ready now."""
     failed: Count | None = None
-    """Pods that can't start, or have failed; ServersReady or ModelLoaded says why."""
+    """Pods that cannot start or have failed. The condition ServersReady or ModelLoaded has the cause."""
     draining: Count | None = None
-    """Pods that are going, and end what they have begun; not in `total`."""
+    """Pods that are stopping and finish their in-flight requests; not included in `total`."""
 
 
 class Endpoints(_Documented):
-    """Addresses inside the cluster."""
+    """Addresses of the model inside the cluster."""
 
     http: Short
-    """KServe v2 over HTTP."""
+    """URL for KServe v2 over HTTP."""
     grpc: Short
-    """KServe v2 over gRPC."""
+    """Host and port for KServe v2 over gRPC."""
     headless: Short | None = None
-    """Name that resolves to every ready server pod, for clients of gRPC that balance by themselves; there only where
+    """DNS name that resolves to every ready server pod, for gRPC clients that balance by themselves. Present only if
     spec.traffic.balancer is not HAProxy."""
 
 
 class ModelStatus(_Documented):
-    """The model, as Triton has it."""
+    """The model, as Triton reports it."""
 
     name: Short
-    """Name in requests."""
+    """Name of the model in requests."""
     versions: Annotated[tuple[Short, ...], Field(max_length=64)] | None = None
     """Versions that are ready."""
     error: Long | None = None
-    """Why it is not loaded, in Triton's words."""
+    """Triton's error message if the model is not loaded."""
 
 
 class SignalStatus(_Documented):
-    """One signal that scaling follows."""
+    """One signal that scaling uses."""
 
     name: Short
-    """requestRate (requests per second), queueDepth (requests that wait) or gpuUtilization (percent)."""
+    """Name of the signal: requestRate (requests per second), queueDepth (queued requests) or gpuUtilization (percent)."""
     value: Short | None = None
-    """Of all replicas together; absent while it is missing. Rounded, and written when it has moved by a fifth."""
+    """Total over all replicas, rounded; absent while it is missing. A change of 20 % or less alone does not update it."""
     target: Short | None = None
-    """Target of one replica; absent where there is no objective for it."""
+    """Target of one replica; absent if the signal has no target."""
     proposal: Count | None = None
-    """The count that it asks for."""
+    """Replicas that the signal requires."""
     source: Short
-    """Where it comes from: `agents`, `scrape`, `prometheus` or `derived`."""
+    """Source of the value: `agents`, `scrape`, `prometheus` or `derived`."""
     observed_at: Time | None = None
-    """When this value was seen."""
+    """Time at which the value was observed."""
     missing: Long | None = None
-    """Why there is no value."""
+    """Cause if there is no value."""
 
 
 class PartStatus(_Documented):
-    """What one part of a decision asks for."""
+    """One part of a decision."""
 
     name: Short
-    """rate, trend, season, spike, backlog, queueDepth or gpuUtilization."""
+    """Name of the part: rate, trend, season, spike, backlog, queueDepth or gpuUtilization."""
     replicas: Count
-    """The count that it asks for."""
+    """Replicas that the part requires."""
     why: Long
-    """With numbers."""
+    """Explanation, with numbers."""
 
 
 class DecisionStatus(_Documented):
-    """A change of the count asked for."""
+    """A change of the desired replicas."""
 
     time: Time
-    """When it was decided."""
+    """Time of the decision."""
     before: Count
-    """The count asked for before."""
+    """Desired replicas before the decision."""
     after: Count
-    """The count asked for from then on."""
+    """Desired replicas after the decision."""
     why: Long
-    """In one sentence."""
+    """Explanation in one sentence."""
 
 
 class ScalingStatus(_Documented):
-    """What scaling does."""
+    """State of scaling: the last decision, and what it was based on."""
 
     actuator: Literal["HPA", "Direct"]
-    """What writes the count."""
+    """Writer of the replicas: the HPA, or the operator itself (Direct)."""
     actuator_reason: Long
-    """Why this one."""
+    """Reason why this actuator was chosen."""
     policy: Short
-    """What decides."""
+    """Algorithm that decides: Planner or Rules."""
     mode: Short
-    """Whether the count is written: Active, Recommend or Paused."""
+    """Whether the replicas are written: Active, Recommend or Paused."""
     desired: Count | None = None
-    """The count asked for."""
+    """Desired replicas."""
     current: Count | None = None
-    """The count in force when it was decided."""
+    """Replicas in force at the time of the decision."""
     limited_by: Annotated[tuple[Short, ...], Field(max_length=8)] | None = None
-    """What changed or kept the count after the signals had spoken: min, max, hold, veto, idle, learning, unknown and others."""
+    """Limits that changed the result of the signals, or kept the replicas as they were: min, max, hold, veto, idle,
+    learning, unknown and others."""
     why: Long | None = None
-    """The last decision in one sentence."""
+    """Explanation of the last decision in one sentence."""
     decided_at: Time | None = None
-    """When what is shown here was decided; it is shown anew when it says something new."""
+    """Time of the decision that is shown. A later decision replaces it only if its content differs."""
     parts: Annotated[tuple[PartStatus, ...], Field(max_length=8), ListMap(("name",))] | None = None
-    """What each part of the decision asks for; the largest counts."""
+    """Parts of the decision, each with the replicas that it requires. The largest number applies."""
     signals: Annotated[tuple[SignalStatus, ...], Field(max_length=8), ListMap(("name",))] | None = None
-    """The signals."""
+    """Signals that the decision is based on."""
     decisions: Annotated[tuple[DecisionStatus, ...], Field(max_length=10)] | None = None
-    """The last changes of the count asked for, the newest first."""
+    """Last changes of the desired replicas, newest first, 10 at most."""
 
 
 class ColdStartStatus(_Documented):
-    """What the last start of a server pod took, in whole seconds."""
+    """Duration of the last start of a server pod, in whole seconds."""
 
     pod: Short
-    """The pod."""
+    """Name of the pod."""
     ready_at: Time
-    """When it became ready."""
+    """Time at which the pod became ready."""
     seconds: Count
-    """From its creation until it was ready."""
+    """Seconds from the pod's creation until it was ready."""
     scheduling_seconds: Count | None = None
-    """Until it had a node."""
+    """Seconds from the pod's creation until it had a node."""
     pulling_seconds: Count | None = None
-    """Then, until its first container ran: images and volumes."""
+    """Seconds from then until the first container ran, for images and volumes."""
     fetching_seconds: Count | None = None
-    """Then, until the model was brought and its configuration merged."""
+    """Seconds from then until the model was fetched and its configuration merged."""
     loading_seconds: Count | None = None
-    """Then, until Triton had loaded the model and warmed it up; the pull of its image is in it where that wasn't there."""
+    """Seconds from then until Triton had loaded the model and warmed it up. They include the pull of the Triton image
+    if it was not on the node."""
 
 
 Percent = Annotated[int, Field(ge=-1000000, le=100)]
 
 
 class CostStatus(_Documented):
-    """What the model's GPUs cost, and what they did, over the last day.
+    """Cost and use of the model's GPUs over the last day.
 
-    Less where the operator hasn't counted as long. Rounded; shares are told anew every ten minutes at most.
+    The period is shorter if the operator has not counted for that long. Values are rounded; shares are calculated at
+    most every ten minutes.
     """
 
     gpus: Count
-    """GPUs of pods that have a node."""
+    """GPUs of the pods that have a node."""
     currency: Short | None = None
-    """Of the prices, as the site names it."""
+    """Currency of the prices, as the site names it."""
     per_hour: Short | None = None
-    """What these GPUs cost in an hour; absent where the site hasn't said the price of such a GPU."""
+    """Cost of these GPUs for one hour; absent if the site gives no price for such a GPU."""
     per_thousand_inferences: Short | None = None
-    """Cost of a thousand inferences (rows); absent below a hundred of them, and without a price."""
+    """Cost of 1000 inferences (rows); absent below 100 inferences, and without a price."""
     saving_percent: Percent | None = None
-    """How much less GPU time was used than spec.scaling.maxReplicas would have used all the time."""
+    """GPU time saved, in percent, compared with spec.scaling.maxReplicas running all the time."""
     starting_percent: Percent | None = None
-    """Share of the GPU time in which pods had a node and weren't ready."""
+    """Share of the GPU time, in percent, in which pods had a node and were not ready."""
     busy_percent: Percent | None = None
-    """Share in which GPUs of ready pods were in use, by GPU utilisation; time in which nobody told it is left out of all three."""
+    """Share, in percent, in which the GPUs of ready pods were in use, by GPU utilisation. Time without a known
+    utilisation is left out of all three shares (starting, busy and idle)."""
     idle_percent: Percent | None = None
-    """Share in which they weren't."""
+    """Share, in percent, in which the GPUs of ready pods were not in use."""
 
 
 class RevisionStatus(_Documented):
-    """Revisions: ControllerRevisions of this name."""
+    """Revisions, by the names of their ControllerRevisions."""
 
     current: Short | None = None
-    """The revision that serves."""
+    """Revision that serves."""
     target: Short | None = None
-    """The revision that the accepted spec asks for."""
+    """Revision that the accepted spec requires."""
 
 
 class FailedRevision(_Documented):
-    """The revision that the spec asks for and that is not served."""
+    """The target revision, if it failed and does not serve."""
 
     revision: Short
-    """Its ControllerRevision."""
+    """Name of its ControllerRevision."""
     reason: Short
-    """One word, as in the conditions."""
+    """Reason in one word, as in the conditions."""
     message: Long
-    """Triton's own where Triton gave one."""
+    """Cause of the failure; Triton's error message if there is one."""
     finished_at: Time
-    """When it was given up."""
+    """Time at which the rollout was given up."""
 
 
 class PastRollout(_Documented):
-    """How the last rollout to a revision ended."""
+    """Result of the last rollout to one revision."""
 
     revision: Short
-    """Its ControllerRevision."""
+    """Name of the ControllerRevision."""
     result: Literal["Served", "Failed", "Superseded"]
-    """Superseded: the spec asked for another one before this one was reached."""
+    """Result of the rollout. Superseded: the spec changed to another revision before this one was reached."""
     finished_at: Time
-    """When it ended."""
+    """Time at which the rollout ended."""
     message: Long | None = None
-    """Why, where it was not served."""
+    """Cause if the revision was not served."""
 
 
 class CanaryStatus(_Documented):
-    """A canary under way."""
+    """A canary in progress."""
 
     step: Count
-    """Which of the steps, from 1."""
+    """Number of the current step, from 1."""
     weight: Count
-    """Percent of the requests that go to it once a pod of it is ready."""
+    """Share of the requests, in percent, that the canary receives once one of its pods is ready."""
     pods: Count
-    """Pods of it."""
+    """Number of pods of the canary."""
 
 
 class RolloutStatus(_Documented):
-    """How the revision asked for takes over."""
+    """State of the rollout to the target revision."""
 
     phase: Literal["Complete", "Progressing", "Blocked", "Failed", "RollingBack", "RolledBack"]
-    """Blocked: there is no room for it. Failed: it failed and stays. RolledBack: it failed and the one before serves."""
+    """Phase of the rollout. Blocked: there is no capacity for the target revision. Failed: it failed and stays.
+    RolledBack: it failed, and the previous one serves."""
     strategy: Literal["Surge", "Replace", "Canary"]
-    """What is done, where spec.rollout.strategy is Auto."""
+    """Strategy in use; if spec.rollout.strategy is Auto, the one that it has chosen."""
     strategy_reason: Long | None = None
-    """Why pods are replaced."""
+    """Reason why pods are replaced."""
     canary: CanaryStatus | None = None
-    """There while a canary is under way."""
+    """State of the canary; present only while one is in progress."""
     message: Long | None = None
-    """What is, why, and what to do."""
+    """State, cause, and what to do."""
     started_at: Time | None = None
-    """When the rollout to the revision asked for began."""
+    """Time at which the rollout to the target revision started."""
     failed: FailedRevision | None = None
-    """The revision asked for, where it failed. It isn't tried again until the spec changes."""
+    """The target revision, if it failed. It is not tried again until the spec changes."""
     history: Annotated[tuple[PastRollout, ...], Field(max_length=10)] | None = None
-    """How the last rollouts ended, the newest first."""
+    """Results of the last rollouts, newest first."""
 
 
 class Status(_Documented):
-    """What is."""
+    """Observed state of a ModelDeployment."""
 
     observed_generation: int | None = None
-    """Generation of the spec that this status is about; 0 until the operator has seen the object."""
+    """Generation of the spec that this status refers to; 0 until the operator has seen the object."""
     conditions: Annotated[tuple[ConditionStatus, ...], Field(max_length=16), ListMap(("type",))] | None = None
-    """Ready, Accepted, ModelLoaded, ServersReady, BalancerReady, ScalingActive; Reconciling and Stalled while true."""
+    """Conditions of the model. Ready, Accepted, ModelLoaded, ServersReady, BalancerReady and ScalingActive are always
+    present; others, such as Reconciling and Stalled, only while they apply."""
     summary: Summary | None = None
     """Short texts for the columns of `kubectl get`."""
     replicas: ReplicasStatus | None = None
-    """Server pods."""
+    """Number of server pods, in total and by state."""
     selector: Long | None = None
     """Label selector of the server pods, for the scale subresource."""
     endpoints: Endpoints | None = None
-    """Addresses inside the cluster."""
+    """Addresses of the model inside the cluster."""
     model: ModelStatus | None = None
-    """The model, as Triton has it."""
+    """The model, as Triton reports it."""
     runtime_image: Annotated[str, Field(max_length=512)] | None = None
     """Triton image in use."""
     scaling: ScalingStatus | None = None
-    """What scaling does."""
+    """State of scaling: the last decision, and what it was based on."""
     revision: RevisionStatus | None = None
-    """Revisions: names of ControllerRevisions."""
+    """Revisions, by the names of their ControllerRevisions."""
     rollout: RolloutStatus | None = None
-    """How the revision asked for takes over."""
+    """State of the rollout to the target revision."""
     cost: CostStatus | None = None
-    """What the model's GPUs cost, and what they did, over the last day; absent for a model on CPU. Less if the operator hasn't counted as
-    long. Rounded; shares are calculated at most every ten minutes."""
+    """Cost and use of the model's GPUs over the last day; absent for a model on CPU. The period is shorter if the
+    operator has not counted for that long. Values are rounded; shares are calculated at most every ten minutes."""
     cold_start: ColdStartStatus | None = None
-    """What the last start of a server pod took, in whole seconds, by its parts."""
+    """Duration of the last start of a server pod, in whole seconds, in total and by part."""

@@ -1,4 +1,4 @@
-"""RFC 3339, the form of times in Kubernetes objects and in our documents, to seconds since the epoch and back."""
+"""Conversion between RFC 3339, the form of times in Kubernetes objects and in our documents, and seconds since the epoch."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The building blocks of the resource: base model, cross-field rules, durations, quantities and names.
 
-Not here: any field of the resource (`spec`, `status`), nor how a schema is printed (`crd`).
+Out of scope: the fields of the resource (`spec`, `status`), and the generation of the schema (`crd`).
 """
 
 from __future__ import annotations
@@ -31,57 +31,58 @@ KIND = "ModelDeployment"
 PLURAL = "modeldeployments"
 
 NAME_PATTERN = r"^[a-z]([-a-z0-9]{0,50}[a-z0-9])?$"
-"""Names of ModelDeployments: short enough (52) for every child's suffix to fit into 63 characters."""
+"""Names of ModelDeployments, 52 characters at most, so that every child's suffix fits into 63 characters."""
 NAME_MESSAGE = (
     f"metadata.name is '%s' (%d characters); it must match {NAME_PATTERN} (at most 52 characters, so that the names of its "
     "children fit); for example resnet50"
 )
-"""What both the API server and `halcyon.api.spec.parse` say; the values are the name and its length."""
+"""Error message of both the API server and `halcyon.api.spec.parse`; the values are the name and its length."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A condition over several fields, said once and checked twice: by the API server (CEL) and by us.
+    """A condition over several fields, written once and checked twice: by the API server (CEL) and by us.
 
-    `message` is a template: `{minReplicas}` stands for that field's value. The differential test of the CRD holds the
-    two forms against each other.
+    `message` is a template: `{minReplicas}` stands for that field's value. The differential test of the CRD compares
+    the two forms.
     """
 
     cel: str
     check: Callable[[Any], bool]
     message: str
     static: str = ""
-    """What the API server says where the template can't be evaluated; the template without values by default."""
+    """Message of the API server if the template cannot be evaluated; by default the template without values."""
     reason: str = "FieldValueInvalid"
 
     def parts(self) -> list[tuple[str, str]]:
-        """The template as (literal, field path or '') pairs."""
+        """Return the template as pairs of a literal and a field path, which may be ''."""
         return [(text, name or "") for text, name, _, _ in string.Formatter().parse(self.message)]
 
     def message_cel(self) -> str:
-        """The template as a CEL expression that yields the message with the values.
+        """Return the template as a CEL expression that yields the message with the values.
 
-        By `format`: the API server takes a sum of strings for one of any length, and refuses its cost.
+        It uses `format`, because the API server assumes that a sum of strings may have any length, and rejects its
+        cost.
         """
         text = "".join(text.replace("%", "%%") + ("%s" if path else "") for text, path in self.parts())
         values = ", ".join(f"self.{path}" for _, path in self.parts() if path)
         return f"{cel_string(text)}.format([{values}])"
 
     def say(self, value: BaseModel) -> str:
-        """The message for this value."""
+        """Return the message for this value."""
         return "".join(text + (_said(_walk(value, path)) if path else "") for text, path in self.parts())
 
 
 def cel_string(text: str) -> str:
-    """A string literal of CEL."""
+    """Return a string literal of CEL."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def _said(value: Any) -> str:  # as CEL's format says it
+def _said(value: Any) -> str:  # in the form of CEL's format
     return f"[{', '.join(map(str, value))}]" if isinstance(value, tuple) else str(value)
 
 
-def _walk(value: Any, path: str) -> Any:  # whatever the path leads to
+def _walk(value: Any, path: str) -> Any:  # the value at the path
     for name in path.split("."):
         value = getattr(value, _attribute(type(value), name))
     return value
@@ -92,7 +93,7 @@ def _attribute(model: type[BaseModel], alias: str) -> str:
 
 
 class ApiModel(BaseModel):
-    """Base of every part of the resource: immutable, camelCase outside, unknown fields refused."""
+    """Base of every part of the resource: immutable, camelCase outside, unknown fields rejected."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", alias_generator=to_camel, validate_by_name=True, validate_by_alias=True
@@ -107,18 +108,21 @@ class ApiModel(BaseModel):
         return self
 
     def to_dict(self) -> dict[str, Any]:
-        """As Kubernetes writes it: aliases, absent instead of null."""
+        """Return the Kubernetes form: aliases as names, and absent fields instead of null."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 @dataclass(frozen=True)
 class ListMap:
-    """Marks a list whose items are told apart by these keys (`x-kubernetes-list-type: map`), and holds it to that."""
+    """Marker of a list whose items are identified by these keys (`x-kubernetes-list-type: map`).
+
+    It also checks that the keys are unique.
+    """
 
     keys: tuple[str, ...]
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
-        """The list's own schema, and the check after it."""
+        """Return the list's own schema, followed by the check."""
         return core_schema.no_info_after_validator_function(self._check, handler(source))
 
     def _check(self, items: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -129,10 +133,10 @@ class ListMap:
 
 @dataclass(frozen=True)
 class ListSet:
-    """Marks a list of distinct scalars (`x-kubernetes-list-type: set`), and holds it to that."""
+    """Marker of a list of distinct scalars (`x-kubernetes-list-type: set`). It also checks that they are distinct."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
-        """The list's own schema, and the check after it."""
+        """Return the list's own schema, followed by the check."""
         return core_schema.no_info_after_validator_function(self._check, handler(source))
 
     def _check(self, items: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -148,7 +152,7 @@ def _refuse_twice(found: list[str], *, what: str) -> None:
 
 @dataclass(frozen=True)
 class StringRules:
-    """CEL rules for one string field, with the same checks in Python beside it."""
+    """CEL rules of one string field, each with the same check in Python."""
 
     rules: tuple[Rule, ...] = field(default=())
 
@@ -158,10 +162,10 @@ _UNIT_US = {"h": 3_600_000_000, "m": 60_000_000, "s": 1_000_000, "ms": 1_000, "u
 
 
 def duration_us(text: str) -> int:
-    """The length of a duration such as `2ms` or `1m30s`, in microseconds.
+    """Return the length of a duration such as `2ms` or `1m30s`, in microseconds.
 
     Raises:
-        ValueError: where the text is no duration.
+        ValueError: the text is not a duration.
     """
     if len(text) < 2 or not _DURATION.fullmatch(text):
         raise ValueError(f"'{text}' is not a duration; write {EXAMPLES[_DURATION.pattern]}")
@@ -169,12 +173,12 @@ def duration_us(text: str) -> int:
 
 
 def duration_s(text: str) -> float:
-    """The length of a duration in seconds."""
+    """Return the length of a duration in seconds."""
     return duration_us(text) / 1e6
 
 
 def duration_field(low: str, high: str) -> Any:  # a type expression
-    """The type of a duration field between `low` and `high`, both allowed."""
+    """Return the type of a duration field from `low` to `high`, both included."""
     low_us, high_us = duration_us(low), duration_us(high)
 
     def check(text: str) -> str:
@@ -210,17 +214,17 @@ _ANY_QUANTITY = re.compile(r"([+-]?)([0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE]([+-]?[0-9]
 _MAX_QUANTITY = Decimal(2**63 - 1)
 _MIN_QUANTITY = Decimal("1e-9")
 _FAR = 100
-"""Numbers of a larger power of ten are above `_MAX_QUANTITY`, those of a smaller one below `_MIN_QUANTITY`: they need not be computed."""
+"""Power of ten beyond which numbers are above `_MAX_QUANTITY`, or below `_MIN_QUANTITY`, and need not be computed."""
 
 
 def quantity(text: str) -> Decimal:
-    """The value of a Kubernetes quantity such as `500m`, `4Gi` or `1e3`, in its base unit (cores, bytes).
+    """Return the value of a Kubernetes quantity such as `500m`, `4Gi` or `1e3`, in its base unit (cores, bytes).
 
-    It takes every form that the API server takes and may keep, not only those that the resource takes. A size above
-    2^63 - 1, the largest number that Kubernetes counts to, counts as that; what is finer than a billionth is rounded up.
+    It accepts every form that the API server accepts and may keep, not only those that the resource accepts. A size
+    above 2^63 - 1, the maximum in Kubernetes, counts as that maximum; finer parts than a billionth are rounded up.
 
     Raises:
-        ValueError: where the text is no quantity.
+        ValueError: the text is not a quantity.
     """
     found = _ANY_QUANTITY.fullmatch(text)
     if found is None or (found[3] is None and found[4] not in _FACTOR):
@@ -233,7 +237,7 @@ def quantity(text: str) -> Decimal:
 
 
 def _scaled(size: Decimal, exponent: str) -> Decimal:
-    """`size` times ten to that power; the text may have any number of digits."""
+    """Return `size` times ten to that power; the text may have any number of digits."""
     digits = exponent.lstrip("+-").lstrip("0") or "0"
     power = int(digits) if len(digits) < 9 else 10**9
     power = -power if exponent.startswith("-") else power
@@ -243,7 +247,7 @@ def _scaled(size: Decimal, exponent: str) -> Decimal:
 
 
 def quantity_field(low: str, high: str) -> Any:  # a type expression
-    """The type of a quantity field between `low` and `high`, both allowed."""
+    """Return the type of a quantity field from `low` to `high`, both included."""
     limit = f"must lie between {low} and {high}"
 
     def fits(text: str) -> bool:
@@ -264,10 +268,13 @@ def quantity_field(low: str, high: str) -> Any:  # a type expression
 
 
 def _cidr_pattern() -> str:
-    """Exact, because the CIDR functions of CEL are younger than the oldest API server that the chart allows."""
+    """Return an exact pattern.
+
+    The CIDR functions of CEL cannot be used: they are younger than the oldest API server that the chart supports.
+    """
     octet = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
     group = "[0-9a-f]{1,4}"
-    # Where the zeros are left out: n groups before, at most 7 - n behind.
+    # If zeros are left out: n groups before, at most 7 - n after.
     short = [f"({group}:){{{n}}}(:{group}){{1,{7 - n}}}" for n in range(1, 7)]
     v6 = "|".join([f"({group}:){{7}}{group}", f"({group}:){{1,7}}:", *short, f":((:{group}){{1,7}}|:)"])
     return rf"^(({octet}\.){{3}}{octet}/(3[0-2]|[12]?[0-9])|({v6})/(12[0-8]|1[01][0-9]|[1-9]?[0-9]))$"
@@ -279,13 +286,13 @@ _DNS_NAME = rf"{_LABEL}(\.{_LABEL})*"
 PORT = "(6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[1-5][0-9]{4}|[1-9][0-9]{0,3})"
 """Pattern of a port, 1 to 65535."""
 HOST = rf"{_DNS_NAME}(:{PORT})?"
-"""Pattern of a host's name or address of IPv4, with a port or without."""
+"""Pattern of a hostname or an IPv4 address, with or without a port."""
 EXAMPLES = {
     _DURATION.pattern: "for example 500us, 2ms, 30s, 1m30s or 2h",
     _QUANTITY: "for example 500m, 2 or 4Gi",
     _CIDR: "for example 10.0.0.0/8 or fd00::/8",
 }
-"""Good values, by the pattern that says what is one."""
+"""Good values for each pattern."""
 
 Quantity = Annotated[str, StringConstraints(pattern=_QUANTITY, min_length=1, max_length=24)]
 DnsName = Annotated[str, StringConstraints(pattern=f"^{_DNS_NAME}$", min_length=1, max_length=253)]
@@ -297,7 +304,7 @@ RelativePath = Annotated[
         pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*$", min_length=1, max_length=512
     ),
 ]
-"""A path below some root: no leading slash or dot in any segment, so it can't leave the root."""
+"""A path below some root: no leading slash, and no dot at the start of a segment, so it cannot leave the root."""
 Image = Annotated[
     str,
     StringConstraints(
@@ -317,5 +324,5 @@ LabelKey = Annotated[
     ),
 ]
 Cidr = Annotated[str, StringConstraints(pattern=_CIDR, min_length=1, max_length=43)]
-"""A range of addresses. IPv6 in small letters."""
+"""A range of addresses. IPv6 is in lower case."""
 Text = Annotated[str, Field(max_length=4096)]

@@ -1,4 +1,4 @@
-"""Annotations of a ModelDeployment that people write, through a command or by hand."""
+"""Annotations of a ModelDeployment that users set, with a command or by hand."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 from halcyon.api.types import GROUP
 
 REASON = f"{GROUP}/reason"
-"""Why somebody has paused scaling or set the count: shown with the condition ScalingActive and by the commands."""
+"""Reason why a user has paused scaling or set the replicas. The condition ScalingActive and the commands show it."""
 MAX_REASON_LENGTH = 200
-"""Characters of it that are shown."""
+"""Maximum number of characters of it that are shown."""
 
 
 def reason(meta: Mapping[str, Any]) -> str:
-    """What a person has given as the reason, on one line; empty where nobody has."""
+    """Return the reason that a user has given, on one line; empty if there is none."""
     said = " ".join(str((meta.get("annotations") or {}).get(REASON) or "").split())
     return said if len(said) <= MAX_REASON_LENGTH else said[: MAX_REASON_LENGTH - 3] + "..."

@@ -1,4 +1,4 @@
-"""Documents that Halcyon's parts pass each other: the balancer's plan, the agent's report, notices of pods, the model's overlay.
+"""Documents that Halcyon's parts exchange: the balancer's plan, the agent's report, notices about pods, the model's overlay.
 
-The agent and the fetcher import them, so pydantic stays out.
+The agent and the fetcher import these modules, so they do not use pydantic.
 """

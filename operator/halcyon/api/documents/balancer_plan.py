@@ -1,10 +1,10 @@
-"""The accepted plan: what the controller asks of a model's balancers, as they find it in ConfigMap `NAME-balancer`.
+"""The accepted plan: the controller's settings for a model's balancers, stored in ConfigMap `NAME-balancer`.
 
-The agent reads nothing else of the resource: not its spec, so an invalid spec can't reach it, and not the operator's
+The agent does not read the ModelDeployment: neither its spec, so an invalid spec cannot reach it, nor the operator's
 version. Standard library only: the agent's memory is a budget.
 
-Operator and agents are not replaced in one moment: a field that a later version adds has a default, which is what agents of before
-did without it, and one that this version doesn't know is left out.
+Operator and agents are not replaced at the same moment. A field that a later version adds has a default, which is the
+behaviour of agents without the field. A field that this version does not know is ignored.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ PLAN_KEY = "plan.json"
 PLAN_VERSION = 1
 
 HAPROXY_MEMORY_MIB = 512
-"""Memory limit of the container that HAProxy runs in. What clients may hold of it at once follows from it."""
+"""Memory limit of the HAProxy container. It determines how much clients may hold of it at once."""
 
 CERTIFICATE_FOLDER = "certificate"
-"""Of a balancer pod, below /var/run/secrets: the Secret of `traffic.tls`. It is no part of the plan."""
+"""Folder in a balancer pod, below /var/run/secrets, with the Secret of `traffic.tls`. It is not part of the plan."""
 CLIENTS_FOLDER = "clients"
-"""The same for the authorities of clients."""
+"""Folder with the certificate authorities of clients, in the same place."""
 KEYS_FOLDER = "keys"
-"""The same for `traffic.apiKeys`."""
+"""Folder with the Secret of `traffic.apiKeys`, in the same place."""
 
 _BROKEN = (KeyError, TypeError, AttributeError, RecursionError, UnicodeDecodeError, json.JSONDecodeError)
 
@@ -47,55 +47,58 @@ class Slot:
     weight: int
     """Share of the requests, 0 to 256 (HAProxy's unit)."""
     capacity: int
-    """Most pods there can be (maxReplicas and surge): so many server lines are reserved."""
+    """Maximum number of pods (maxReplicas and surge): the number of HAProxy servers that are reserved."""
 
 
 @dataclass(frozen=True)
 class CollectorAddress:
-    """Where observations go: every operator replica behind this name."""
+    """Address that reports are sent to: every operator replica behind this name."""
 
     host: str
     """DNS name with one address per operator replica."""
     port: int
     server_name: str
-    """Name that the certificate must carry."""
+    """Name that the certificate must contain."""
     ca_pem: str
-    """CA that signed it."""
+    """CA that signed the certificate, in PEM."""
 
 
 @dataclass(frozen=True)
 class BalancerPlan:
-    """Everything that a balancer needs to know about its model."""
+    """All settings of a model's balancers."""
 
     namespace: str
     name: str
     """Name of the ModelDeployment."""
     model: str
-    """Name of the model in Triton: the only one whose routes are open."""
+    """Name of the model in Triton. Only its routes are open."""
     slots: tuple[Slot, ...]
     max_connections: int
-    """Most requests that one balancer process has in flight to one server, per protocol."""
+    """Maximum number of requests in flight from one balancer process to one server, per protocol."""
     queue_limit: int
-    """Most requests that wait in one balancer process, both protocols together."""
+    """Maximum number of requests that wait in one balancer process, both protocols together."""
     request_timeout_ms: int
-    """Longest wait in the queue, and longest time in a server."""
+    """Maximum wait in the queue and, separately, maximum time in a server."""
     drain_ms: int
-    """How long a stopping server may still answer."""
+    """Time that a stopping server has to finish its requests."""
     collector: CollectorAddress | None = None
-    """None where nothing collects: the balancer works alone."""
+    """None if nothing collects reports: the balancer works alone."""
     source_share: int = 100
-    """Percent of `queue_limit` that the requests of one source address may take; 100 is no bound of its own."""
+    """Percentage of `queue_limit` that the requests of one source address may use; 100 means no limit per address."""
     sequences: bool = False
-    """The model keeps a state between requests, so none may be computed twice."""
+    """Whether the model keeps state between requests, so that no request may be computed twice."""
     sticky_header: str = ""
-    """Header whose value binds requests to one pod, which keeps them while it drains; empty: none does."""
+    """Header whose value binds requests to one pod, even while it drains; empty if no header does."""
     max_request_bytes: int = 0
-    """Largest request; 0 is no bound of the balancer's own."""
+    """Maximum size of a request; 0 means no limit in the balancer."""
     access_log: str = "None"
-    """Which requests are logged: None, Errors or All."""
+    """Requests that are logged: None, Errors or All."""
 
     def to_json(self) -> str:
-        """One line, keys sorted: equal plans are equal text. What is as agents of before took it for granted is left out."""
+        """Return the plan on one line with sorted keys, so that equal plans are equal text.
+
+        Later fields are left out if they have the value that earlier agents assume.
+        """
         raw = {"version": PLAN_VERSION, **asdict(self)}
         for name in _LATER:
             if raw[name] == getattr(BalancerPlan, name):
@@ -104,10 +107,10 @@ class BalancerPlan:
 
     @classmethod
     def from_json(cls, text: str) -> BalancerPlan:
-        """The plan in `text`.
+        """Return the plan in `text`.
 
         Raises:
-            PlanError: where it is none, or of another version.
+            PlanError: the text is not a plan, or has another version.
         """
         try:
             raw: dict[str, Any] = json.loads(text)
@@ -124,10 +127,10 @@ class BalancerPlan:
 
 
 _LATER = ("source_share", "sequences", "sticky_header", "max_request_bytes", "access_log")
-"""Fields that were added."""
+"""Fields that were added after the first version."""
 
 
 def _made(kind: type[T], raw: dict[str, Any]) -> T:
-    """Of the fields that this version knows."""
+    """Return an instance built from the fields that this version knows."""
     known = kind.__dataclass_fields__  # type: ignore[attr-defined]  # only dataclasses are given
     return kind(**{name: value for name, value in raw.items() if name in known})

@@ -1,7 +1,7 @@
-"""The overlay: what a ModelDeployment adds to its model's own config.pbtxt, and the document that carries it into a pod.
+"""The overlay: the additions of a ModelDeployment to its model's config.pbtxt, and the document that carries them into a pod.
 
-The operator writes it, the fetcher merges it; what merging means stands in `halcyon.fetch.merge`. Standard library only:
-the fetcher is on the path of every cold start.
+The operator writes it and the fetcher merges it; `halcyon.fetch.merge` defines the merge. Standard library only: the
+fetcher is on the path of every cold start.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ class OverlayError(ValueError):
 
 @dataclass(frozen=True)
 class DynamicBatching:
-    """Dynamic batching is on. What is not said here stays as the model's own configuration has it."""
+    """Dynamic batching is on. Fields that are not set keep the values of the model's own configuration."""
 
     max_queue_delay_us: int | None = None
-    """How long a batch may wait to fill, in microseconds."""
+    """Maximum time that a batch may wait to fill, in microseconds."""
     preferred_batch_sizes: tuple[int, ...] = ()
-    """In rows. Empty: not said."""
+    """Batch sizes in rows; empty if not set."""
     preserve_ordering: bool | None = None
 
 
 @dataclass(frozen=True)
 class VersionPolicy:
-    """Which versions are served: exactly one of the three is said."""
+    """The versions that are served: exactly one of the three fields is set."""
 
     latest: int | None = None
-    """The n highest."""
+    """Number of versions, counted from the highest down."""
     specific: tuple[int, ...] = ()
-    """These version numbers."""
+    """Version numbers."""
     all: bool = False
 
 
@@ -67,26 +67,26 @@ class OverlayInput:
 
 @dataclass(frozen=True)
 class OverlayWarmup:
-    """Requests that Triton runs before the model is ready. They take the place of the model's own warm-up."""
+    """Requests that Triton runs before the model is ready. They replace the model's own warm-up."""
 
     batch_sizes: tuple[int, ...] = ()
-    """In rows. Empty: 1 and the effective maximum batch size."""
+    """Batch sizes in rows; empty: 1 and the effective maximum batch size."""
     iterations: int = 2
-    """How often each batch size runs."""
+    """Number of times that each batch size runs."""
     data: Literal["zero", "random"] = "zero"
-    """What the tensors hold."""
+    """Content of the tensors."""
     inputs: tuple[OverlayInput, ...] = ()
-    """Empty: the inputs of the model's own configuration."""
+    """Input tensors; empty: those of the model's own configuration."""
 
 
 @dataclass(frozen=True)
 class Overlay:
-    """What is written over the model's own configuration; None and empty mean "not said"."""
+    """Values written over the model's own configuration; None and empty mean "not set"."""
 
     model_name: str
     """Name of the model in Triton, and of its folder in the repository."""
     max_batch_size: int | None = None
-    """Most rows in one batch."""
+    """Maximum number of rows in one batch."""
     dynamic_batching: DynamicBatching | None = None
     instances: int | None = None
     """Model instances per GPU (per pod on CPU)."""
@@ -97,20 +97,20 @@ class Overlay:
 
     @property
     def says_nothing(self) -> bool:
-        """Whether there is nothing in it but the model's name."""
+        """Whether the overlay holds nothing but the model's name."""
         return replace(self, parameters=dict(self.parameters)) == Overlay(self.model_name)
 
     def to_json(self) -> str:
-        """One line, keys sorted, no spaces: equal overlays are equal text."""
+        """Return the overlay on one line with sorted keys and without spaces, so that equal overlays are equal text."""
         plain = asdict(replace(self, parameters=dict(self.parameters)))
         return json.dumps({"version": OVERLAY_VERSION, **plain}, sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Overlay:
-        """The overlay in `text`.
+        """Return the overlay in `text`.
 
         Raises:
-            OverlayError: where it is none, of another version, or a field has a wrong type or value.
+            OverlayError: the text is not an overlay, has another version, or has a field of a wrong type or value.
         """
         try:
             raw = json.loads(text)
@@ -135,7 +135,7 @@ class Overlay:
 
 
 _Check = Callable[[Any, str], _T]
-"""Takes a JSON value and its path; gives the field's value or raises OverlayError."""
+"""Takes a JSON value and its path; returns the field's value or raises OverlayError."""
 _REQUIRED: Any = object()
 
 

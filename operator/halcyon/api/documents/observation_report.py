@@ -1,10 +1,11 @@
-"""The record: what one agent saw of its balancer and of the model's pods, as it travels to every operator replica.
+"""The report: what one agent observed of its balancer and of the model's pods, as it is sent to every operator replica.
 
-Counters are cumulative since the start of their process and may restart at zero; the reader takes differences.
-None means "not known", which is never zero. Standard library only: the agent's memory is a budget.
+Counters are cumulative since the start of their process and may restart at zero; the reader takes differences. None
+means "not known", which is never zero. Standard library only: the agent's memory is a budget.
 
-Agents and operator are not replaced in one moment: a field that a later version adds has a default, so that records of older
-agents are read, and a field that this version doesn't know is left out, so that an operator that was rolled back still hears.
+Agents and operator are not replaced at the same moment. A field that a later version adds has a default, so that
+reports of older agents can be read. A field that this version does not know is ignored, so that an operator that was
+rolled back can still read reports.
 """
 
 from __future__ import annotations
@@ -18,91 +19,92 @@ T = TypeVar("T")
 RECORD_VERSION = 1
 
 PodState = Literal["starting", "ready", "draining", "maintenance", "unreachable"]
-"""starting: not ready by its EndpointSlice. ready: takes requests. draining: terminating. maintenance: taken out by the
-agent because its backend is dead. unreachable: ready by its EndpointSlice, but it could not be read."""
+"""starting: not ready in its EndpointSlice. ready: receives requests. draining: terminating. maintenance: taken out by
+the agent because its backend is dead. unreachable: ready in its EndpointSlice, but it could not be read."""
 
 AUDIENCE = "halcyon-collector"
 """Audience of the token that an agent presents."""
 STREAM_PATH = "/collector/v1/stream"
-"""WebSocket on every operator replica; one text message per record, `Authorization: Bearer TOKEN` on the upgrade."""
+"""WebSocket on every operator replica; one text message per report, `Authorization: Bearer TOKEN` on the upgrade."""
 
 
 _BROKEN = (KeyError, TypeError, AttributeError, RecursionError, UnicodeDecodeError, json.JSONDecodeError)
 
 
 class RecordError(ValueError):
-    """The document is not a record that this version understands."""
+    """The document is not a report that this version understands."""
 
 
 Batches = tuple[tuple[int, int, int], ...]
-"""Counters by batch size: (rows in the batch, batches computed, microseconds that they took in all), sizes ascending."""
+"""Counters by batch size: (rows in the batch, batches computed, total microseconds of their computing), sizes ascending."""
 MAX_SIZES = 64
-"""Batch sizes that are told of one pod: where there are more, those that ran most often."""
+"""Maximum number of batch sizes that are reported for one pod. If there are more, those that ran most often are reported."""
 
 
 @dataclass(frozen=True)
 class BatchStats:
-    """What Triton's statistics say of the model's batches, all its ready versions together."""
+    """Triton's statistics of the model's batches, over all its ready versions."""
 
     at: float
-    """When they were read, seconds since the epoch."""
+    """Time at which they were read, seconds since the epoch."""
     sizes: Batches
-    """Time is input, inference and output together."""
+    """The time is that of input, inference and output together."""
 
 
 @dataclass(frozen=True)
 class SlotLatency:
-    """How long one slot's servers took for their answers, their own queue included."""
+    """Response times of one slot's servers, including their own queue."""
 
     slot: str
     bounds_ms: tuple[int, ...]
     """Upper bounds of the buckets, ascending."""
     counts: tuple[int, ...]
-    """Counters: answers per bucket, and last those above all bounds: one more than there are bounds."""
+    """Counters: responses per bucket, and last those above all bounds, so one more than there are bounds."""
 
 
 @dataclass(frozen=True)
 class ReportedHistogram:
-    """How long answers took."""
+    """Histogram of response times."""
 
     bounds_ms: tuple[int, ...]
     """Upper bounds of the buckets, ascending."""
     counts: tuple[int, ...]
-    """Counters: answers per bucket, and last those above all bounds: one more than there are bounds."""
+    """Counters: responses per bucket, and last those above all bounds, so one more than there are bounds."""
 
 
 @dataclass(frozen=True)
 class BalancerSample:
-    """One HAProxy process, both protocols together."""
+    """Sample of one HAProxy process, both protocols together."""
 
     queued: int
-    """Requests that wait in it now, those held included."""
+    """Requests that wait in it now, including those held."""
     inflight: int
-    """Requests that servers are working on for it now."""
+    """Requests from it that servers are computing now."""
     requests: int
-    """Counter: requests that reached it for inference, refused ones included."""
+    """Counter: inference requests that reached it, including rejected ones."""
     refused: int
-    """Counter: requests that it refused (queue full, no hope of an answer in time, no server in time, waited too long)."""
+    """Counter: requests that it rejected (queue full, no response expected in time, no server in time, waited too long)."""
     errors: int
-    """Counter: answers lost on the way (connection to a server failed or broke)."""
+    """Counter: responses lost on the way (connection to a server failed or broke)."""
     held: int = 0
     """Requests that wait in it now because no server is up."""
     trouble: str = ""
-    """Why it does not do all that it was asked to, in a sentence; empty where it does."""
+    """Reason, in a sentence, why it does not do everything that its plan requires; empty if it does."""
     latency: tuple[SlotLatency, ...] = ()
-    """Told while there are two slots, which is while two revisions are compared."""
+    """Reported while there are two slots, which is while two revisions are compared."""
     clients: ReportedHistogram | None = None
-    """From a request's arrival until its answer begins: held, queued and computed. None: an older agent doesn't tell."""
+    """Time from a request's arrival until its response starts: held, queued and computed. None: an older agent, which
+    does not report it."""
 
 
 @dataclass(frozen=True)
 class PodSample:
-    """One Triton pod."""
+    """Sample of one Triton pod."""
 
     name: str
     state: PodState
     at: float
-    """When its metrics were read, seconds since the epoch."""
+    """Time at which its metrics were read, seconds since the epoch."""
     pending: int | None = None
     """Requests in Triton's queue now (`nv_inference_pending_request_count`)."""
     succeeded: int | None = None
@@ -120,42 +122,43 @@ class PodSample:
     compute_us: int | None = None
     """Counter: microseconds of computing, summed over requests."""
     gpu: float | None = None
-    """GPU utilisation, 0 to 1, mean of the pod's GPUs; None where Triton reports none."""
+    """GPU utilisation, 0 to 1, mean of the pod's GPUs; None if Triton reports none."""
     load_error: str | None = None
-    """Why the model isn't loaded, in Triton's words."""
+    """Triton's error message if the model is not loaded."""
     versions: tuple[str, ...] = ()
     """Model versions that are ready."""
     batches: BatchStats | None = None
-    """Read less often than the rest, and told of some of the pods only where there are many."""
+    """Read less often than the rest. If there are many pods, it is reported for some of them only."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """What one agent saw at one time."""
+    """The observations of one agent at one time."""
 
     namespace: str
     name: str
-    """The ModelDeployment that it speaks for."""
+    """Name of the agent's ModelDeployment."""
     agent: str
     """Name of the balancer pod."""
     at: float
     """Seconds since the epoch, by the agent's clock."""
     balancer: BalancerSample | None
-    """None where HAProxy does not answer."""
+    """None if HAProxy does not respond."""
     pods: tuple[PodSample, ...] = ()
     sent: float | None = None
-    """When it was sent, by the same clock: it may have waited for its turn, or for a connection. None: an older agent doesn't tell."""
+    """Time at which it was sent, by the same clock; it may have waited for its turn, or for a connection. None: an
+    older agent, which does not report it."""
 
     def to_json(self) -> str:
-        """One line."""
+        """Return the report on one line."""
         return json.dumps({"version": RECORD_VERSION, **asdict(self)}, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Record:
-        """The record in `text`.
+        """Return the report in `text`.
 
         Raises:
-            RecordError: where it is none, or of another version.
+            RecordError: the text is not a report, or has another version.
         """
         try:
             raw: dict[str, Any] = json.loads(text)
@@ -175,7 +178,7 @@ def _balancer(raw: dict[str, Any]) -> BalancerSample:
     clients = raw.get("clients")
     if clients is not None:
         bounds_ms = _row(clients["bounds_ms"])
-        # Every record of every agent brings the same ones.
+        # Every report of every agent has the same bounds.
         clients = ReportedHistogram(
             _shared(bounds_ms) if isinstance(bounds_ms, tuple) else bounds_ms, _row(clients["counts"])
         )
@@ -199,6 +202,6 @@ def _pod(raw: dict[str, Any]) -> PodSample:
 
 
 def _made(kind: type[T], raw: dict[str, Any]) -> T:
-    """Of the fields that this version knows."""
+    """Return an instance built from the fields that this version knows."""
     known = kind.__dataclass_fields__  # type: ignore[attr-defined]  # only dataclasses are given
     return kind(**{name: value for name, value in raw.items() if name in known})

@@ -1,10 +1,11 @@
-"""The notice: what the operator tells a model's agents of one pod, on the streams that bring their records.
+"""The notice: a message about one pod from the operator to a model's agents, on the streams that bring their reports.
 
-The agents' EndpointSlices tell the same and are what counts, but the controller that writes them waits a second where a slice has just
-changed, as it has in every scale-down of several pods. Standard library only: the agent's memory is a budget.
+The agents' EndpointSlices carry the same information and are authoritative. But the controller that writes them waits a
+second if a slice has just changed, which is the case in every scale-down of several pods. Standard library only: the
+agent's memory is a budget.
 
-Agents and operator are not replaced in one moment: an agent that knows no notices leaves them unread, and fields that this
-version doesn't know are left out.
+Agents and operator are not replaced at the same moment: an agent that does not know notices leaves them unread, and
+fields that this version does not know are ignored.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import asdict, dataclass
 from typing import Final, Literal, cast, get_args
 
 PodNews = Literal["ready", "unready", "leaving"]
-"""ready, unready: its Ready condition has changed. leaving: it was told to terminate, which nothing takes back."""
+"""ready, unready: the pod's Ready condition has changed. leaving: the pod is being terminated, which cannot be undone."""
 
 MAX_BYTES: Final = 2048
 
@@ -26,24 +27,24 @@ class NoticeError(ValueError):
 
 @dataclass(frozen=True)
 class Notice:
-    """One pod's news."""
+    """A change of one pod."""
 
     pod: str
     slot: str
     address: str
-    """Its IP address; empty where it has none, which only one that leaves may have."""
+    """IP address of the pod; empty if it has none, which is only allowed for one that is leaving."""
     news: PodNews
 
     def to_json(self) -> str:
-        """One line."""
+        """Return the notice on one line."""
         return json.dumps(asdict(self), separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> Notice:
-        """Read what `to_json` wrote.
+        """Return the notice that `to_json` wrote.
 
         Raises:
-            NoticeError: it is none; it names the field, the value and a good example.
+            NoticeError: the text is not a notice; the error names the field, the value and a good example.
         """
         try:
             found = json.loads(text[: MAX_BYTES + 1])

@@ -1,1 +1,1 @@
-"""The site's policy: its typed values, each rule in CEL and in Python, and the admission policies made of them."""
+"""The site policy: its typed values, each rule in CEL and in Python, and the admission policies built from them."""

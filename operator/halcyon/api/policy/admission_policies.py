@@ -1,7 +1,8 @@
-"""A site's policy as ValidatingAdmissionPolicies, which hold while the operator is down.
+"""The site policy as ValidatingAdmissionPolicies, which are enforced even while the operator is down.
 
-`python -m halcyon.api.policy.admission_policies` prints what does not depend on the site: the chart's files/site-policy.yaml, from which its template
-makes what `policies` makes here. A limit becomes a literal in CEL, so no parameter object can be missing, or stale, in the API server.
+`python -m halcyon.api.policy.admission_policies` prints the part that does not depend on the site: the chart's
+files/site-policy.yaml, from which its template builds what `policies` builds here. Each limit becomes a literal in CEL,
+so no parameter object can be missing or stale in the API server.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ Object = dict[str, Any]
 DIGESTS: Final = ("tritonDigests", "triton.digests")
 """The variable that several rules need, and its path in the policy."""
 CHANGED: Final = "request.operation == 'CREATE' || object.spec != oldObject.spec"
-"""What was taken before a limit existed may be labelled, and given up, as before."""
+"""Only a new or changed spec is checked. Objects accepted before a limit existed can still be labelled and deleted."""
 
 
 def variable(rule: PolicyRule) -> str:
-    """The limit's name in CEL."""
+    """Return the name of the limit in CEL."""
     section, _, name = rule.value.partition(".")
     return section + name[0].upper() + name[1:]
 
 
 def parts(rule: PolicyRule) -> Object:
-    """What a rule contributes where its limit is set."""
+    """Return what a rule contributes if its limit is set."""
     name = variable(rule)
     limit = f"variables.{name}"
     return {
@@ -45,7 +46,10 @@ def parts(rule: PolicyRule) -> Object:
 
 
 def _message(rule: PolicyRule, limit: str) -> str:
-    """The template as CEL. By `format`, which the API server takes for short, unlike a sum of texts."""
+    """Return the template as CEL.
+
+    It uses `format`, because the API server assumes that a sum of strings may have any length, and rejects its cost.
+    """
     shown = f"(size({limit}) == 0 ? 'none' : {limit}.join(', '))" if _is_list(rule) else f"string({limit})"
     text, values = rule.message.replace("%", "%%"), []
     while (places := sorted((text.find(mark), mark) for mark in ("{found}", "{limit}") if mark in text)) != []:
@@ -63,7 +67,7 @@ def _is_list(rule: PolicyRule) -> bool:
 
 
 def source() -> Object:
-    """What the chart's template is made from."""
+    """Return the data that the chart's template is built from."""
     return {
         "changed": CHANGED,
         "digests": dict(zip(("variable", "value"), DIGESTS, strict=True)),
@@ -73,12 +77,12 @@ def source() -> Object:
 
 
 def policies(policy: SitePolicy, name: str, *, namespaces: tuple[str, ...] = ()) -> list[Object]:
-    """The policies and their bindings; none where no limit is set.
+    """Return the policies and their bindings; none if no limit is set.
 
     Args:
-        policy: the site's.
-        name: of the objects; that of the warnings has a suffix.
-        namespaces: the only ones it holds for; empty: all.
+        policy: the site policy.
+        name: name of the objects; that of the warnings has a suffix.
+        namespaces: the only namespaces that the policies apply to; empty: all.
     """
     made = []
     for action, suffix in (("Deny", ""), ("Warn", "-warnings")):
@@ -136,7 +140,7 @@ def _binding(name: str, action: str) -> Object:
 
 
 def _literal(value: Any) -> str:  # any JSON value
-    """A limit in CEL: JSON is CEL where nothing is null."""
+    """Return a limit in CEL: JSON is CEL if nothing is null."""
     return json.dumps(value, separators=(",", ":"))
 
 

@@ -1,4 +1,7 @@
-"""Where clouds tell a machine of itself: addresses that nothing which a tenant names may lead to. Constants alone: the fetcher loads them."""
+"""Addresses of the metadata services of clouds, which no address that a tenant names may lead to.
+
+Constants only: the fetcher loads them.
+"""
 
 from __future__ import annotations
 
@@ -10,5 +13,5 @@ METADATA = (
     "fd00:ec2::254",  # AWS
     "fd20:ce::254",  # Google
 )
-"""Addresses at which clouds tell a machine of itself and that aren't link-local. AWS' was read in its documentation; the others are those that are commonly listed. Where
-private networks are closed, all of them are anyway, but for Azure's."""
+"""Metadata addresses that are not link-local. AWS' was read in its documentation; the others are those that are
+commonly listed. If private networks are closed, all of them are closed anyway, except Azure's."""

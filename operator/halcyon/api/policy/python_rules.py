@@ -1,6 +1,6 @@
-"""What of a spec a site's limits are held against, in Python: each function gives what is too much for a limit, as texts.
+"""The rules of the site policy in Python: each function returns what exceeds a limit, as texts.
 
-`policy_rules` has the same in CEL beside each of them.
+`rules` has the same in CEL beside each of them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from halcyon.api.spec import Spec
 
 @dataclass(frozen=True)
 class PolicySubject:
-    """A spec, and where it stands."""
+    """A spec, its namespace, and the policy that applies."""
 
     spec: Spec
     namespace: str
@@ -23,23 +23,23 @@ class PolicySubject:
 
     @property
     def image(self) -> str:
-        """The image that it names; empty where that is left to the site."""
+        """Triton image that the spec names; empty if it names none and the site's image is used."""
         return self.spec.runtime.image or ""
 
     @property
     def model_image(self) -> str:
-        """The image that its model is in; empty where it isn't in one."""
+        """Image of the model; empty if the model's source is not an image."""
         source = self.spec.model.source.image
         return source.reference if source else ""
 
 
 def replicas(spec: Spec) -> int:
-    """The highest count that a spec leads to."""
+    """Return the maximum replicas that a spec leads to."""
     return spec.scaling.max_replicas if spec.scaling else spec.replicas
 
 
 def full_name(image: str) -> str:
-    """An image's name with its registry, as the container runtime completes it."""
+    """Return an image's name with its registry, as the container runtime completes it."""
     if not re.match(r"(localhost|[^/]*[.:][^/]*)/", image):
         return ("docker.io/" if "/" in image else "docker.io/library/") + image
     return re.sub(r"^docker\.io/([^/]+)$", r"docker.io/library/\1", image)
@@ -52,12 +52,12 @@ def _covers(registry: str, name: str) -> bool:
 
 
 def foreign(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
-    """The server's image, where it comes from elsewhere."""
+    """Return the server's image if it comes from another registry."""
     return _elsewhere(asked.image, limit)
 
 
 def foreign_model(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
-    """The model's image, where it comes from elsewhere."""
+    """Return the model's image if it comes from another registry."""
     return _elsewhere(asked.model_image, limit)
 
 
@@ -67,7 +67,7 @@ def _elsewhere(image: str, limit: tuple[str, ...]) -> list[str]:
 
 
 def loose(asked: PolicySubject, limit: str) -> list[str]:
-    """Images whose name may stand for another one tomorrow."""
+    """Return the images whose name may refer to another image later."""
 
     def tagged(image: str) -> bool:
         return re.search(r":[A-Za-z0-9_][A-Za-z0-9_.-]*$", image) is not None and not image.endswith(":latest")
@@ -77,7 +77,7 @@ def loose(asked: PolicySubject, limit: str) -> list[str]:
 
 
 def triton_version(image: str, policy: SitePolicy) -> str:
-    """The release that an image is known to be of; empty where nobody knows."""
+    """Return the Triton release of an image; empty if it is unknown."""
     name, by_digest, digest = image.partition("@")
     if by_digest:
         return policy.triton.digests.get(digest, "")
@@ -86,13 +86,13 @@ def triton_version(image: str, policy: SitePolicy) -> str:
 
 
 def old(asked: PolicySubject, limit: str) -> list[str]:
-    """The image, where it is of an older Triton, or nobody knows of which."""
-    # An unknown version is the empty text, which is before every other.
+    """Return the image if its Triton is older than the limit, or of an unknown release."""
+    # An unknown version is the empty text, which sorts before every other.
     return [] if not asked.image or triton_version(asked.image, asked.policy) >= limit else [asked.image]
 
 
 def secrets(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
-    """Names of Secrets that the site doesn't allow."""
+    """Return the names of Secrets that the site does not allow."""
     return [
         name
         for name in secret_names(asked.spec)
@@ -101,7 +101,7 @@ def secrets(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
 
 
 def secret_names(spec: Spec) -> list[str]:
-    """Names of the Secrets that a spec refers to."""
+    """Return the names of the Secrets that a spec refers to."""
     found = [entry.secret_key_ref.name for entry in spec.runtime.env or () if entry.secret_key_ref]
     found += [secret.name for secret in spec.runtime.image_pull_secrets or ()]
     tls, keys, uri = spec.traffic.tls, spec.traffic.api_keys, spec.model.source.uri
@@ -110,18 +110,18 @@ def secret_names(spec: Spec) -> list[str]:
 
 
 def outside(value: str | None, limit: tuple[str, ...]) -> list[str]:
-    """The value, where it isn't among these."""
+    """Return the value if it is not in the list."""
     return [] if value is None or value in limit else [value]
 
 
 def selectors(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
-    """Node labels that may not be asked for."""
+    """Return the node labels that are not allowed in a node selector."""
     pairs = (asked.spec.runtime.placement.node_selector or {}).items()
     return [f"{key}={value}" for key, value in pairs if not {key, f"{key}={value}"} & {*limit}]
 
 
 def tolerations(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
-    """Taints that may not be tolerated."""
+    """Return the taints whose toleration is not allowed."""
     found = []
     for taint in asked.spec.runtime.placement.tolerations or ():
         said = taint.key if taint.operator == "Exists" else f"{taint.key}={taint.value or ''}"
@@ -130,17 +130,17 @@ def tolerations(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
 
 
 def more(count: int, limit: int) -> list[str]:
-    """The count, where it is more."""
+    """Return the number if it is above the limit."""
     return [str(count)] if count > limit else []
 
 
 def sources(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
-    """The kind of the source."""
+    """Return the kind of the source if it is not allowed."""
     return [kind for kind in asked.spec.model.source.to_dict() if kind not in limit]
 
 
 def urls(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
-    """Where the model comes from."""
+    """Return the URL of the model if it is not allowed."""
     uri = asked.spec.model.source.uri
     if uri is None or any(f"{uri.url}/".startswith(f"{entry}/") for entry in _named(limit, asked.namespace)):
         return []
@@ -148,13 +148,13 @@ def urls(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
 
 
 def endpoints(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
-    """The store that it comes from."""
+    """Return the S3 endpoint of the model if it is not allowed."""
     uri = asked.spec.model.source.uri
     return outside(uri.endpoint if uri else None, limit)
 
 
 def gateways(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
-    """The Gateway, as NAMESPACE/NAME."""
+    """Return the Gateway, as NAMESPACE/NAME, if it is not allowed."""
     gateway = asked.spec.traffic.gateway
     if gateway is None:
         return []
@@ -166,7 +166,7 @@ def _named(entries: Iterable[str], namespace: str) -> Iterator[str]:
 
 
 def hostnames(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
-    """Names of hosts; `*` where a way names none."""
+    """Return the hostnames that are not allowed; `*` stands for an entry without hostnames."""
     gateway = asked.spec.traffic.gateway
     ways = [] if gateway is None else [gateway.http, *([gateway.grpc] if gateway.grpc else [])]
     names = [name for way in ways for name in way.hostnames or ("*",)]

@@ -1,8 +1,9 @@
-"""What each limit of a site's policy is held against: said once, in CEL for the API server and in Python for the reconcile.
+"""The limits of the site policy, each written once in CEL for the API server and once in Python for the reconcile.
 
-A rule finds what is too much in a spec, as texts; where it finds nothing, the spec keeps to it. A differential test holds the two forms
-against each other. In CEL `LIMIT` stands for the limit, and the names of SHARED for what several rules need.
-Not here: sums over several objects, which only the operator can see (`halcyon.control.reconcile.gpu_reservations`).
+A rule returns the values in a spec that exceed its limit, as texts; if it returns none, the spec complies. A
+differential test compares the two forms. In CEL, `LIMIT` stands for the limit, and the names in SHARED for expressions
+that several rules need. Out of scope: sums over several objects, which only the operator can see
+(`halcyon.control.reconcile.gpu_reservations`).
 """
 
 from __future__ import annotations
@@ -22,21 +23,21 @@ class PolicyRule:
     """One limit."""
 
     value: str
-    """Its path in the policy, as the chart has it."""
+    """Path of the limit in the policy, as in the chart's values."""
     cel: str
-    """What is too much, as a list of texts."""
+    """Values that exceed the limit, as a list of texts."""
     find: Callable[[PolicySubject, Any], list[str]]
-    """The same, given the limit."""
+    """The same in Python, given the limit."""
     message: str
-    """A template: `{found}` is what is too much, `{limit}` what the site allows."""
+    """Template: `{found}` is what exceeds the limit, `{limit}` what the site allows."""
     action: Literal["Deny", "Warn"] = "Deny"
 
     def limit(self, policy: SitePolicy) -> Any:  # the limit's own type
-        """The limit; None where the site has none."""
+        """Return the limit; None if the site has none."""
         return at(policy, self.value)
 
     def say(self, asked: PolicySubject) -> str:
-        """What is wrong, in a sentence; empty where nothing is."""
+        """Return what is wrong, in a sentence; empty if nothing is."""
         limit = self.limit(asked.policy)
         if limit is None or asked.namespace in asked.policy.exempt_namespaces:
             return ""
@@ -45,7 +46,7 @@ class PolicyRule:
 
 
 def at(policy: SitePolicy, path: str) -> Any:  # the value's own type
-    """What a path in camelCase leads to."""
+    """Return the value at a path in camelCase."""
     found: Any = policy
     for alias in path.split("."):
         fields = type(found).model_fields if isinstance(found, ApiModel) else {}
@@ -54,22 +55,22 @@ def at(policy: SitePolicy, path: str) -> Any:  # the value's own type
 
 
 def shown(limit: Any) -> str:
-    """A limit as messages show it."""
+    """Return a limit as messages show it."""
     return (", ".join(limit) or "none") if isinstance(limit, tuple) else str(limit)
 
 
 def refusals(asked: PolicySubject) -> list[str]:
-    """A sentence for each limit that the spec doesn't keep to."""
+    """Return a sentence for each limit that the spec exceeds."""
     return [said for rule in RULES if rule.action == "Deny" and (said := rule.say(asked))]
 
 
 def warnings(asked: PolicySubject) -> list[str]:
-    """A sentence for each limit that the site only warns of."""
+    """Return a sentence for each exceeded limit that the site only warns about."""
     return [said for rule in RULES if rule.action == "Warn" and (said := rule.say(asked))]
 
 
 def most_replicas(asked: PolicySubject) -> int | None:
-    """The highest count that the policy allows this spec, whatever the spec says of it; None where it allows any."""
+    """Return the maximum replicas that the policy allows this spec, whatever the spec sets; None if there is no limit."""
     limits, gpus = asked.policy.limits, asked.spec.runtime.gpu.count
     if asked.namespace in asked.policy.exempt_namespaces:
         return None
@@ -80,7 +81,7 @@ def most_replicas(asked: PolicySubject) -> int | None:
 
 
 def _full_name(image: str) -> str:
-    """In CEL what `full_name` is in Python."""
+    """Return `full_name` of Python as CEL."""
     return (
         f"{image}.matches('^(localhost|[^/]*[.:][^/]*)/') "
         f"? ({image}.matches('^docker[.]io/[^/]+$') ? 'docker.io/library/' + {image}.substring(10) : {image}) "
@@ -139,7 +140,8 @@ SHARED: Final = (
         ),
     ),
 )
-"""Variables of the admission policy, in the order in which they may refer to each other. `tritonDigests` is the policy's own."""
+"""Variables of the admission policy, in an order in which each may refer to earlier ones. `tritonDigests` is from the
+policy itself."""
 
 
 _OLD_CEL = "variables.image == '' || (variables.tritonVersion != '' && variables.tritonVersion >= LIMIT) ? [] : [variables.image]"
@@ -281,4 +283,4 @@ RULES: Final = (
         "the ModelDeployment's own); name such ones in http.hostnames and grpc.hostnames",
     ),
 )
-"""Every limit that one object can break, in the order in which they are told."""
+"""Every limit that one object can exceed, in the order in which violations are reported."""

@@ -1,9 +1,9 @@
-"""The CustomResourceDefinition, made from the models: `python -m halcyon.api.schema.crd` prints it.
+"""The CustomResourceDefinition, generated from the models: `python -m halcyon.api.schema.crd` prints it.
 
 pydantic's JSON schema is rewritten into a structural schema: references inlined, optional fields absent instead of
-nullable, list kinds and CEL rules added. What can't be said structurally (a union of types, an unbounded list) is an
-error here, not a surprise in the API server.
-Source of the rules: Kubernetes documentation, "Extend the Kubernetes API with CustomResourceDefinitions".
+nullable, list kinds and CEL rules added. Types that a structural schema cannot express (a union, an unbounded list) are
+an error here rather than a surprise in the API server. Source of the rules: Kubernetes documentation, "Extend the
+Kubernetes API with CustomResourceDefinitions".
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ _COLUMNS = (
 
 
 class SchemaError(TypeError):
-    """A model can't be said as a structural schema."""
+    """A model cannot be expressed as a structural schema."""
 
 
 def build() -> dict[str, Any]:
-    """The CustomResourceDefinition as a dict."""
+    """Return the CustomResourceDefinition as a dict."""
     name_rule = {
         "rule": f"self.metadata.name.matches({cel_string(NAME_PATTERN)})",
         "messageExpression": cel_string(NAME_MESSAGE) + ".format([self.metadata.name, self.metadata.name.size()])",
@@ -74,7 +74,7 @@ def build() -> dict[str, Any]:
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
             "spec": schema(Spec),
-            # Until the operator has seen an object: what waits by kstatus (Helm, Flux, Argo CD) takes one without a status for done.
+            # Until the operator has seen an object: tools that wait by kstatus (Helm, Flux, Argo CD) treat one without a status as done.
             "status": schema(Status) | {"default": {"observedGeneration": 0}},
         },
         "x-kubernetes-validations": [name_rule],
@@ -120,7 +120,7 @@ def build() -> dict[str, Any]:
 
 
 def schema(model: type[BaseModel]) -> JsonSchema:
-    """The structural schema of a model."""
+    """Return the structural schema of a model."""
     properties: dict[str, JsonSchema] = {}
     required: list[str] = []
     # The runtime-resolved annotations: pydantic strips Annotated's markers from FieldInfo.annotation but keeps them in
@@ -130,7 +130,7 @@ def schema(model: type[BaseModel]) -> JsonSchema:
         alias = info.alias or name
         field = _of_type(hints[name], where=f"{model.__name__}.{alias}")
         if info.description:
-            field.pop("description", None)  # of its type, which may be that of several fields
+            field.pop("description", None)  # that of its type, which several fields may share
             field = {"description": " ".join(info.description.split()), **field}
         if info.is_required():
             required.append(alias)
@@ -149,7 +149,7 @@ def schema(model: type[BaseModel]) -> JsonSchema:
 
 
 def _default(info: FieldInfo) -> Any:  # any JSON value
-    # An object's default is complete: the API server tries the rules on it before it fills in the defaults below it.
+    # An object's default is complete: the API server evaluates the rules on it before it fills in the defaults below it.
     return info.default.to_dict() if isinstance(info.default, ApiModel) else info.default
 
 
@@ -165,7 +165,7 @@ def _validation(rule: Rule) -> JsonSchema:
 
 
 def _key_rule(key: JsonSchema) -> JsonSchema:
-    # A structural schema has no propertyNames, so the keys of a map are held by a rule.
+    # A structural schema has no propertyNames, so a rule checks the keys of a map.
     pattern, longest = key["pattern"], key["maxLength"]
     good = f"k.matches({cel_string(pattern)}) && k.size() <= {longest}"
     limit = f"every key must match {pattern} and have at most {longest} characters"
@@ -255,7 +255,7 @@ def _bound(result: JsonSchema, mark: Any, *, where: str) -> None:  # FieldInfo o
 
 
 def to_yaml() -> str:
-    """The file under crds/."""
+    """Return the text of the file under crds/."""
 
     class _Plain(yaml.SafeDumper):
         def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002  # the signature is PyYAML's

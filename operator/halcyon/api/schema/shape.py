@@ -1,9 +1,10 @@
-"""Whether an object has the types that this version's schema gives its fields, and what is left of one that hasn't. Pure.
+"""Checks whether the fields of an object have the types of this version's schema, and removes those that have not. Pure.
 
-The API server holds what is written to the schema of that day. Under another version's, or past admission, a text may lie where an
-object belongs. Whoever walks over many objects reads them by what is left here, so that no object of any shape stops it.
+The API server validates objects against the schema at the time of writing. An object written under another version's
+schema, or past admission, may have a string where an object belongs. Code that iterates over many objects reads the
+result of `fitted`, so that no malformed object stops it.
 
-Not here: bounds, patterns and rules (`parse`), which break no reader.
+Out of scope: bounds, patterns and rules (`parse`), which do not break readers.
 """
 
 from __future__ import annotations
@@ -29,27 +30,27 @@ _SAID: dict[_Kind, str] = {
 }
 _TYPES: dict[_Kind, type] = {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool}
 _SHOWN = 80
-"""Characters of a value."""
+"""Maximum number of characters of a value in a message."""
 _NOTHING = object()
 
 
 @dataclass(frozen=True)
 class _Form:
-    """What a place of an object may hold."""
+    """Types that a place of an object may hold."""
 
     kind: _Kind
     fields: Mapping[str, _Form] = field(default_factory=dict)
     each: _Form | None = None
-    """Of a list's items, or a map's values."""
+    """Form of a list's items, or of a map's values."""
     required: tuple[str, ...] = ()
-    """Fields without which nothing is left of an item of a list."""
+    """Fields without which an item of a list is left out."""
 
 
 def fitted(resource: Object) -> tuple[Object, tuple[str, ...]]:
-    """A ModelDeployment of which every field has its type, and a sentence for each that had not and was left out.
+    """Return the ModelDeployment with only those fields that have their type, and a sentence for each field that was left out.
 
-    It is the same object if nothing had to be left out. A null is as if the field were not there, as for the API server. An item
-    of a list is left out as a whole if it lacks a field that it can't be without.
+    It is the same object if nothing had to be left out. A null counts as an absent field, as in the API server. An item
+    of a list is left out as a whole if a required field of it is missing.
     """
     wrong: list[str] = []
     found = _object(resource, _resource(), "", wrong)
@@ -57,7 +58,7 @@ def fitted(resource: Object) -> tuple[Object, tuple[str, ...]]:
 
 
 def _value(value: Any, form: _Form, path: str, wrong: list[str]) -> Any:  # any JSON value
-    """The value, or what of it fits; `_NOTHING` if nothing does."""
+    """Return the value, or the part of it that fits; `_NOTHING` if no part does."""
     if value is None:
         return _NOTHING
     if not isinstance(value, _TYPES[form.kind]) or (form.kind == "integer" and isinstance(value, bool)):
@@ -119,18 +120,18 @@ def _form(asked: JsonSchema, *, is_item: bool = False) -> _Form:
     kind: _Kind = asked["type"]
     below = {name: _form(one) for name, one in asked.get("properties", {}).items()}
     each = asked.get("items") or asked.get("additionalProperties")
-    # Elsewhere a field that is required may be younger than the object, and readers don't count on it.
+    # Elsewhere a required field may be newer than the object, and readers do not rely on it.
     required = tuple(asked.get("required", ())) if is_item else ()
     return _Form(kind, below, _form(each, is_item="items" in asked) if each else None, required)
 
 
 def _metadata() -> _Form:
-    """As far as it is read. The API server holds it to these types whatever the schema says."""
+    """Return the form of the metadata fields that are read. The API server enforces these types whatever the schema says."""
     text, number, texts = _Form("string"), _Form("integer"), _Form("object", each=_Form("string"))
     owner = _Form(
         "object", dict.fromkeys(("apiVersion", "kind", "name", "uid"), text) | {"controller": _Form("boolean")}
     )
-    # Of what a manager has set, the one field that is asked for.
+    # Of the fields that a manager has set, only this one is read.
     spec = _Form("object", {"f:replicas": _Form("object")})
     entry = _Form("object", {"manager": text, "time": text, "fieldsV1": _Form("object", {"f:spec": spec})})
     names = ("namespace", "name", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp")

@@ -1,8 +1,8 @@
 """`spec` of a ModelDeployment: every field, its default, its bounds, and the rules between fields.
 
-The docstring under a field is its description in the CRD and in the reference page. A default that a later version may
-improve (image, actuator, targets) is not stored by the schema: `halcyon.api.spec.defaults` resolves it, and status shows it.
-Here is the whole; each part and its own rules have a module.
+The docstring under a field is its description in the CRD and on the reference page. The schema does not store a default
+that a later version may improve (image, actuator, targets): `halcyon.api.spec.defaults` resolves it, and the status
+shows it. This module holds the spec as a whole; each part and its own rules have a module of their own.
 """
 
 from __future__ import annotations
@@ -23,22 +23,23 @@ from halcyon.api.types import Rule
 
 
 class Spec(Documented):
-    """What the user wants."""
+    """Desired state of a ModelDeployment."""
 
     replicas: Annotated[int, Field(ge=0, le=1000)] = 1
-    """Number of server pods. Without `scaling` yours to set (`kubectl scale`); with it, written by the actuator."""
+    """Number of server pods, each of which runs Triton. Without `scaling` you set it, for example with `kubectl scale`.
+    With `scaling` in mode Active, the actuator writes it. 0 to 1000. Default: 1."""
     model: ModelSpec
-    """What is served."""
+    """Model to serve: its name, source, versions and warm-up."""
     runtime: Runtime = Runtime()
-    """How Triton runs."""
+    """Triton container of the server pods, and their placement."""
     batching: Batching | None = None
-    """Triton's dynamic batching. Present: it is on. Left out: the model's own config.pbtxt decides."""
+    """Triton's dynamic batching. Setting this field turns it on. Default: the model's config.pbtxt decides."""
     scaling: Scaling | None = None
-    """How the number of replicas follows the load. Left out: spec.replicas is the count."""
+    """Automatic scaling of the replicas with the load. Default: none; `spec.replicas` is not changed."""
     traffic: Traffic = Traffic()
-    """How requests reach the servers."""
+    """Routing of requests to the server pods: balancer, queue, timeouts, TLS and API keys."""
     rollout: Rollout = Rollout()
-    """How a new revision takes over. A change of the count alone is none."""
+    """Replacement of the revision that serves by a new one. A change of the replicas alone is not a new revision."""
 
     rules: ClassVar = (
         Rule(

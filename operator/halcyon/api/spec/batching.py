@@ -11,21 +11,22 @@ from halcyon.api.types import ListSet, Rule, duration_field
 
 
 class Batching(Documented):
-    """Triton's dynamic batching. Present: it is on. Left out: the model's own config.pbtxt decides."""
+    """Triton's dynamic batching; setting this section turns it on."""
 
     max_batch_size: Annotated[int, Field(ge=1, le=65536)] | None = None
-    """Most rows in one batch; the model's own max_batch_size where it is left out."""
+    """Maximum number of rows in one batch, 1 to 65536. Default: `max_batch_size` in the model's config.pbtxt."""
     max_queue_delay: duration_field("0us", "1m") | None = None  # type: ignore[valid-type]
-    """How long Triton waits for a fuller batch; the model's own delay, or none, where it is left out. 0us still batches
-    under load, and fills batches best there."""
+    """Maximum time that Triton waits for a batch to fill, 0us to 1m, for example `2ms`. With `0us` batches still form
+    under load, and fill best there. Default: the delay in the model's config.pbtxt, or else none."""
     preferred_batch_sizes: (
         Annotated[tuple[Annotated[int, Field(ge=1, le=65536)], ...], Field(min_length=1, max_length=16), ListSet()]
         | None
     ) = None
-    """Batch sizes to form at once when they can be, in rows; the model's own where they are left out. Only for models that
-    are faster at certain sizes."""
+    """Batch sizes, in rows, that Triton forms immediately when it can. Set them only for models that are faster at
+    certain sizes. None may be above maxBatchSize. Default: those in the model's config.pbtxt."""
     preserve_ordering: bool | None = None
-    """Answer in the order of arrival, also with several instances; as the model's own says where it is left out."""
+    """Whether responses are sent in the order of arrival even if there are several instances. Default: the setting in
+    the model's config.pbtxt."""
 
     rules: ClassVar = (
         Rule(

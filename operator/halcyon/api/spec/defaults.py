@@ -1,6 +1,6 @@
-"""Defaults that depend on other fields or on the site: resolved at reconcile time and shown in the status.
+"""Defaults that depend on other fields or on the site. They are resolved at reconcile time and shown in the status.
 
-Defaults that depend on nothing stand beside their field in `spec`.
+Defaults that depend on nothing are declared with their field in `spec`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from halcyon.api.spec import Spec, routing_mode
 from halcyon.api.types import duration_s, duration_us
 
 FALLBACK_BATCH = 8
-"""Requests per instance that count as one batch where neither the spec nor anything else says how large a batch is."""
+"""Assumed batch size, in requests per instance, if neither the spec nor another source gives one."""
 
 
 IDLE_AFTER_S = 300.0
-"""A model that may go to 0 does so after this long without a request, where the spec doesn't say."""
+"""Seconds without a request before a model with minReplicas 0 scales to zero, if the spec gives no time."""
 
 
 @dataclass(frozen=True)
@@ -24,21 +24,21 @@ class ResolvedTargets:
     """The targets in force."""
 
     queue_depth: int
-    """Waiting requests per replica."""
+    """Queued requests per replica."""
     gpu_utilization: int | None
-    """Percent; None where pods have no GPU."""
+    """Percent; None if pods have no GPU."""
 
 
 def batch_capacity(spec: Spec) -> int:
-    """Requests that one replica computes at once: maxBatchSize x instances, of every GPU."""
+    """Return the number of requests that one replica computes at once: maxBatchSize x instances, on every GPU."""
     batch = (spec.batching.max_batch_size if spec.batching else None) or FALLBACK_BATCH
     return batch * (spec.runtime.instances_per_gpu or 1) * max(spec.runtime.gpu.count, 1)
 
 
 def targets(spec: Spec) -> ResolvedTargets:
-    """The targets of a spec that has `scaling`, with their defaults.
+    """Return the targets of a spec that has `scaling`, with their defaults.
 
-    Queue depth alone falls to nothing below saturation, so GPU utilisation is a target wherever there is a GPU.
+    GPU utilisation is a target whenever there is a GPU, because queue depth alone falls to nothing below saturation.
     """
     given = spec.scaling.targets if spec.scaling else None
     has_gpu = spec.runtime.gpu.count > 0
@@ -49,19 +49,19 @@ def targets(spec: Spec) -> ResolvedTargets:
 
 
 def policy(spec: Spec) -> Literal["Planner", "Rules"]:
-    """What decides the count of a spec that has `scaling`."""
+    """Return the policy that decides the replicas of a spec that has `scaling`."""
     return (spec.scaling.policy if spec.scaling else None) or "Planner"
 
 
 def idle_after_s(spec: Spec) -> float | None:
-    """Seconds without a request until no replica is left; None where one always stays."""
+    """Return the seconds without a request until no replica is left; None if one always stays."""
     if spec.scaling is None or spec.scaling.min_replicas > 0:
         return None
     return duration_s(spec.scaling.idle_after) if spec.scaling.idle_after else IDLE_AFTER_S
 
 
 def ignored(spec: Spec) -> tuple[str, ...]:
-    """Fields that are set and have no effect, a sentence each."""
+    """Return a sentence for each field that is set and has no effect."""
     scaling = spec.scaling
     found = routing_mode.ignored(spec.traffic)
     if spec.rollout.canary is not None and spec.rollout.strategy != "Canary":
@@ -84,7 +84,7 @@ def ignored(spec: Spec) -> tuple[str, ...]:
 
 
 def mismatched(spec: Spec) -> tuple[str, ...]:
-    """Times that work against each other, a sentence each."""
+    """Return a sentence for each pair of times that conflict."""
     delay = spec.batching.max_queue_delay if spec.batching else None
     if delay is None:
         return ()
@@ -101,22 +101,22 @@ def mismatched(spec: Spec) -> tuple[str, ...]:
 
 
 def server_connections(spec: Spec) -> int:
-    """Most requests in flight from one balancer process to one server.
+    """Return the maximum number of requests in flight from one balancer process to one server.
 
-    Three batches in all keep Triton's batcher fed (measured: two starve it a little, one halves it); each process needs
-    two, since it doesn't know what the others send.
+    Three batches in total keep Triton's batcher supplied (measured: two starve it a little, one halves its throughput).
+    Each process needs two, because it does not know what the other processes send.
     """
     capacity = batch_capacity(spec)
     return max(2 * capacity, -(-3 * capacity // spec.traffic.balancer_replicas))
 
 
 def wanted_replicas(spec: Spec) -> int:
-    """The count in force: spec.replicas, inside the limits of scaling where there is one."""
+    """Return the replicas in force: spec.replicas, within the limits of `scaling` if it is set."""
     if spec.scaling is None:
         return spec.replicas
     return min(max(spec.replicas, spec.scaling.min_replicas), spec.scaling.max_replicas)
 
 
 def most_replicas(spec: Spec) -> int:
-    """The highest count that the spec allows without being changed."""
+    """Return the maximum number of replicas that the spec allows without being changed."""
     return max(spec.replicas, spec.scaling.max_replicas if spec.scaling else 0, 1)

@@ -1,4 +1,4 @@
-"""`spec.traffic.service`, `.tls` and `.apiKeys`: what clients meet."""
+"""`spec.traffic.service`, `.tls` and `.apiKeys`: the interface that clients see."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from halcyon.api.types import Cidr, DnsName, LabelKey, ListSet, Rule, Text
 
 
 class Service(Documented):
-    """The Service in front of the balancers."""
+    """The Service that clients connect to."""
 
     type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = "ClusterIP"
-    """How it is reached: inside the cluster only, by a port of every node, or by a load balancer of the cloud."""
+    """Kind of access: `ClusterIP` inside the cluster only, `NodePort` by a port of every node, `LoadBalancer` by a load
+    balancer of the cloud provider. Default: ClusterIP."""
     annotations: Annotated[dict[LabelKey, Text], Field(min_length=1, max_length=32)] | None = None
-    """Annotations of the Service, for example those that a cloud reads. The operator's site lists how keys may begin (option
-    --service-annotations, chart value `serviceAnnotations`); any other key is not accepted."""
+    """Annotations of the Service, for example those that configure a cloud load balancer. Each key must begin with a
+    prefix that the site allows (operator option --service-annotations, chart value `serviceAnnotations`); any other key
+    is rejected. Default: none."""
     source_ranges: Annotated[tuple[Cidr, ...], Field(min_length=1, max_length=64), ListSet()] | None = None
-    """Ranges of addresses that the load balancer lets in; everyone where it is left out. The cloud enforces them, not
-    Halcyon."""
+    """Address ranges that the load balancer accepts connections from, for example `10.0.0.0/8`. Only for `type:
+    LoadBalancer`. The cloud provider enforces them; Halcyon does not. Default: all addresses."""
 
     rules: ClassVar = (
         Rule(
@@ -33,18 +35,27 @@ class Service(Documented):
 
 
 class Tls(Documented):
-    """TLS between clients and the balancers, on the same ports. A changed Secret is taken over without a restart, a broken one is not."""
+    """TLS between clients and the balancers, on the same ports.
+
+    Changes to a Secret take effect without a restart. An invalid Secret is ignored, and the previous certificate stays
+    in use.
+    """
 
     secret_name: DnsName
-    """Secret with `tls.crt` (the certificate, then its chain) and `tls.key`, as of type kubernetes.io/tls. Until it is there, no
-    connection is taken."""
+    """Secret with `tls.crt` (the certificate, followed by its chain) and `tls.key`, as in the type kubernetes.io/tls. A
+    balancer that starts accepts no connection until the Secret exists and is valid."""
     client_ca: Annotated[DnsName | None, Field(alias="clientCA")] = None
-    """Secret with `ca.crt`: each client must show a certificate by one of the authorities in it. Without it clients need none."""
+    """Secret with `ca.crt`, the authorities that issue client certificates (mTLS). Each client must present a
+    certificate issued by one of them. Default: none; clients need no certificate."""
 
 
 class ApiKeys(Documented):
-    """Keys that clients must show: `Authorization: Bearer KEY` or `x-api-key: KEY`, as a header of HTTP or in gRPC's metadata."""
+    """API keys that clients must send.
+
+    A client sends its key as `Authorization: Bearer KEY` or `x-api-key: KEY`, in an HTTP header or in gRPC metadata.
+    """
 
     secret_name: DnsName
-    """Secret in the same namespace: each of its keys is a client's name, the value is the API key, 16 to 512 visible characters. A
-    changed Secret is taken over without a restart; where it is missing, no request is taken."""
+    """Secret in the same namespace with one entry per client: the entry's key is the client's name, and its value is
+    the API key, 16 to 512 visible ASCII characters. Changes to the Secret take effect without a restart. If it is
+    missing, all requests are rejected."""

@@ -1,4 +1,4 @@
-"""`spec.traffic.gateway`: the Gateway by which clients come from outside the cluster."""
+"""`spec.traffic.gateway`: the Gateway through which clients outside the cluster connect."""
 
 from __future__ import annotations
 
@@ -11,30 +11,35 @@ from halcyon.api.types import DnsName, ListSet, Rule
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 HostName = Annotated[str, StringConstraints(pattern=rf"^(\*\.)?{_LABEL}(\.{_LABEL})*$", min_length=1, max_length=253)]
-"""As the Gateway API has it: a wildcard may be the first label."""
+"""Hostname as in the Gateway API: the first label may be a wildcard."""
 
 
 class Entry(Documented):
-    """Where one protocol comes in at a Gateway."""
+    """Entry point of one protocol at a Gateway."""
 
     section_name: DnsName | None = None
-    """The Gateway's listener; every one that takes such routes where it is left out."""
+    """Name of the Gateway's listener. Default: every listener that accepts such routes."""
     hostnames: Annotated[tuple[HostName, ...], Field(min_length=1, max_length=16), ListSet()] | None = None
-    """Names by which clients ask, for example `digits.example.com`; those of the listener where they are left out."""
+    """Hostnames that clients use, for example `digits.example.com`. The first label may be a wildcard (`*`). Default:
+    the hostnames of the listener."""
 
 
 class Gateway(Documented):
-    """A Gateway of the Gateway API (`gateway.networking.k8s.io`). Somebody else runs it; Halcyon writes the routes."""
+    """A Gateway of the Gateway API (`gateway.networking.k8s.io`).
+
+    Halcyon does not run the Gateway; it only writes the routes.
+    """
 
     name: DnsName
     """Name of the Gateway."""
     namespace: Annotated[str, StringConstraints(pattern=rf"^{_LABEL}$", min_length=1, max_length=63)] | None = None
-    """Its namespace; the ModelDeployment's own where it is left out. Its listeners must allow routes of this namespace."""
+    """Namespace of the Gateway. The Gateway's listeners must allow routes from the ModelDeployment's namespace.
+    Default: the ModelDeployment's namespace."""
     http: Entry = Entry()
-    """Where HTTP comes in, by an HTTPRoute of the ModelDeployment's name."""
+    """Entry point for HTTP. Halcyon writes an HTTPRoute with the name of the ModelDeployment."""
     grpc: Entry | None = None
-    """Where gRPC comes in, by a GRPCRoute; there is none where it is left out. A hostname or a listener of its own: a Gateway takes
-    routes of one kind only for each hostname of a listener."""
+    """Entry point for gRPC, by a GRPCRoute. It needs a hostname or a listener of its own, because a Gateway accepts
+    only one kind of route for each hostname of a listener. Default: none; gRPC is not routed."""
 
     rules: ClassVar = (
         Rule(

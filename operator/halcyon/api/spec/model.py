@@ -1,4 +1,4 @@
-"""`spec.model`: what is served, where it comes from, which versions, and its warm-up."""
+"""`spec.model`: the model to serve, its source, its versions and its warm-up."""
 
 from __future__ import annotations
 
@@ -11,42 +11,44 @@ from halcyon.api.types import HOST, DnsName, Image, Key, ListMap, ListSet, Model
 
 
 class ConfigMapItem(Documented):
-    """One file of a model that lies in a ConfigMap."""
+    """One file of a model that is stored in a ConfigMap."""
 
     key: Key
-    """Key in the ConfigMap's data or binaryData."""
+    """Key in the `data` or `binaryData` of the ConfigMap."""
     path: RelativePath
-    """Where the file belongs in the model's folder, for example `1/model.onnx` or `config.pbtxt`."""
+    """Path of the file in the model's folder, for example `1/model.onnx` or `config.pbtxt`."""
 
 
 class ConfigMapSource(Documented):
-    """A model in a ConfigMap of the same namespace (1 MiB at most)."""
+    """A model in a ConfigMap in the same namespace, 1 MiB at most."""
 
     name: DnsName
     """Name of the ConfigMap."""
     items: Annotated[tuple[ConfigMapItem, ...], Field(min_length=1, max_length=64), ListMap(("path",))]
-    """Which key becomes which file of the model's folder."""
+    """Files of the model's folder, each with the key that holds its content. 1 to 64 files."""
 
 
 class PersistentVolumeClaimSource(Documented):
-    """A model on a PersistentVolumeClaim of the same namespace, mounted read-only."""
+    """A model on a PersistentVolumeClaim in the same namespace, mounted read-only."""
 
     claim_name: DnsName
-    """Name of the claim."""
+    """Name of the PersistentVolumeClaim."""
     path: RelativePath | None = None
-    """Folder of the model inside the volume (the one that holds `config.pbtxt` and the version folders); the volume's
-    root where it is left out."""
+    """Folder in the volume that holds `config.pbtxt` and the version folders, for example `vision/resnet50`. Default:
+    the root of the volume."""
 
 
 class ImageSource(Documented):
-    """A model in an image of its own, which the node pulls and mounts read-only. Kubernetes 1.35 or newer, containerd 2.1 or CRI-O 1.31."""
+    """A model in an image of its own, which the node pulls and mounts read-only.
+
+    Requires Kubernetes 1.35 or newer, with containerd 2.1 or CRI-O 1.31.
+    """
 
     reference: Image
-    """The image, for example `registry.example.com/models/resnet50:3`, or by digest (`...@sha256:...`), so that all pods have the same. It is
-    pulled with the Secrets of `spec.runtime.imagePullSecrets`."""
+    """Reference of the image, for example `registry.example.com/models/resnet50:3`. A digest (`...@sha256:...`) makes
+    sure that all pods serve the same model. The image is pulled with the Secrets of `spec.runtime.imagePullSecrets`."""
     path: RelativePath | None = None
-    """Folder of the model inside the image (the one that holds `config.pbtxt` and the version folders); the image's root where it is left
-    out."""
+    """Folder in the image that holds `config.pbtxt` and the version folders. Default: the root of the image."""
 
 
 _BUCKET = "[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"
@@ -59,25 +61,29 @@ class UriSource(Documented):
     """A model that each server pod downloads when it starts: a folder of a bucket, or an archive on a web server."""
 
     url: Annotated[str, StringConstraints(pattern=_URL, min_length=1, max_length=1024)]
-    """`s3://BUCKET/FOLDER`: the folder that holds `config.pbtxt` and the version folders, in a store that speaks the S3 protocol (AWS, MinIO,
-    Ceph, and Google's by `endpoint: https://storage.googleapis.com`). `https://HOST/PATH.tar.gz`: an archive (.tar, .tar.gz, .tgz) of such a
-    folder. `http://` needs `sha256`. No user, password or query stands in it: credentials belong into a Secret."""
+    """Location of the model. `s3://BUCKET/FOLDER` is the folder that holds `config.pbtxt` and the version folders, in
+    any store with the S3 protocol (AWS, MinIO, Ceph, or Google Cloud Storage with `endpoint:
+    https://storage.googleapis.com`). `https://HOST/PATH.tar.gz` is an archive of such a folder (.tar, .tar.gz or .tgz).
+    `http://` requires `sha256`. The URL must not contain a user, a password or a query: credentials belong in a Secret."""
     secret_name: DnsName | None = None
-    """Name of a Secret of the same namespace, which the kubelet mounts for the download alone. Its keys, each optional: `AWS_ACCESS_KEY_ID`,
-    `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`; `authorization`, the value of that header for a web server (`Bearer ...`); `ca.crt`, PEM, further
-    authorities that the server's certificate may come from. Left out: nothing is signed."""
+    """Name of a Secret in the same namespace, which the kubelet mounts only for the download. Each of its keys is
+    optional: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN` for S3; `authorization`, the value of
+    that header for a web server (`Bearer ...`); `ca.crt`, additional authorities in PEM that may have issued the
+    server's certificate. Default: none; requests are not signed."""
     endpoint: Annotated[str, StringConstraints(pattern=rf"^https?://{HOST}$", min_length=1, max_length=262)] | None = (
         None
     )
-    """Address of an S3 store that isn't AWS', for example `https://minio.storage.svc:9000`."""
+    """URL of an S3 store other than AWS, for example `https://minio.storage.svc:9000`. Only for `s3://`. Default: AWS."""
     region: Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{1,64}$", max_length=64)] | None = None
-    """Region of an S3 bucket; `us-east-1` where it is left out."""
+    """Region of the S3 bucket. Only for `s3://`. Default: us-east-1."""
     path: RelativePath | None = None
-    """Folder of the model inside the archive; the archive's root where it is left out."""
+    """Folder of the model in the archive. Only for archives. Default: the root of the archive."""
     sha256: Annotated[str, StringConstraints(pattern=r"^[a-f0-9]{64}$", max_length=64)] | None = None
-    """Digest of the archive, in hexadecimal: anything else is refused."""
+    """SHA-256 digest of the archive, 64 hexadecimal digits. A download with another digest is rejected. Only for
+    archives. Default: not checked."""
     size_limit: quantity_field("1Mi", "2Ti") = "20Gi"  # type: ignore[valid-type]
-    """Most that the model may take of the node's disk, unpacked. It counts as the pod's ephemeral storage."""
+    """Maximum disk space of the unpacked model on the node, 1Mi to 2Ti. It counts as ephemeral storage of the pod.
+    Default: 20Gi."""
 
     rules: ClassVar = (
         Rule(
@@ -101,18 +107,20 @@ class UriSource(Documented):
 
 
 class Source(Documented):
-    """Where the model comes from: exactly one of the kinds."""
+    """Source of the model: exactly one of these fields."""
 
     config_map: ConfigMapSource | None = None
-    """A small model, in a ConfigMap of the same namespace (1 MiB at most). Its content is part of the revision: a change rolls the servers."""
+    """A small model in a ConfigMap in the same namespace, 1 MiB at most. Its content is part of the revision, so a
+    change of the ConfigMap starts a rollout."""
     persistent_volume_claim: PersistentVolumeClaimSource | None = None
-    """A model on a shared or pre-filled volume: a PersistentVolumeClaim of the same namespace, mounted read-only."""
+    """A model on a shared or pre-filled volume: a PersistentVolumeClaim in the same namespace, mounted read-only."""
     image: ImageSource | None = None
-    """A model in an image of its own, which the node pulls and mounts read-only: nodes keep what they have pulled, and the registry
-    decides who may pull. Kubernetes 1.35 or newer, containerd 2.1 or CRI-O 1.31."""
+    """A model in an image of its own, which the node pulls and mounts read-only. Nodes keep the images that they have
+    pulled, and the registry controls who may pull. Requires Kubernetes 1.35 or newer, with containerd 2.1 or CRI-O
+    1.31."""
     uri: UriSource | None = None
-    """A model that each server pod downloads when it starts: a folder of a bucket, or an archive on a web server. Name each version's own
-    folder or archive, or give its `sha256`, so that all pods have the same."""
+    """A model that each server pod downloads when it starts: a folder of a bucket, or an archive on a web server. Use a
+    separate folder or archive for each version, or set `sha256`, so that all pods serve the same model."""
 
     rules: ClassVar = (
         exactly_one(
@@ -127,24 +135,24 @@ class Source(Documented):
 
 
 def _no_number(value: Any) -> Any:  # any JSON value
-    # To pydantic 1 is one of Literal[True].
+    # pydantic accepts 1 as Literal[True].
     if not isinstance(value, bool):
-        raise ValueError("Input should be true")  # noqa: TRY004  # pydantic takes no TypeError for a refusal
+        raise ValueError("Input should be true")  # noqa: TRY004  # pydantic does not treat a TypeError as a rejection
     return value
 
 
 class Versions(Documented):
-    """Which of the model's version folders are served: exactly one of the policies."""
+    """Version folders of the model that are served: exactly one of these fields."""
 
     latest: Annotated[int, Field(ge=1, le=100)] | None = None
-    """The n highest version numbers."""
+    """Number of versions to serve, counted from the highest version number down. 1 to 100."""
     specific: (
         Annotated[tuple[Annotated[int, Field(ge=1, le=2**31 - 1)], ...], Field(min_length=1, max_length=32), ListSet()]
         | None
     ) = None
-    """These version numbers."""
+    """Version numbers to serve, for example `[1, 2]`."""
     all: Annotated[Literal[True], BeforeValidator(_no_number)] | None = None
-    """Every version folder."""
+    """Serves every version folder. Only `true` is allowed."""
 
     rules: ClassVar = (
         exactly_one("latest", "specific", "all", where="spec.model.versions", good="versions: {latest: 1}"),
@@ -157,47 +165,53 @@ DataType = Literal[
 
 
 class WarmupInput(Documented):
-    """One input tensor of a warm-up request."""
+    """One input tensor of the warm-up requests."""
 
     name: ModelName
     """Name of the input."""
     data_type: DataType
-    """Triton's data type, without the prefix `TYPE_`."""
+    """Data type of the input as Triton names it, without the prefix `TYPE_`."""
     dims: Annotated[tuple[Annotated[int, Field(ge=1, le=65536)], ...], Field(max_length=8)]
-    """Shape of one row: without the batch dimension, every dimension fixed."""
+    """Shape of one row, without the batch dimension and with every dimension fixed, for example `[3, 224, 224]`."""
 
 
 class Warmup(Documented):
-    """Requests that Triton runs before a pod takes traffic, so that the first client doesn't pay for lazy set-up."""
+    """Requests that Triton runs before a pod receives traffic, so that the first client does not wait for lazy set-up."""
 
     batch_sizes: (
         Annotated[tuple[Annotated[int, Field(ge=1, le=4096)], ...], Field(min_length=1, max_length=8), ListSet()] | None
     ) = None
-    """Batch sizes to run, in rows. Left out: 1 and the model's maximum, which is also how its capacity becomes known."""
+    """Batch sizes to run, in rows. Default: 1 and the model's maximum batch size, which also makes the capacity of a
+    replica known."""
     iterations: Annotated[int, Field(ge=1, le=100)] = 2
-    """How often each batch size runs. The first execution of each is an outlier, so the time of a batch is known as an upper bound until
-    requests come: with 2 one of several times as much, with more a closer one."""
+    """Number of times that each batch size runs, 1 to 100. The first execution is an outlier. Until requests arrive,
+    the time of a batch is therefore known only as an upper bound: several times the real one with 2, closer to it with
+    more. Default: 2."""
     data: Literal["Zero", "Random"] = "Zero"
-    """What the tensors hold."""
+    """Content of the tensors: zeros, or random values. Default: Zero."""
     inputs: Annotated[tuple[WarmupInput, ...], Field(min_length=1, max_length=32), ListMap(("name",))] | None = None
-    """Inputs of the requests. Left out: those of the model's own config.pbtxt, with 1 for each variable dimension."""
+    """Input tensors of the requests. Default: the inputs in the model's config.pbtxt, with 1 for each variable dimension."""
 
 
 class ModelSpec(Documented):
-    """What is served."""
+    """The model to serve."""
 
     name: ModelName | None = None
-    """Name that clients use in requests; the ModelDeployment's name where it is left out."""
+    """Name of the model in requests. Default: the name of the ModelDeployment."""
     source: Source
-    """Where the model comes from: exactly one of the kinds."""
+    """Source of the model: exactly one of these fields."""
     revision: Annotated[str, Field(max_length=63)] | None = None
-    """Free text. A change rolls the servers: the way to say that the content of a volume or a bucket has changed."""
+    """Free text, 63 characters at most, for example a date. A change starts a rollout. Change it after you have changed
+    the content of a volume or a bucket, which Halcyon does not detect. Default: none."""
     versions: Versions | None = None
-    """Which of the model's version folders are served: exactly one of the policies. Left out: the model's own policy, or else Triton's default
-    (the highest)."""
+    """Version folders of the model that are served: exactly one of these fields. Default: the version policy in the
+    model's config.pbtxt, or else Triton's default, the highest version."""
     backend: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,62}$", max_length=63)] | None = None
-    """Triton backend, for models whose config.pbtxt doesn't name one, for example `onnxruntime`, `python` or `tensorrt`."""
+    """Triton backend of a model whose config.pbtxt names none, for example `onnxruntime`, `python` or `tensorrt`.
+    Default: the one in config.pbtxt, or else Triton's choice."""
     parameters: Annotated[dict[Key, Annotated[str, Field(max_length=1024)]], Field(max_length=64)] | None = None
-    """Parameters of the model's configuration; they override the model's own of the same name."""
+    """Parameters of the model's configuration, 64 at most. They override parameters of the same name in config.pbtxt.
+    Default: none."""
     warmup: Warmup | None = None
-    """Requests that Triton runs before a pod takes traffic, so that the first client doesn't pay for lazy set-up. Left out: none."""
+    """Requests that Triton runs before a pod receives traffic, so that the first client does not wait for lazy set-up.
+    Default: the warm-up in the model's config.pbtxt, if there is one."""

@@ -1,4 +1,4 @@
-"""From what the API server stores to a `Spec`, or to sentences that say what is wrong."""
+"""Conversion of what the API server stores into a `Spec`, or into sentences that name what is wrong."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class SpecError(ValueError):
 
 
 def parse(name: str, spec: Mapping[str, Any]) -> Spec:
-    """The spec of the ModelDeployment `name`.
+    """Return the spec of the ModelDeployment `name`.
 
-    Strict: a number in quotes is no number, as in the schema. The API server checks the same rules; this holds them where
-    an object was stored before a rule existed.
+    Parsing is strict: a number in quotes is not a number, as in the schema. The API server checks the same rules; this
+    check covers objects that were stored before a rule existed.
 
     Raises:
-        SpecError: naming every field, its value and its limit.
+        SpecError: it names every wrong field, its value and its limit.
     """
     if not re.fullmatch(NAME_PATTERN, name):
         raise SpecError(NAME_MESSAGE % (name, len(name)))
@@ -53,7 +53,7 @@ def _sentences(error: ValidationError) -> list[str]:
         where = "spec" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
         message = problem["msg"].removeprefix("Value error, ").replace("Tuple", "List").replace(" after validation", "")
         if problem["type"] == "too_short" and len(problem["input"]) >= context["min_length"]:
-            continue  # pydantic counts the items that are valid; those that aren't have sentences of their own
+            continue  # pydantic counts only valid items; each invalid one has a sentence of its own
         if problem["type"] == "extra_forbidden":
             sentences.append(f"{where} is not a field")
         elif problem["type"] == "missing":

@@ -1,4 +1,4 @@
-"""`spec.rollout`: how a new revision replaces the one that serves, and what becomes of one that fails."""
+"""`spec.rollout`: the replacement of the revision that serves by a new one, and the reaction to one that fails."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ class CanaryStep(Documented):
     """One step of a canary."""
 
     weight: Annotated[int, Field(ge=1, le=99)]
-    """Percent of the requests that the new revision gets, and as near to it as can be of the pods."""
+    """Share of the requests that the new revision receives, in percent, 1 to 99. Its share of the pods is as close to
+    this as whole pods allow."""
     pause: duration_field("1s", "168h") = "5m"  # type: ignore[valid-type]
-    """How long this step lasts at least, from when its pods are ready."""
+    """Minimum duration of the step, from the time that its pods are ready. 1s to 168h. Default: 5m."""
 
 
 class Canary(Documented):
-    """How strategy `Canary` goes on."""
+    """Settings of the strategy `Canary`: its steps, and whether the revisions are compared."""
 
     steps: Annotated[tuple[CanaryStep, ...], Field(min_length=1, max_length=10), ListMap(("weight",))] | None = None
-    """The steps, their weights rising. Left out: 5 % for 2m, 25 % for 5m, 50 % for 5m."""
+    """Steps of the canary, with ascending weights. 1 to 10 steps. Default: 5 % for 2m, 25 % for 5m, 50 % for 5m."""
     analysis: Literal["On", "Off"] = "On"
-    """`On`: a step ends when its pause is over and the new revision was shown to be as good as the old one; one that is worse is gone
-    back from at once. `Off`: a step ends with its pause."""
+    """Comparison of the new revision with the old one. `On`: a step ends when its pause is over and the new revision
+    has been shown to be as good as the old one; a revision that is worse is rolled back at once. `Off`: a step ends
+    with its pause. Default: On."""
 
     rules: ClassVar = (
         Rule(
@@ -38,18 +40,22 @@ class Canary(Documented):
 
 
 class Rollout(Documented):
-    """How a new revision takes over. A change of the count alone is none."""
+    """Replacement of the revision that serves by a new one.
+
+    A change of the replicas alone is not a new revision.
+    """
 
     strategy: Literal["Auto", "Surge", "Replace", "Canary"] = "Auto"
-    """`Surge`: a pod of the new revision is ready before one of the old goes, so it needs room for one pod more. `Replace`: one
-    old pod goes first, and no other before the new revision is ready. `Auto`: Surge, and Replace once there was no room
-    for surgeWait. `Canary`: the new revision gets a share of the pods and requests beside the old one, in steps."""
+    """Order in which pods are replaced. `Surge`: a pod of the new revision becomes ready before an old one stops, which
+    needs capacity for one more pod. `Replace`: one old pod stops first, and the next one only when its successor is
+    ready. `Auto`: Surge, and Replace once there has been no capacity for surgeWait. `Canary`: the new revision runs
+    beside the old one and receives a growing share of the pods and requests, in steps. Default: Auto."""
     surge_wait: duration_field("1s", "24h") = "1m"  # type: ignore[valid-type]
-    """How long a pod of the new revision may find no room until `Auto` replaces, and until the others say that they are
-    blocked."""
+    """Time that a pod of the new revision may wait for capacity, 1s to 24h. After it, `Auto` switches to Replace, and
+    the other strategies report that the rollout is blocked. Default: 1m."""
     on_failure: Literal["Rollback", "Stay"] = "Rollback"
-    """What becomes of a revision of which no pod got ready within runtime.startupTimeout and a minute. `Rollback`: the one that
-    was served before comes back, and the failed one isn't tried again until the spec changes. `Stay`: it is kept trying.
-    A canary always goes."""
+    """Reaction to a revision of which no pod is ready within runtime.startupTimeout plus one minute. `Rollback`: the
+    revision that served before is restored, and the failed one is not tried again until the spec changes. `Stay`: the
+    failed revision stays, and its pods keep trying. A canary that fails is always rolled back. Default: Rollback."""
     canary: Canary | None = None
-    """How strategy `Canary` goes on: its steps, and whether its answers are compared."""
+    """Settings of the strategy `Canary`: its steps, and whether the revisions are compared. Other strategies ignore them."""

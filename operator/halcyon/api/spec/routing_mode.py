@@ -1,4 +1,4 @@
-"""`spec.traffic.balancer`: the way that requests take to the servers, and what the rest of a spec can't ask for on it."""
+"""`spec.traffic.balancer`: the routing mode, and the fields of a spec that each mode excludes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from halcyon.api.types import Rule
 Mode = Literal["HAProxy", "Service", "Gateway"]
 
 DIRECT: Final = ("Service", "Gateway")
-"""Modes without balancers of our own: clients meet the servers."""
+"""Routing modes without balancers of our own: clients connect to the servers."""
 
 RULES: Final = (
     Rule(
@@ -43,11 +43,11 @@ RULES: Final = (
         "balancers behind the Gateway",
     ),
 )
-"""Of the whole spec."""
+"""Rules over the whole spec."""
 
 
 def is_direct(spec: Any) -> bool:  # a Spec; that module imports this one
-    """Whether clients reach the servers without a balancer of ours between them."""
+    """Return whether clients reach the servers without a balancer of ours between them."""
     return spec.traffic.balancer in DIRECT
 
 
@@ -55,11 +55,11 @@ _IN_FORCE: Final = {
     "Service": {"balancer", "drain", "service"},
     "Gateway": {"balancer", "drain", "service", "gateway", "request_timeout"},
 }
-"""What of spec.traffic has an effect without a balancer."""
+"""Fields of spec.traffic that have an effect without a balancer."""
 
 
 def ignored(traffic: Any) -> list[str]:  # a Traffic; that module imports this one
-    """Fields of spec.traffic that are set and do nothing in its mode, a sentence each."""
+    """Return a sentence for each field of spec.traffic that is set and has no effect in its routing mode."""
     kept = _IN_FORCE.get(traffic.balancer)
     if kept is None:
         return []

@@ -1,4 +1,4 @@
-"""`spec.runtime`: the Triton container of a server pod, and where such pods may run."""
+"""`spec.runtime`: the Triton container of a server pod, and the placement of such pods."""
 
 from __future__ import annotations
 
@@ -23,19 +23,22 @@ from halcyon.api.types import (
 
 
 class Gpu(Documented):
-    """The GPUs of one pod."""
+    """GPUs of each server pod."""
 
     count: Annotated[int, Field(ge=0, le=16)] = 1
-    """Whole GPUs per pod (`nvidia.com/gpu`); 0 runs the model on CPU."""
+    """Number of whole GPUs per pod (`nvidia.com/gpu`), 0 to 16. With 0 the model runs on CPU. Default: 1."""
 
 
 class Resources(Documented):
-    """CPU and memory of the Triton container. Memory is request and limit alike; CPU is a request only."""
+    """CPU and memory of the Triton container.
+
+    Memory is both the request and the limit; CPU is a request only.
+    """
 
     cpu: Quantity | None = None
-    """CPU request, for example `500m` or `4`."""
+    """CPU request, for example `500m` or `4`. Default: none."""
     memory: Quantity | None = None
-    """Memory request and limit, for example `8Gi`. /dev/shm counts against it."""
+    """Memory request and limit, for example `8Gi`. /dev/shm counts against it. Default: none."""
 
 
 class SecretKey(Documented):
@@ -44,22 +47,22 @@ class SecretKey(Documented):
     name: DnsName
     """Name of the Secret."""
     key: Key
-    """Key inside it."""
+    """Key in the Secret."""
 
 
 _FORBIDDEN_ENV = "(LD_|NVIDIA_|CUDA_|KUBERNETES_|AIP_|PYTHON).*"
 
 
 class EnvVar(Documented):
-    """An environment variable of the Triton container: a value or a Secret's key."""
+    """An environment variable of the Triton container: a value, or a key of a Secret."""
 
     name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$", max_length=128)]
-    """Name. LD_*, NVIDIA_*, CUDA_*, KUBERNETES_*, AIP_* and PYTHON* are refused: they change what the container is, not
-    what the model does."""
+    """Name of the variable. Names that begin with LD_, NVIDIA_, CUDA_, KUBERNETES_, AIP_ or PYTHON are rejected,
+    because these change the container and not the model."""
     value: Text | None = None
-    """Plain value."""
+    """Plain value, 4096 characters at most."""
     secret_key_ref: SecretKey | None = None
-    """Value from a key of a Secret in the same namespace; the kubelet reads it, the operator never does."""
+    """Key of a Secret in the same namespace that holds the value. The kubelet reads it; the operator never does."""
 
     rules: ClassVar = (
         exactly_one("value", "secretKeyRef", where="an entry of spec.runtime.env", good="{name: MODE, value: fast}"),
@@ -85,11 +88,11 @@ class Toleration(Documented):
     key: LabelKey
     """Key of the taint."""
     operator: Literal["Exists", "Equal"] = "Equal"
-    """Whether the value counts."""
+    """Comparison with the taint: `Equal` requires the same value, `Exists` accepts any value. Default: Equal."""
     value: LabelValue | None = None
-    """Value of the taint, for `Equal`."""
+    """Value of the taint. Only for operator `Equal`."""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
-    """Effect of the taint; every one where it is left out."""
+    """Effect of the taint. Default: every effect."""
 
     rules: ClassVar = (
         Rule(
@@ -102,41 +105,47 @@ class Toleration(Documented):
 
 
 class Placement(Documented):
-    """Where the pods may run. GPU pods always tolerate the taint `nvidia.com/gpu`."""
+    """Placement of the server pods.
+
+    Pods with a GPU always tolerate the taint `nvidia.com/gpu`.
+    """
 
     node_selector: Annotated[dict[LabelKey, LabelValue], Field(min_length=1, max_length=32)] | None = None
-    """Labels that a node must have."""
+    """Labels that a node must have, for example `pool: gpu`. Default: none."""
     tolerations: Annotated[tuple[Toleration, ...], Field(min_length=1, max_length=16)] | None = None
-    """Taints that the pods tolerate."""
+    """Taints that the pods tolerate. Default: none."""
     priority_class_name: DnsName | None = None
-    """Priority class of the pods."""
+    """Priority class of the pods. Default: that of the cluster."""
     runtime_class_name: DnsName | None = None
-    """Runtime class of the pods, for example `nvidia`."""
+    """Runtime class of the pods, for example `nvidia`. Default: that of the nodes."""
 
 
 class Runtime(Documented):
-    """How Triton runs."""
+    """The Triton container of the server pods, and their placement."""
 
     image: Image | None = None
-    """Triton image; the operator's default where it is left out."""
+    """Triton image. Default: the operator's default image; `status.runtimeImage` shows it."""
     image_pull_secrets: (
         Annotated[tuple[ImagePullSecret, ...], Field(min_length=1, max_length=8), ListMap(("name",))] | None
     ) = None
-    """Secrets for pulling the image, and that of a model which is one."""
+    """Secrets for pulling the Triton image, and the image of a model whose source is an image. Default: none."""
     gpu: Gpu = Gpu()
-    """GPUs of one pod."""
+    """GPUs of each server pod."""
     resources: Resources = Resources()
-    """CPU and memory of the Triton container of one pod. Memory is request and limit alike; CPU is a request only."""
+    """CPU and memory of the Triton container in each server pod. Memory is both the request and the limit; CPU is a
+    request only."""
     instances_per_gpu: Annotated[Annotated[int, Field(ge=1, le=64)] | None, Field(alias="instancesPerGPU")] = None
-    """Model instances per GPU (per pod on CPU); the model's own config.pbtxt decides where it is left out."""
+    """Number of model instances per GPU (per pod on CPU), 1 to 64. Default: the model's config.pbtxt decides."""
     env: Annotated[tuple[EnvVar, ...], Field(min_length=1, max_length=64), ListMap(("name",))] | None = None
-    """Environment variables."""
+    """Environment variables of the Triton container. Default: none."""
     shared_memory: Quantity = "256Mi"
-    """Size of /dev/shm (memory-backed). The Python backend passes tensors through it."""
+    """Size of /dev/shm, which is backed by memory. It counts against resources.memory and must be smaller, if that is
+    set. The Python backend passes tensors through it. Default: 256Mi."""
     placement: Placement = Placement()
-    """Where the pods may run. GPU pods always tolerate the taint `nvidia.com/gpu`."""
+    """Placement of the server pods. Pods with a GPU always tolerate the taint `nvidia.com/gpu`."""
     startup_timeout: duration_field("10s", "24h") = "10m"  # type: ignore[valid-type]
-    """How long a pod may take from its start until the model is ready; the rollout's deadline follows it."""
+    """Maximum time from the start of a pod until its model is ready, 10s to 24h. The progress deadline of a rollout is
+    one minute longer. Default: 10m."""
 
     rules: ClassVar = (
         Rule(

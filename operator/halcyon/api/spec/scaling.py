@@ -1,4 +1,4 @@
-"""`spec.scaling`: what one replica should carry, who decides, who writes the count, and when other limits hold."""
+"""`spec.scaling`: the targets of a replica, the policy, the actuator, and limits at certain times."""
 
 from __future__ import annotations
 
@@ -11,67 +11,78 @@ from halcyon.api.types import ListMap, Rule, duration_field
 
 
 class ScalingPolicy(Documented):
-    """One limit on the pace of scaling, as in the HPA."""
+    """One limit on the pace of scaling, as in the HPA (HorizontalPodAutoscaler)."""
 
     type: Literal["Pods", "Percent"]
-    """Whether value counts pods or percent of the current count."""
+    """Unit of `value`: pods, or percent of the current replicas."""
     value: Annotated[int, Field(ge=1, le=100000)]
-    """How much may change within the period."""
+    """Maximum change within the period."""
     period_seconds: Annotated[int, Field(ge=1, le=1800)]
-    """Length of the period, in seconds."""
+    """Length of the period, in seconds, 1 to 1800."""
 
 
 class ScalingRules(Documented):
     """Limits on scaling in one direction, as in the HPA."""
 
     stabilization_window_seconds: Annotated[int, Field(ge=0, le=3600)] | None = None
-    """Window, in seconds, whose most cautious recommendation counts. HPA's defaults: 0 up, 300 down."""
+    """Time, in seconds, over which the most cautious recommendation applies: the lowest when scaling up, the highest
+    when scaling down. 0 to 3600. Default: 0 up, 300 down, as in the HPA."""
     select_policy: Literal["Max", "Min", "Disabled"] | None = None
-    """Which of the policies counts; Max where it is left out."""
+    """Policy that applies if there are several: the one that allows the most change (`Max`) or the least (`Min`).
+    `Disabled` turns scaling in this direction off. Default: Max."""
     policies: Annotated[tuple[ScalingPolicy, ...], Field(min_length=1, max_length=8)] | None = None
-    """The policies. HPA's defaults: up 4 pods or 100 % in 15 s, down 100 % in 15 s."""
+    """Limits on the change within a period. Default, as in the HPA: up 4 pods or 100 % in 15 s, down 100 % in 15 s."""
 
 
 class Behavior(Documented):
-    """Pace of scaling in both directions; the HPA's own type and defaults."""
+    """Pace of scaling in both directions, with the type and the defaults of the HPA."""
 
     scale_up: ScalingRules | None = None
-    """Limits on the way up."""
+    """Limits on scaling up."""
     scale_down: ScalingRules | None = None
-    """Limits on the way down."""
+    """Limits on scaling down."""
 
 
 class Targets(Documented):
-    """What one replica should carry. The count follows whichever asks for more."""
+    """Targets of one replica.
+
+    The target that needs the most replicas decides.
+    """
 
     latency: duration_field("1ms", "1h") | None = None  # type: ignore[valid-type]
-    """Time from a request's arrival to its answer that 99 of 100 requests are to keep, for example `500ms`. Policy
-    Planner; left out, it plans for 80 % of what replicas can do."""
+    """Response time that 99 of 100 requests must meet, from a request's arrival to its answer, for example `500ms`. 1ms
+    to 1h. Only for the policy Planner. Default: none; Planner then loads replicas to 80 % of their capacity."""
     queue_depth: Annotated[int, Field(ge=1, le=1000000)] | None = None
-    """Waiting requests per replica (balancer and Triton together). Left out, with the policy Rules: the requests that fill
-    one batch of every instance, maxBatchSize (8 where it is left out) x instances per GPU x GPUs; with Planner: no objective."""
+    """Queued requests per replica, in the balancers and Triton together. Default with the policy Rules: one full batch
+    for every instance, which is maxBatchSize (8 if unset) x instances per GPU x GPUs. Default with Planner: no target."""
     gpu_utilization: Annotated[int, Field(ge=1, le=100)] | None = None
-    """GPU utilisation of a replica, in percent. Left out, with the policy Rules: 80 where pods have a GPU; with Planner: no
-    objective, and busy GPUs still forbid going down."""
+    """GPU utilisation of a replica, in percent. Default with the policy Rules: 80 if pods have a GPU. Default with
+    Planner: no target, but busy GPUs still prevent scaling down."""
 
 
 class Schedule(Documented):
-    """Other limits at certain times: a window that opens by a cron rule and stays open for its duration."""
+    """Other limits at certain times.
+
+    A window opens by a cron rule and stays open for its duration.
+    """
 
     name: Annotated[
         str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", min_length=1, max_length=63)
     ]
-    """Its name in status and events."""
+    """Name of the schedule in the status and in events."""
     start: Annotated[str, Field(min_length=9, max_length=200)]
-    """When it opens: minute, hour, day of month, month and day of week, for example `0 8 * * 1-5`."""
+    """Time at which the window opens, as a cron rule: minute, hour, day of month, month and day of week. For example,
+    `0 8 * * 1-5` is 08:00 from Monday to Friday."""
     duration: duration_field("1m", "168h")  # type: ignore[valid-type]
-    """How long it stays open, in elapsed time: 8h are 8h when the clocks change, too."""
+    """Time that the window stays open, 1m to 168h. It is elapsed time: 8h stay 8h when the clocks change."""
     time_zone: Annotated[str, Field(min_length=1, max_length=64)] = "UTC"
-    """Time zone of `start`, for example `Europe/Berlin`."""
+    """Time zone of `start`, for example `Europe/Berlin`. Default: UTC."""
     min_replicas: Annotated[int, Field(ge=0, le=1000)] | None = None
-    """Least replicas while it is open; the higher of this and scaling.minReplicas counts."""
+    """Minimum replicas while the window is open. The higher of this and scaling.minReplicas applies. Default: no other
+    minimum."""
     max_replicas: Annotated[int, Field(ge=1, le=1000)] | None = None
-    """Most replicas while it is open; the lower of this and scaling.maxReplicas counts."""
+    """Maximum replicas while the window is open. The lower of this and scaling.maxReplicas applies, even if it is below
+    a minimum. Default: no other maximum."""
 
     rules: ClassVar = (
         Rule(
@@ -90,30 +101,34 @@ class Schedule(Documented):
 
 
 class Scaling(Documented):
-    """How the number of replicas follows the load. Left out: spec.replicas is the count."""
+    """Automatic scaling of the replicas with the load."""
 
     min_replicas: Annotated[int, Field(ge=0, le=1000)] = 1
-    """Least replicas; with 0, none is left once nobody has asked for idleAfter."""
+    """Minimum replicas, 0 to 1000. With 0 the model scales to zero after idleAfter without a request; this requires the
+    policy Planner and the balancer HAProxy. Default: 1."""
     max_replicas: Annotated[int, Field(ge=1, le=1000)]
-    """Most replicas."""
+    """Maximum replicas, 1 to 1000."""
     policy: Literal["Planner", "Rules"] | None = None
-    """What decides. `Planner` (the default): the arrival rate, the backlog and what one replica was seen to do. `Rules`: queue
-    depth and GPU utilisation against their targets, as an HPA does it."""
+    """Algorithm that decides the replicas. `Planner`: from the arrival rate, the backlog and the measured throughput of
+    a replica. `Rules`: from queue depth and GPU utilisation against their targets, as an HPA does. Default: Planner."""
     actuator: Literal["Auto", "HPA", "Direct"] | None = None
-    """What writes the count. `Auto` (the default): a HorizontalPodAutoscaler where Halcyon serves the cluster's external
-    metrics (and, for the policy Planner, where the HPA's tolerance can be 0), else `Direct`: the operator itself."""
+    """Writer of the replicas. `HPA`: a HorizontalPodAutoscaler. `Direct`: the operator itself. `Auto`: HPA if Halcyon
+    serves the cluster's external metrics (and, for the policy Planner, if the HPA's tolerance can be 0), else Direct.
+    Default: Auto."""
     mode: Literal["Active", "Recommend", "Paused"] = "Active"
-    """`Active`: the count is written. `Recommend`: what would be done is only said. `Paused`: the count stays as it is until
-    this is changed. In the last two spec.replicas is yours."""
+    """Effect of a decision. `Active`: the replicas are written. `Recommend`: the decision is only reported. `Paused`:
+    the replicas stay as they are until the mode is changed. In the last two modes you set spec.replicas yourself.
+    Default: Active."""
     targets: Targets = Targets()
-    """What one replica should carry. The count follows whichever asks for more."""
+    """Targets of one replica. The target that needs the most replicas decides."""
     idle_after: duration_field("10s", "168h") | None = None  # type: ignore[valid-type]
-    """With minReplicas 0: how long without a request until no replica is left; longer where starts keep costing more than zero saves.
-    Left out: 5m."""
+    """Time without a request until no replica is left, 10s to 168h. Only for minReplicas 0. If starts repeatedly cost
+    more GPU time than zero replicas save, Halcyon waits longer, up to 30m. Default: 5m."""
     schedules: Annotated[tuple[Schedule, ...], Field(max_length=16), ListMap(("name",))] | None = None
-    """Other limits at certain times. Policy Planner."""
+    """Other limits at certain times. Only for the policy Planner. Default: none."""
     behavior: Behavior | None = None
-    """Pace of scaling in both directions, with the HPA's own type and defaults. Policy Rules: Planner has a pace of its own."""
+    """Pace of scaling in both directions, with the type and the defaults of the HPA. Only for the policy Rules: Planner
+    has its own pace."""
 
     rules: ClassVar = (
         Rule(

@@ -1,4 +1,4 @@
-"""`spec.traffic.stickiness`: requests that belong together go to one pod."""
+"""`spec.traffic.stickiness`: the routing of related requests to one pod."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from halcyon.api.spec.fields import Documented
 
 
 class Stickiness(Documented):
-    """Requests that belong together go to one pod: those of a sequence, or of one conversation whose cache a pod has."""
+    """Routing of related requests to one pod: those of a sequence, or of a conversation whose cache a pod holds."""
 
     header: Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9-]{0,62}$", min_length=1, max_length=63)]
-    """Header (of gRPC: metadata) that clients send with each request, for example `x-sequence-id`. Requests with the same value go
-    to the same pod, also while it drains. A sequence id in the body can't be read by a balancer. A change rolls the servers."""
+    """Header (in gRPC: metadata) that clients send with each request, for example `x-sequence-id`. Requests with the
+    same value go to the same pod, even while it drains. The balancer cannot read a sequence id in the body. A change
+    starts a rollout."""
