@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -17,10 +18,20 @@ FOLDERS = {name for name, path in MODULES.items() if path.name == "__init__.py"}
 MAX_MODULES = 16
 
 
+@cache
+def parsed(module: str) -> ast.Module:
+    return ast.parse(MODULES[module].read_bytes())
+
+
+@cache
+def nodes(module: str) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(parsed(module)))
+
+
 def imports(module: str) -> set[str]:
     """Return the modules of halcyon that one imports, in functions and for types alone too."""
     found = set()
-    for node in ast.walk(ast.parse(MODULES[module].read_text())):
+    for node in nodes(module):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("halcyon"):
             named = {f"{node.module}.{alias.name}" for alias in node.names}
             found |= (named & MODULES.keys()) or {str(node.module)}
@@ -67,8 +78,8 @@ def test_no_folder_holds_more_modules_than_a_reader_can_take_in() -> None:
 
 def test_no_two_public_classes_share_a_name() -> None:
     defined: dict[str, list[str]] = defaultdict(list)
-    for module, path in MODULES.items():
-        for node in ast.walk(ast.parse(path.read_text())):
+    for module in MODULES:
+        for node in nodes(module):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 defined[node.name].append(module)
     assert {name: modules for name, modules in defined.items() if len(modules) > 1} == {}
@@ -79,8 +90,8 @@ def test_constants_say_max_and_min() -> None:
     other = re.compile(r"_?(MOST|LEAST|FEWEST|LONGEST|SHORTEST)(_|$)|.*_(EVERY|AGAIN)_S$")
     found = [
         f"{module}.{name.id}"
-        for module, path in MODULES.items()
-        for node in ast.parse(path.read_text()).body
+        for module in MODULES
+        for node in parsed(module).body
         if isinstance(node, ast.Assign | ast.AnnAssign)
         for name in ast.walk(node)
         if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store) and other.match(name.id)

@@ -166,7 +166,7 @@ class Replica:
         self.scaler._share(1000.0)
         self.scaler.unheard()
         self.scraping._wanted()
-        self.gpus._held = None
+        self.gpus._shares = None
         self.gpus(GOOD)
         for key in self.caches.resources.keys():  # noqa: SIM118  # an informer is no dict
             self.costs.count(key)
