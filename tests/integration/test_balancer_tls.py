@@ -362,7 +362,9 @@ async def test_what_haproxy_itself_refuses_leaves_the_last_good_one_as_well(
     secured.put(own.crt, own.key)
     await secured.begin()
     # As if the look at the pair had overlooked something.
-    monkeypatch.setattr("halcyon.balancer.secrets.mounted_secrets.ssl.SSLContext.load_cert_chain", lambda *_, **__: None)
+    monkeypatch.setattr(
+        "halcyon.balancer.secrets.mounted_secrets.ssl.SSLContext.load_cert_chain", lambda *_, **__: None
+    )
     secured.put(own.crt, other.key)
     await secured.turn()
     assert "HAProxy did not reload" in secured.trouble
