@@ -81,7 +81,7 @@ def test_a_field_is_explained(kubectl: Kubectl) -> None:
     # The aggregator reads what is served once a second.
     text = until(lambda: explained(kubectl), bool, what="kubectl knows the field")
 
-    assert "Waiting requests per replica" in text
+    assert "Queued requests per replica" in text
     assert "<integer>" in text
 
 
