@@ -20,7 +20,7 @@ import asyncio
 import gzip
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from importlib import resources
@@ -269,17 +269,23 @@ class Dashboard:
         with self.seats.seat():
             try:
                 await response.prepare(request)
-                async with aclosing(server_sent_events.events(event, render, self.seats.ended)) as found:  # type: ignore[type-var]
-                    async for frame in found:
-                        async with asyncio.timeout(server_sent_events.STUCK_S):
-                            await response.write(frame)
-            except _ANSWERS as error:
-                await response.write(b"event: over\ndata: %b\n\n" % orjson.dumps({"error": str(error)}))
+                try:
+                    await _send_events(response, server_sent_events.events(event, render, self.seats.ended))
+                except _ANSWERS as error:
+                    # The client may have gone meanwhile, which is no fault: this write is within the outer block.
+                    await response.write(b"event: over\ndata: %b\n\n" % orjson.dumps({"error": str(error)}))
             except (ConnectionError, TimeoutError):
-                # One that takes nothing is gone too: nothing that was kept for it may stay.
+                # A client that takes nothing is gone too: nothing that was kept for it may stay.
                 if request.transport is not None:
                     request.transport.abort()
             return response
+
+
+async def _send_events(response: web.StreamResponse, events: AsyncGenerator[bytes]) -> None:
+    async with aclosing(events) as frames:
+        async for frame in frames:
+            async with asyncio.timeout(server_sent_events.STUCK_S):
+                await response.write(frame)
 
 
 class _Gone(Exception):  # noqa: N818  # an answer (404), not a fault

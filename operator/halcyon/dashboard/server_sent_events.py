@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 
 EVERY_S = 1.0
 BEAT_S = 15.0
@@ -29,7 +29,7 @@ class Full(Exception):  # noqa: N818  # an answer (503), not a fault
 
 async def events(
     name: str, render: Render, ended: Callable[[float], Awaitable[bool]], *, every_s: float = EVERY_S
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes]:
     """Events of this name, one for each document that differs from the one before.
 
     Args:
