@@ -82,7 +82,7 @@ WELL = {UP: "1x200", UP_TOO: "1x200", LEADS: "1x200"}
 """The operator as it should be."""
 TROUBLE = f'halcyon_agent_trouble{{{OF},pod="b"}}'
 LACKS = f'halcyon_rights_missing{{{OPERATOR},group="apps",resource="deployments",verb="patch"}}'
-NOT_READY = condition("Ready", "False", "NoneReady")
+NOT_READY = condition("Ready", "False", "NoServersReady")
 
 CASES = (
     Case(
@@ -127,7 +127,7 @@ CASES = (
         value="12%",
     ),
     Case(
-        "HalcyonBalancerTrouble",
+        "HalcyonBalancerDegraded",
         "16m",
         # One of two is enough.
         {TROUBLE: "1x20", TROUBLE.replace('"b"', '"c"'): "0x20"},
@@ -136,7 +136,7 @@ CASES = (
     Case(
         "HalcyonAutoscalerConflict",
         "6m",
-        {condition("AutoscalerConflict", "True", "ForeignAutoscaler"): "1x9"},
+        {condition("AutoscalerConflict", "True", "ExternalAutoscaler"): "1x9"},
         {condition("ScalingActive", "False", "Paused"): "1x9"},
     ),
     Case(

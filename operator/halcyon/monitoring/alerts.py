@@ -122,7 +122,7 @@ OF_MODELS: Final = (
         f"({_rate(named('refused_total'))} + {_rate(named('errors_total'))})\n  / {_rate(_REQUESTS)}",
     ),
     Alert(
-        "HalcyonBalancerTrouble",
+        "HalcyonBalancerDegraded",
         f"max by ({per_model_metrics.BY}) ({named('trouble').name}) == 1",
         "15m",
         "warning",

@@ -44,7 +44,7 @@ def no_model(_: Facts, told: ConditionIndex) -> Iterator[Cause]:
         90,
         "the model can't be downloaded",
         "see that the server of spec.model.source.uri answers, and that the Secret it names may read the model",
-        Reason.MODEL_STORE_FAILED,
+        Reason.MODEL_DOWNLOAD_FAILED,
     )
     yield from _failing(
         told,
