@@ -35,7 +35,7 @@ def test_a_field_that_a_later_version_adds_is_left_out() -> None:
     ("changed", "said"),
     [
         ({"news": "sad"}, "news is 'sad'; it must be one of ready, unready, leaving"),
-        ({"news": None}, "news is None; it must be a text"),
+        ({"news": None}, "news is None; it must be a string"),
         ({"pod": ""}, "pod and slot must not be empty"),
         ({"slot": ""}, "pod and slot must not be empty"),
         ({"address": "localhost"}, "address is 'localhost'"),

@@ -436,7 +436,7 @@ def test_a_batch_that_is_waited_for_longer_than_its_requests_live_is_warned_of(
         return
     status, reason, message = condition(now, "TimeoutMismatch")
     assert (status, reason) == ("True", "QueueDelayTooLong")
-    assert re.findall(r"spec\.batching\.maxQueueDelay is 1s and (\S+ is \w+):", message) == fields
+    assert re.findall(r"spec\.batching\.maxQueueDelay is 1s but (\S+ is \w+):", message) == fields
     assert "for example maxQueueDelay: 1ms" in message
     assert condition(now, "Accepted")[0] == "True"
 

@@ -123,7 +123,7 @@ class BalancerPlan:
                 cls, {**raw, "slots": slots, "collector": _made(CollectorAddress, collector) if collector else None}
             )
         except _BROKEN as error:
-            raise PlanError(f"not a balancer plan: {error}") from error
+            raise PlanError(f"not a valid balancer plan: {error}") from error
 
 
 _LATER = ("source_share", "sequences", "sticky_header", "max_request_bytes", "access_log")
