@@ -28,7 +28,11 @@ LIMITS: Final[dict[str, tuple[Any, Document, list[str], Document]]] = {
     "images.registries": (
         ["nvcr.io/nvidia"],
         document("runtime.image", "evil.example/triton:26.07"),
-        ["spec.runtime.image is evil.example/triton:26.07", "allowed registries: nvcr.io/nvidia", "site's default image"],
+        [
+            "spec.runtime.image is evil.example/triton:26.07",
+            "allowed registries: nvcr.io/nvidia",
+            "site's default image",
+        ],
         document("runtime.image", "nvcr.io/nvidia/tritonserver:26.07-py3"),
     ),
     "images.pinned": (

@@ -85,7 +85,10 @@ class EventRecorder:
         }
         if len(self._pending) >= PENDING:
             lost = self._pending.popleft()
-            log.warning("too many events to write", extra={"key": str(key), "lost": lost["reason"], "limit": PENDING})
+            log.warning(
+                "too many queued events; the oldest is dropped",
+                extra={"key": str(key), "lost": lost["reason"], "limit": PENDING},
+            )
         self._pending.append(event)
         self._news.set()
         return True

@@ -86,7 +86,8 @@ class LeaderElector:
         late_s = self.clock() - self._renewed_at
         if self.leading.is_set() and late_s >= RENEW_DEADLINE_S:
             raise errors.LeaseLost(
-                f"lease {self.namespace}/{self.name} was renewed {late_s:.1f} s ago: another may lead"
+                f"lease {self.namespace}/{self.name} was last renewed {late_s:.1f} s ago: another replica may "
+                "be the leader"
             )
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -113,7 +114,9 @@ class LeaderElector:
                     log.info("leading", extra={"identity": self.identity})
                     self.leading.set()
             elif self.leading.is_set() and (held is False or self.clock() >= end):
-                raise errors.LeaseLost(f"lease {self.namespace}/{self.name} is held by '{self.holder}' or out of reach")
+                raise errors.LeaseLost(
+                    f"lease {self.namespace}/{self.name} is held by '{self.holder}' or cannot be reached"
+                )
             every_s = RENEW_INTERVAL_S if self.leading.is_set() else RENEW_INTERVAL_S / 2
             # Counted from the start of this round: its duration counts towards the deadline, too.
             await pause(max(min(began + every_s, end) - self.clock(), 0.0), stop)
@@ -181,9 +184,9 @@ class LeaderElector:
                         self.name,
                         body | {"spec": {"holderIdentity": "", "leaseDurationSeconds": 1}},
                     )
-                    log.info("gave the lease back")
+                    log.info("released the lease")
         except (errors.ApiError, errors.Unreachable, TimeoutError) as error:
-            log.warning("cannot give the lease back", extra={"error": str(error) or repr(error)})
+            log.warning("cannot release the lease", extra={"error": str(error) or repr(error)})
 
     def _lease(self, before: dict[str, Any]) -> dict[str, Any]:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

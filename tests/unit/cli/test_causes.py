@@ -22,10 +22,10 @@ SAYS = {
     "at-the-least": r"3 replicas, .*needs 1; minReplicas is 3",
     "schedule-raises": r"4 replicas, .*the schedule office-hours says at least 4",
     "schedule-caps": r"2 replicas, .*the schedule night says at most 2, and 5 are needed",
-    "metric-missing": r"2 replicas; nothing was decided yet: no balancer's agent has spoken yet",
+    "metric-missing": "2 replicas; nothing was decided yet: no balancer's agent has spoken yet",
     "metric-stale": r"2 replicas, held: .*digits-balancer-0 was last heard \d+ s ago.*; the last good count stays",
     "other-autoscaler": r"5 replicas, left to others: HorizontalPodAutoscaler keda-hpa-digits of ScaledObject digits",
-    "other-writer": r"2 replicas, written by others; 5 would be right.*field manager argocd-controller has set spec.replicas 3 times",
+    "other-writer": r"2 replicas, written by others; 5 would be right.*field manager argocd-controller has changed spec.replicas 3 times",
     "no-gpu": r"3 of 5 ready, 2 unschedulable.*3 Insufficient nvidia.com/gpu",
     "paused": r"2 replicas, paused \(load test until noon\); 5 would be right",
     "recommend": r"2 replicas; 5 recommended: 400 req/s",
@@ -37,13 +37,13 @@ SAYS = {
     "gpu-veto": r"5 replicas, .*GPUs are busy to 99 %, where \d+ % was to be expected.*limited by veto",
     "quota": r"3 replicas, where 5 replicas are wanted: ResourceQuota gpus allows 3: requests.nvidia.com/gpu is 8 of 8 used",
     "gpu-budget": r"2 replicas, where 5 replicas are wanted: .*granted 2: the site's budget of 2 GPUs",
-    "rollout-blocked": r"Reconciling is True \(RolloutBlocked\): revision \w+ waits for room: .*1 Insufficient nvidia.com/gpu",
+    "rollout-blocked": r"Reconciling is True \(RolloutBlocked\): revision \w+ is waiting for capacity: .*1 Insufficient nvidia.com/gpu",
     "load-failed": r"0 of 1 ready.*ModelLoaded is False \(LoadFailed\): failed to load 'digits' version 1: Internal: onnx runtime error 7",
     "image-not-pulled": r'0 of 1 ready.*ImagePullFailed.*ImagePullBackOff: Back-off pulling image "localhost/triton:25.01"',
     "starting": r"2 of 5 ready, 3 starting 3 loading; the last start took 41 s \(1 s scheduling, 9 s pulling, 4 s fetching, 27 s loading\)",
     "learning": r"2 replicas, .*what one replica can do is not known yet, so queue depth and GPU utilisation decide",
     "fixed": r"3 replicas, fixed \(three nodes\): there is no spec.scaling",
-    "refused": r"Accepted is False \(Invalid\): spec.batching.maxBatchSize is 0: .*what was accepted before keeps serving",
+    "refused": r"Accepted is False \(Invalid\): spec.batching.maxBatchSize is 0: .*the last accepted spec stays in effect",
 }
 """What a reader has to find, spaces and line ends being equal."""
 MARKS = {

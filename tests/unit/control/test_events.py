@@ -65,7 +65,7 @@ def test_happenings_follow_their_table(before: Any, after: Any, expected: list[t
     assert all(h.message == h.reason.lower() for h in found)
 
 
-NO_ROOM = {"phase": "Progressing", "strategyReason": "no room to surge for 1m: pod p needs 1 more nvidia.com/gpu"}
+NO_ROOM = {"phase": "Progressing", "strategyReason": "no capacity to surge for 1m: pod p needs 1 more nvidia.com/gpu"}
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ NO_ROOM = {"phase": "Progressing", "strategyReason": "no room to surge for 1m: p
         (NO_ROOM, NO_ROOM, []),
         # Whoever asked for it knows.
         ({}, {"strategyReason": "spec.rollout.strategy is Replace"}, []),
-        ({}, {"phase": "Blocked", "message": "waits for room"}, [("Warning", "RolloutBlocked")]),
+        ({}, {"phase": "Blocked", "message": "is waiting for capacity"}, [("Warning", "RolloutBlocked")]),
         ({"phase": "Blocked"}, {"phase": "Blocked", "message": "waits for more room"}, []),
     ],
 )
@@ -168,7 +168,7 @@ async def test_of_too_many_events_the_oldest_goes_and_that_is_said(caplog: pytes
         recorder.tell(resource(), NewEvent("Normal", "ScaledUp", str(number)))
     await recorder.flush(5)
 
-    assert "too many events to write" in caplog.text
+    assert "too many queued events; the oldest is dropped" in caplog.text
     assert len(kube.objects) == PENDING
     assert "0" not in {event["note"] for event in kube.objects.values()}
 

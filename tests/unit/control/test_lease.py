@@ -380,7 +380,7 @@ def test_a_leader_that_slept_past_its_deadline_may_not_write_and_one_that_renews
             one.elector.fence()
             # As after a pause: time has passed, and the elector's own round hasn't had its turn.
             one.elector.clock = lambda: time() + RENEW_INTERVAL_S + 0.2
-            with pytest.raises(errors.LeaseLost, match=r"was renewed [789]\.\d s ago"):
+            with pytest.raises(errors.LeaseLost, match=r"was last renewed [789]\.\d s ago"):
                 one.elector.fence()
 
     run(scenario)

@@ -164,12 +164,12 @@ class Record:
             raw: dict[str, Any] = json.loads(text)
             version = raw.pop("version")
             if version != RECORD_VERSION:
-                raise RecordError(f"report has version {version}; this operator reads version {RECORD_VERSION}")
+                raise RecordError(f"record has version {version}; this operator reads version {RECORD_VERSION}")
             balancer = raw.pop("balancer")
             pods = tuple(_pod(pod) for pod in raw.pop("pods"))
             return _made(cls, {**raw, "balancer": _balancer(balancer) if balancer else None, "pods": pods})
         except _BROKEN as error:
-            raise RecordError(f"not a valid report: {error}") from error
+            raise RecordError(f"not a record: {error}") from error
 
 
 def _balancer(raw: dict[str, Any]) -> BalancerSample:

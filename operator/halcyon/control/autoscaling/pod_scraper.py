@@ -103,7 +103,7 @@ class PodScraper:
                     await self._look(key, read)
         except Exception:
             # One model's failure must not blind the others.
-            log.exception("cannot read servers", extra={"key": str(key)})
+            log.exception("cannot read the metrics of server pods", extra={"key": str(key)})
         finally:
             rota.done(key)
 
@@ -152,7 +152,7 @@ class PodScraper:
         now = self.clock()
         verdict = dead_backend.judge(read.outcomes, after, serving=serving, last_s=read.taken_out_at, now=now)
         if verdict.dead is not None:
-            log.warning("a pod's backend answers nothing but failures", extra={"key": str(key), "pod": verdict.dead})
+            log.warning("a pod's backend returns only errors", extra={"key": str(key), "pod": verdict.dead})
             read.dead |= {verdict.dead}
             read.taken_out_at = now
         read.outcomes = {pod: o for pod, o in {**read.outcomes, **after}.items() if pod in seen}

@@ -68,7 +68,7 @@ def _between(one: Any, other: Any, path: str) -> Iterator[str]:  # any JSON valu
         for key, place in zip({**one, **other}, keys, strict=True):
             yield from _between(one.get(key), other.get(key), path + place)
         if list(one) != list(other) and one.keys() == other.keys():
-            yield f"{path} (in another order)"
+            yield f"{path} (different order)"
     elif isinstance(one, dict) and isinstance(other, dict):
         for key in {**one, **other}:
             yield from _between(one.get(key), other.get(key), f"{path}.{key}" if path else key)

@@ -53,8 +53,8 @@ def _rollout(before: Mapping[str, Any], after: Mapping[str, Any], *, told: set[s
     """Return the events for what a rollout does by itself, without a request in the spec."""
     found = []
     why = after.get("strategyReason")
-    if why and why.startswith("no room") and not before.get("strategyReason"):
-        text = f"pods of the old revision go before those of the new are ready, one at a time: {why}"
+    if why and why.startswith("no capacity") and not before.get("strategyReason"):
+        text = f"replacing pods one at a time, each old pod before its successor is ready: {why}"
         found.append(NewEvent("Normal", "ReplacingPods", text))
     blocked = after.get("phase") == "Blocked" != before.get("phase")
     if blocked and "RolloutBlocked" not in told:

@@ -16,7 +16,7 @@ MAX_HISTORY = 5
 """Maximum number of rollouts that are shown, the last one of each revision."""
 _NAMED = 4
 """Maximum number of differences of a rendering that are listed by name; the others are counted."""
-_AGAIN = "Change the spec; to try the same again, give spec.model.revision another text"
+_AGAIN = "Change the spec; to retry the same spec, change the text of spec.model.revision"
 
 
 def make(view: Scope, plan: ReconcilePlan) -> dict[str, Any] | None:
@@ -70,17 +70,20 @@ def _history(view: Scope, rolled: RolloutPlan) -> list[dict[str, str]]:
 def say(plan: ReconcilePlan, rolled: RolloutPlan) -> str:
     """Return a sentence or two: the state, the reason, and what to do."""
     asked, trouble = rolled.asked.key, rolled.trouble
-    why = f"{trouble.reason}: {trouble.message}" if trouble else "it isn't known why"
+    why = f"{trouble.reason}: {trouble.message}" if trouble else "the cause is not known"
     match rolled.phase:
         case RolloutPhase.ROLLED_BACK:
-            return f"revision {asked} failed and revision {rolled.target.key} serves again. {why}. {_AGAIN}"
+            return f"revision {asked} failed and was rolled back to revision {rolled.target.key}. {why}. {_AGAIN}"
         case RolloutPhase.ROLLING_BACK:
-            return f"revision {asked} failed and revision {rolled.target.key} comes back. {why}. {_AGAIN}"
+            return f"revision {asked} failed; rolling back to revision {rolled.target.key}. {why}. {_AGAIN}"
         case RolloutPhase.FAILED:
-            stays = "spec.rollout.onFailure is Stay" if rolled.good else "no other revision was ever served"
-            return f"revision {asked} failed and stays: {stays}. {why}"
+            stays = "spec.rollout.onFailure is Stay" if rolled.good else "there is no earlier revision to roll back to"
+            return f"revision {asked} failed and is not rolled back: {stays}. {why}"
         case RolloutPhase.BLOCKED:
-            return f"revision {asked} waits for room: {trouble.message if trouble else ''}. {_way_out(plan, rolled)}"
+            return (
+                f"revision {asked} is waiting for capacity: {(trouble.message if trouble else '')}. "
+                f"{_way_out(plan, rolled)}"
+            )
         case RolloutPhase.COMPLETE:
             return f"revision {asked} is served"
         case RolloutPhase.PROGRESSING:
@@ -88,20 +91,23 @@ def say(plan: ReconcilePlan, rolled: RolloutPlan) -> str:
                 room = f"; {trouble.message}" if trouble else ""
                 return f"revision {asked} is a canary: {rolled.canary.say}{room}"
             if rolled.pace.strategy == "Replace" and rolled.trail.why_replacing:
-                so_far = f"revision {asked} replaces pods one by one, each before its successor: {rolled.trail.why_replacing}"
+                so_far = (
+                    f"revision {asked} is replacing pods one at a time, each old pod before its successor: "
+                    f"{rolled.trail.why_replacing}"
+                )
             else:
-                so_far = f"revision {asked} is on its way"
+                so_far = f"revision {asked} is rolling out"
             return so_far + (f"; {trouble.message}" if trouble else "")
 
 
 def _way_out(plan: ReconcilePlan, rolled: RolloutPlan) -> str:
     spec = plan.spec
     if spec is None or rolled.pace.strategy == "Replace":
-        return "It goes on by itself where room is made; fewer replicas or another quota make some"
+        return "It continues as soon as there is capacity; reduce the replicas or raise the quota to free some"
     count = defaults.wanted_replicas(spec)
     return (
-        f"spec.rollout.strategy is {spec.rollout.strategy}: all {count} pods stay until it is ready. Make room, or write "
-        "strategy: Replace"
+        f"spec.rollout.strategy is {spec.rollout.strategy}, which keeps all {count} pods until it is "
+        "ready. Free capacity, or set strategy: Replace"
     )
 
 
@@ -151,10 +157,11 @@ def outdated(view: Scope, plan: ReconcilePlan) -> Condition | None:
         return None
     by = f"version {rolled.asked.version}" if rolled.asked.version else "an earlier version"
     if rolled.asked.version == view.site.version:
-        by = "this version with other settings"
+        by = "this version with different settings"
     more = f" and {len(differs) - _NAMED} more" if len(differs) > _NAMED else ""
     text = (
-        f"revision {rolled.asked.key} was rendered by {by} and serves as it is; now differs {', '.join(differs[:_NAMED])}{more}. "
-        f"halcyon refresh {view.key.name} rolls the new rendering out"
+        f"the pod template of revision {rolled.asked.key} is from {by} and stays in use; this "
+        f"operator would change {', '.join(differs[:_NAMED])}{more}. To roll out the new template, "
+        f"run halcyon refresh {view.key.name}"
     )
     return Condition(Type.RUNTIME_OUTDATED, status=True, reason=Reason.POD_TEMPLATE_OUTDATED, message=text)

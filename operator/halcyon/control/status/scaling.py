@@ -40,7 +40,7 @@ def active(view: Scope, plan: ReconcilePlan) -> Condition:
     """Return ScalingActive."""
     kind = Type.SCALING_ACTIVE
     if plan.spec is None:
-        return Condition(kind, status=None, reason=Reason.UNKNOWN, message="nothing was accepted yet")
+        return Condition(kind, status=None, reason=Reason.UNKNOWN, message="no spec has been accepted yet")
     if (rival := conflict(view, plan)) is not None:
         return Condition(kind, status=False, reason=rival.reason, message=rival.message)
     scaling = plan.spec.scaling
@@ -53,11 +53,14 @@ def active(view: Scope, plan: ReconcilePlan) -> Condition:
     if verdict is None:
         return Condition(kind, status=None, reason=Reason.UNKNOWN, message="no balancer's agent has spoken yet")
     if verdict.unknown:
-        text = f"{verdict.unknown}. The count holds"
+        text = f"{verdict.unknown}. The replicas stay as they are"
         return Condition(kind, status=False, reason=Reason.METRICS_MISSING, message=text)
     if scaling.mode != "Active":
         reason = Reason.PAUSED if scaling.mode == "Paused" else Reason.RECOMMENDING
-        text = f"spec.scaling.mode is {scaling.mode}{_given(view)}: the count stays {plan.replicas}. It would be {_said(verdict)}"
+        text = (
+            f"spec.scaling.mode is {scaling.mode}{_given(view)}: the replicas stay at {plan.replicas}. "
+            f"The decision would be {_said(verdict)}"
+        )
         return Condition(kind, status=False, reason=reason, message=text)
     if plan.actuator is Actuator.HPA:
         found = _hpa_condition(view, "ScalingActive")
@@ -94,7 +97,7 @@ def _said(verdict: Decision) -> str:
     """Return the decision's reason, with the maximum time until the next decision if it is ours."""
     if verdict.desired is None:
         return verdict.why or "as the HPA decides"
-    return f"{verdict.why}; next look within {math.ceil(verdict.next_look_s)} s"
+    return f"{verdict.why}; next decision within {math.ceil(verdict.next_look_s)} s"
 
 
 def _on_the_way(view: Scope, plan: ReconcilePlan) -> str:
@@ -103,7 +106,7 @@ def _on_the_way(view: Scope, plan: ReconcilePlan) -> str:
     if ready >= wanted:
         return ""
     stuck = [p for p in view.pods if pods.is_unschedulable(p)]
-    text = f". Wants {wanted}: {ready} ready, {max(there - ready - len(stuck), 0)} starting"
+    text = f". Of {wanted} desired pods, {ready} ready, {max(there - ready - len(stuck), 0)} starting"
     if not stuck:
         return text
     found = pods.trouble(stuck)
@@ -118,7 +121,7 @@ def conflict(view: Scope, plan: ReconcilePlan) -> Condition | None:
     """Return AutoscalerConflict, or None if it is absent."""
     kind = Type.AUTOSCALER_CONFLICT
     if (foreign := plan.foreign) is not None:
-        text = f"{foreign.why}; Halcyon leaves the count alone. {foreign.undo}"
+        text = f"{foreign.why}; Halcyon has stopped scaling the model. {foreign.undo}"
         return Condition(kind, status=True, reason=Reason.EXTERNAL_AUTOSCALER, message=text)
     if plan.spec is not None and plan.spec.scaling is not None and view.scaling.rival:
         return Condition(kind, status=True, reason=Reason.EXTERNAL_WRITER, message=view.scaling.rival)
@@ -205,7 +208,7 @@ def _hpa_says(view: Scope, verdict: Decision | None) -> dict[str, Any]:
     news = [limited] if limited.get("status") == "True" else []
     news += [able] if able.get("reason") not in _HPA_NO_NEWS else []
     why = [verdict.why] if verdict is not None and verdict.why else []
-    why += [f"the HPA says: {said['message']}" for said in news if said.get("message")]
+    why += [f"HPA: {said['message']}" for said in news if said.get("message")]
     found: dict[str, Any] = {"desired": desired, "why": f"{counted(desired)}: {'; '.join(why) or 'by the HPA'}"[:_LONG]}
     if limits := [_HPA_LIMITS[said["reason"]] for said in news if said.get("reason") in _HPA_LIMITS]:
         found["limitedBy"] = list(dict.fromkeys(limits))

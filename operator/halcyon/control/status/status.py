@@ -104,7 +104,7 @@ def _accepted(view: Scope, plan: ReconcilePlan) -> Condition:
         return Condition(Type.ACCEPTED, status=False, reason=Reason.FORBIDDEN, message=view.refused)
     message = acceptance.message
     if not acceptance.accepted and plan.spec is not None and not plan.strangers:
-        message = conditions.ending(message, "; what was accepted before keeps serving")
+        message = conditions.ending(message, "; the last accepted spec stays in effect")
     return Condition(Type.ACCEPTED, status=acceptance.accepted, reason=acceptance.reason, message=message)
 
 
@@ -146,9 +146,11 @@ def _model_loaded(view: Scope, plan: ReconcilePlan) -> Condition:
     if (error := _load_error(view, plan)) is not None:
         return Condition(Type.MODEL_LOADED, status=False, reason=Reason.LOAD_FAILED, message=error)
     if ours:
-        text = f"{len(ours)} pods of the revision have started; no result yet"
+        text = f"{len(ours)} pods of the revision have been created; no result of loading yet"
         return Condition(Type.MODEL_LOADED, status=None, reason=Reason.LOADING, message=text)
-    return Condition(Type.MODEL_LOADED, status=None, reason=Reason.UNKNOWN, message="no pod has tried to load it yet")
+    return Condition(
+        Type.MODEL_LOADED, status=None, reason=Reason.UNKNOWN, message="no pod has tried to load the model yet"
+    )
 
 
 def _load_error(view: Scope, plan: ReconcilePlan) -> str | None:
@@ -167,10 +169,14 @@ def _load_error(view: Scope, plan: ReconcilePlan) -> str | None:
 # not planned             -         Unknown
 def _servers_ready(view: Scope, plan: ReconcilePlan) -> Condition:
     if plan.spec is None:
-        return Condition(Type.SERVERS_READY, status=None, reason=Reason.UNKNOWN, message="nothing was accepted yet")
+        return Condition(
+            Type.SERVERS_READY, status=None, reason=Reason.UNKNOWN, message="no spec has been accepted yet"
+        )
     wanted, _, ready = counts(view, plan)
     if wanted == 0:
-        return Condition(Type.SERVERS_READY, status=True, reason=Reason.SCALED_TO_ZERO, message="0 replicas, as asked")
+        return Condition(
+            Type.SERVERS_READY, status=True, reason=Reason.SCALED_TO_ZERO, message="0 replicas are desired"
+        )
     if ready >= wanted:
         text = f"{ready} of {wanted} servers are ready"
         return Condition(Type.SERVERS_READY, status=True, reason=Reason.SERVERS_READY, message=text)
@@ -211,12 +217,12 @@ def _replica_failure(view: Scope, plan: ReconcilePlan) -> str:
 # isn't needed           -            True     NoBalancer
 def _balancer_ready(view: Scope, plan: ReconcilePlan) -> Condition:
     if plan.spec is not None and routing_mode.is_direct(plan.spec):
-        text = f"spec.traffic.balancer is {plan.spec.traffic.balancer}: clients reach the servers without one"
+        text = f"spec.traffic.balancer is {plan.spec.traffic.balancer}: clients reach the servers without a balancer"
         return Condition(Type.BALANCER_READY, status=True, reason=Reason.NO_BALANCER, message=text)
     name = names.balancer(view.key.name)
     deployment = own(view, kinds.DEPLOYMENT, name)
     if deployment is None or plan.spec is None:
-        text = "there is no balancer yet"
+        text = "no balancer has been created yet"
         return Condition(Type.BALANCER_READY, status=None, reason=Reason.UNKNOWN, message=text)
     available = (deployment.get("status") or {}).get("availableReplicas") or 0
     text = f"{available} of {plan.spec.traffic.balancer_replicas} balancers are ready"
