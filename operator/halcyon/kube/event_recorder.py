@@ -47,31 +47,31 @@ class EventRecorder:
         self._client = client
         self._instance = instance
         self._clock = clock
-        self._told: dict[tuple[Key, str, str], float] = {}
+        self._recorded_at: dict[tuple[Key, str, str], float] = {}
         self._pending: deque[Object] = deque()
         """Oldest first."""
-        self._news = asyncio.Event()
+        self._queued = asyncio.Event()
 
-    def tell(self, resource: Object, happening: NewEvent) -> bool:
+    def record(self, resource: Object, new: NewEvent) -> bool:
         """Queue the event, unless the same one was written lately; return whether it was queued."""
         meta = resource["metadata"]
         key = Key(meta["namespace"], meta["name"])
-        this = (key, happening.reason, happening.message)
+        this = (key, new.reason, new.message)
         now = self._clock()
-        if now - self._told.get(this, -QUIET_S) < QUIET_S:
+        if now - self._recorded_at.get(this, -QUIET_S) < QUIET_S:
             return False
-        if len(self._told) >= REMEMBERED:
-            self._told = {k: t for k, t in self._told.items() if now - t < QUIET_S}
-        self._told[this] = now
+        if len(self._recorded_at) >= REMEMBERED:
+            self._recorded_at = {k: t for k, t in self._recorded_at.items() if now - t < QUIET_S}
+        self._recorded_at[this] = now
         event = {
             "apiVersion": EVENT.api_version,
             "kind": EVENT.kind,
             # A model's name from before the rule on its length may be too long for a suffix.
             "metadata": {"name": f"{key.name[:200].rstrip('-.')}.{time.time_ns():x}", "namespace": key.namespace},
             "eventTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
-            "type": happening.type,
-            "reason": happening.reason,
-            "note": happening.message[:MESSAGE_LIMIT],
+            "type": new.type,
+            "reason": new.reason,
+            "note": new.message[:MESSAGE_LIMIT],
             "action": "Reconcile",
             "reportingController": "serving.halcyon.dev/operator",
             "reportingInstance": self._instance[:128],
@@ -90,7 +90,7 @@ class EventRecorder:
                 extra={"key": str(key), "lost": lost["reason"], "limit": PENDING},
             )
         self._pending.append(event)
-        self._news.set()
+        self._queued.set()
         return True
 
     async def run(self) -> None:
@@ -110,8 +110,8 @@ class EventRecorder:
         while True:
             while self._pending:
                 await self._one(self._pending.popleft())
-            self._news.clear()
-            await self._news.wait()
+            self._queued.clear()
+            await self._queued.wait()
 
     async def _one(self, event: Object) -> None:
         try:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from halcyon.control.status.events import happenings
+from halcyon.control.status.events import status_events
 from halcyon.kube import errors
 from halcyon.kube.event_recorder import PENDING, QUIET_S, EventRecorder, NewEvent
 from halcyon.kube.kinds import EVENT
@@ -59,7 +59,7 @@ FAILED = {"Accepted": ("True", "Accepted"), "Ready": ("False", "LoadFailed"), "S
     ],
 )
 def test_happenings_follow_their_table(before: Any, after: Any, expected: list[tuple[str, str]]) -> None:
-    found = happenings(status(**before), status(**after))
+    found = status_events(status(**before), status(**after))
 
     assert [(h.type, h.reason) for h in found] == expected
     assert all(h.message == h.reason.lower() for h in found)
@@ -80,14 +80,14 @@ NO_ROOM = {"phase": "Progressing", "strategyReason": "no capacity to surge for 1
     ],
 )
 def test_what_a_rollout_does_unasked_is_told_once(before: Any, after: Any, expected: list[tuple[str, str]]) -> None:
-    found = happenings({**status(**GOOD), "rollout": before}, {**status(**GOOD), "rollout": after})
+    found = status_events({**status(**GOOD), "rollout": before}, {**status(**GOOD), "rollout": after})
 
     assert [(h.type, h.reason) for h in found] == expected
 
 
 def test_a_blocked_rollout_that_is_stalled_is_told_as_that_alone() -> None:
     stalled = GOOD | {"Stalled": ("True", "RolloutBlocked")}
-    found = happenings(status(**GOOD), {**status(**stalled), "rollout": {"phase": "Blocked", "message": "x"}})
+    found = status_events(status(**GOOD), {**status(**stalled), "rollout": {"phase": "Blocked", "message": "x"}})
 
     assert [h.reason for h in found] == ["RolloutBlocked"]
 
@@ -104,11 +104,11 @@ class Clock:
 async def test_an_event_says_what_it_is_about_and_is_not_told_again_for_a_while() -> None:
     kube, clock = MemoryKube(), Clock()
     recorder = EventRecorder(kube, instance="x" * 200, clock=clock)
-    happening = NewEvent("Warning", "LoadFailed", "y" * 2000)
+    new = NewEvent("Warning", "LoadFailed", "y" * 2000)
 
-    recorder.tell(resource(), happening)
+    recorder.record(resource(), new)
     clock.now += QUIET_S - 1
-    recorder.tell(resource(), happening)
+    recorder.record(resource(), new)
     await recorder.flush(5)
     (event,) = kube.objects.values()
     assert event["regarding"]["uid"] == UID
@@ -117,8 +117,8 @@ async def test_an_event_says_what_it_is_about_and_is_not_told_again_for_a_while(
     assert event["metadata"]["namespace"] == "team"
 
     clock.now += 2
-    recorder.tell(resource(), happening)
-    recorder.tell(resource(), NewEvent("Warning", "LoadFailed", "another"))
+    recorder.record(resource(), new)
+    recorder.record(resource(), NewEvent("Warning", "LoadFailed", "another"))
     await recorder.flush(5)
     assert len(kube.objects) == 3
     assert {kind for kind, _, _ in kube.objects} == {EVENT}
@@ -129,7 +129,7 @@ async def test_an_event_about_the_longest_name_has_one_that_the_api_server_takes
     long = resource()
     long["metadata"]["name"] = "a" * 199 + "-" + "b" * 53
     recorder = EventRecorder(kube, instance="x", clock=Clock())
-    recorder.tell(long, NewEvent("Warning", "Invalid", "m"))
+    recorder.record(long, NewEvent("Warning", "Invalid", "m"))
     await recorder.flush(5)
 
     (event,) = kube.objects.values()
@@ -141,7 +141,7 @@ async def test_an_event_about_the_longest_name_has_one_that_the_api_server_takes
 async def test_an_event_that_cannot_be_written_stops_nobody(caplog: pytest.LogCaptureFixture) -> None:
     recorder = EventRecorder(MemoryKube().seen_by(lambda _: "refuse"), instance="x", clock=Clock())
 
-    recorder.tell(resource(), NewEvent("Normal", "Ready", "m"))
+    recorder.record(resource(), NewEvent("Normal", "Ready", "m"))
     await recorder.flush(5)
 
     assert "cannot write an event" in caplog.text
@@ -153,7 +153,7 @@ async def test_what_is_told_is_written_beside_and_in_order() -> None:
     writing = asyncio.create_task(recorder.run())
     for part in ("ab", "cd"):
         for message in part:
-            recorder.tell(resource(), NewEvent("Normal", "ScaledUp", message))
+            recorder.record(resource(), NewEvent("Normal", "ScaledUp", message))
         for _ in range(20):
             await asyncio.sleep(0)
     writing.cancel()
@@ -165,7 +165,7 @@ async def test_of_too_many_events_the_oldest_goes_and_that_is_said(caplog: pytes
     kube = MemoryKube()
     recorder = EventRecorder(kube, instance="x", clock=Clock())
     for number in range(PENDING + 1):
-        recorder.tell(resource(), NewEvent("Normal", "ScaledUp", str(number)))
+        recorder.record(resource(), NewEvent("Normal", "ScaledUp", str(number)))
     await recorder.flush(5)
 
     assert "too many queued events; the oldest is dropped" in caplog.text
@@ -179,7 +179,7 @@ async def test_a_flush_ends_in_time_and_where_another_leads() -> None:
 
     for kube in (MemoryKube().seen_by(lambda _: "hang"), MemoryKube().seen_by(lost)):
         recorder = EventRecorder(kube, instance="x", clock=Clock())
-        recorder.tell(resource(), NewEvent("Normal", "Ready", "m"))
+        recorder.record(resource(), NewEvent("Normal", "Ready", "m"))
         async with asyncio.timeout(5):
             await recorder.flush(0.01)
 
@@ -216,14 +216,14 @@ UP, DOWN, AGAIN = change(2, 5), change(5, 3, at="10:10"), change(2, 5, at="10:20
 def test_every_change_of_the_count_asked_for_is_told_once_in_their_order(
     before: Any, after: Any, expected: list[str]
 ) -> None:
-    found = happenings(before, after)
+    found = status_events(before, after)
 
     assert [(h.type, h.reason) for h in found] == [("Normal", reason) for reason in expected]
 
 
 def test_a_change_of_the_count_is_told_with_its_reason_and_beside_what_else_happened() -> None:
     starting = status(**STARTING)
-    found = happenings(starting, scaled(UP))
+    found = status_events(starting, scaled(UP))
 
     assert [h.reason for h in found] == ["Ready", "ScaledUp"]
     assert found[1].message == "from 2 to 5: 412 req/s needs it"

@@ -29,26 +29,26 @@ class BalancerErrorStore(ObservationStore):
         """Take a report as the base class does, and the error in it."""
         taken = super().receive(record, now)
         if taken:
-            self._hear(Key(record.namespace, record.name), record, now)
+            self._keep_error(Key(record.namespace, record.name), record, now)
         return taken
 
     def troubles(self, key: Key, now: float) -> tuple[str, ...]:
         """Return a sentence for each balancer pod with an error; `now` is monotonic, in seconds."""
-        said = self._troubles.get(key, {})
-        return tuple(f"pod {pod}: {text}" for pod, (text, at) in sorted(said.items()) if now - at <= FRESH_S)
+        errors = self._troubles.get(key, {})
+        return tuple(f"pod {pod}: {text}" for pod, (text, at) in sorted(errors.items()) if now - at <= FRESH_S)
 
     def forget(self, namespace: str, name: str) -> None:
         """Drop a model as the base class does, and its errors."""
         super().forget(namespace, name)
         self._troubles.pop(Key(namespace, name), None)
 
-    def _hear(self, key: Key, record: Record, now: float) -> None:
+    def _keep_error(self, key: Key, record: Record, now: float) -> None:
         if record.balancer is None:
             return
-        said = self._troubles.get(key, {})
-        before = said.get(record.agent, ("", 0.0))[0]
+        errors = self._troubles.get(key, {})
+        before = errors.get(record.agent, ("", 0.0))[0]
         text = str(record.balancer.trouble)[:MAX_CHARACTERS]
-        others = {pod: told for pod, told in said.items() if pod != record.agent and now - told[1] <= FRESH_S}
+        others = {pod: entry for pod, entry in errors.items() if pod != record.agent and now - entry[1] <= FRESH_S}
         if text and len(others) < _MAX_AGENTS:
             others[record.agent] = (text, now)
         if others:

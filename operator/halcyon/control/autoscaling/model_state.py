@@ -60,19 +60,19 @@ class ModelState:
 
     def is_news(self, made: Decision, rival: str, now: float, every_s: float) -> bool:
         """Return whether the status needs an update: at once if replicas change; else if a value stays moved, and not too often."""
-        told = self.shown
-        if told is None:
+        published = self.shown
+        if published is None:
             return True
-        before = told.verdict
+        before = published.verdict
         if (made.current, made.desired, bool(made.unknown), rival) != (
             before.current,
             before.desired,
             bool(before.unknown),
-            told.rival,
+            published.rival,
         ):
             return True
-        told.moved = min(now, told.moved) if decision.is_news(before, made) else math.inf
-        return now - told.at >= every_s and now - told.moved >= MOVED_FOR_S
+        published.moved = min(now, published.moved) if decision.is_news(before, made) else math.inf
+        return now - published.at >= every_s and now - published.moved >= MOVED_FOR_S
 
     def may_be_decided(self, now: float, spacing_s: float) -> bool:
         """Return whether its agents' reports may be evaluated now.

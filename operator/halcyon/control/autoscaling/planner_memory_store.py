@@ -229,8 +229,8 @@ class Shards:
                     namespace, name = entry.split(".", 1)
                     one = read(value)
                 except BROKEN as error:
-                    told = {"config_map": shard_at, "entry": entry, "error": str(error) or repr(error)}
-                    log.warning("cannot read a saved planner memory; the model starts without one", extra=told)
+                    context = {"config_map": shard_at, "entry": entry, "error": str(error) or repr(error)}
+                    log.warning("cannot read a saved planner memory; the model starts without one", extra=context)
                     continue
                 key = Key(namespace, name)
                 if key not in found or one.at > found[key].at:
@@ -264,8 +264,8 @@ class Shards:
                 await self._make(step, shard_name(step.index, self._name))
             except (errors.ApiError, errors.Unreachable) as error:
                 good = False
-                told = {"config_map": shard_name(step.index, self._name), "error": str(error)}
-                log.warning("cannot write planner memories", extra=told)
+                context = {"config_map": shard_name(step.index, self._name), "error": str(error)}
+                log.warning("cannot write planner memories", extra=context)
         return good
 
     async def _make(self, step: ShardWrite, name: str) -> None:

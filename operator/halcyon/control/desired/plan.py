@@ -207,8 +207,8 @@ def _asked(view: Scope, spec: Spec, *, accepted: bool) -> tuple[Revision | None,
     kept = known if known.number == number else replace(known, number=number + 1)
     if known.site == revision.site_digest(view.site):
         return kept, ()
-    differs, anew = refresh.compared(view, spec, known, number + 1)
-    return (anew, ()) if differs and refresh.is_wanted(view, known) else (kept, differs)
+    differs, rendered = refresh.compared(view, spec, known, number + 1)
+    return (rendered, ()) if differs and refresh.is_wanted(view, known) else (kept, differs)
 
 
 # policy     actuator in the spec   metrics API ours   tolerance kept   actuator

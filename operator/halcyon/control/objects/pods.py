@@ -137,8 +137,8 @@ def unschedulable_since(pod: Object) -> float | None:
 
 def placed_at(pod: Object) -> float | None:
     """Return when the pod was scheduled, in seconds since the epoch; None if it has no node, or the time is unknown."""
-    told = condition(pod, "PodScheduled")
-    return epoch_seconds(told.get("lastTransitionTime")) if told.get("status") == "True" else None
+    scheduled = condition(pod, "PodScheduled")
+    return epoch_seconds(scheduled.get("lastTransitionTime")) if scheduled.get("status") == "True" else None
 
 
 def created_at(pod: Object) -> float | None:

@@ -17,7 +17,7 @@ from halcyon.control.state.cluster_state import ClusterState
 from halcyon.control.state.ownership import own
 from halcyon.control.state.scope import Scope
 from halcyon.control.status import status
-from halcyon.control.status.events import happenings
+from halcyon.control.status.events import status_events
 from halcyon.kube import errors, kinds
 from halcyon.kube.apply_diff import DIGEST, holds, with_digest
 from halcyon.kube.client import Kube, Object
@@ -208,7 +208,7 @@ class Reconciler:
             f"{balancer.ACCEPTED_KEY} of ConfigMap {name} isn't the spec that was accepted, so it isn't in force; what was accepted "
             "is written there again. Change the ModelDeployment instead, for example spec.scaling.maxReplicas"
         )
-        if self.recorder.tell(view.resource, NewEvent("Warning", "AcceptedSpecEdited", message)):
+        if self.recorder.record(view.resource, NewEvent("Warning", "AcceptedSpecEdited", message)):
             log.warning("somebody has written over an accepted spec", extra={"key": str(view.key), "config_map": name})
 
     async def _follow(self, view: Scope, planned: ReconcilePlan) -> None:
@@ -259,7 +259,7 @@ class Reconciler:
             return
         self._replaced_at[view.key] = self.clock()
         message = f"pod {name} answered with backend errors only; it was taken out and is being replaced"
-        self.recorder.tell(view.resource, NewEvent("Warning", "BackendDied", message))
+        self.recorder.record(view.resource, NewEvent("Warning", "BackendDied", message))
 
     async def _one(self, view: Scope, obj: Object) -> None:
         kind = kind_of(obj)
@@ -305,8 +305,8 @@ class Reconciler:
         self.counts.statuses += 1
         self._status_at[view.key] = self.clock()
         self.caches.wrote(view.key, kinds.MODEL_DEPLOYMENT, after)
-        for happening in happenings(view.status, wanted):
-            self.recorder.tell(view.resource, happening)
+        for event in status_events(view.status, wanted):
+            self.recorder.record(view.resource, event)
         return None
 
 

@@ -37,8 +37,8 @@ def compared(view: Scope, spec: Spec, known: Revision, number: int) -> tuple[tup
     The successor's key is derived from that of `known`, so a second call, or one after a crash, returns the same.
     """
     key = names.digest([known.asks, known.key])
-    anew = revision.render(view.subject, spec, view.site, view.source.content, number=number, as_key=key)
-    return tuple(_differences(known, anew)), anew
+    successor = revision.render(view.subject, spec, view.site, view.source.content, number=number, as_key=key)
+    return tuple(_differences(known, successor)), successor
 
 
 def _differences(before: Revision, after: Revision) -> Iterator[str]:

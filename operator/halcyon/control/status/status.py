@@ -59,8 +59,8 @@ def make(view: Scope, plan: ReconcilePlan, *, now: str) -> Object:
         if current := _current(view, plan):
             status["revision"]["current"] = names.revision(view.key.name, current)
         if plan.actuator is not Actuator.NONE:
-            told = view.status.get("scaling")
-            status["scaling"] = told if told and view.scaling.settling else scaling.make(view, plan)
+            previous = view.status.get("scaling")
+            status["scaling"] = previous if previous and view.scaling.settling else scaling.make(view, plan)
     return status
 
 
@@ -72,7 +72,7 @@ def _conditions(view: Scope, plan: ReconcilePlan) -> list[Condition]:
     routed = routes.accepted(view, plan)
     stalled = _stalled(view, plan, accepted, loaded, servers)
     decided = [
-        _ready(accepted, servers, _way_in(plan, balancer, routed), loaded),
+        _ready(accepted, servers, _entry_point(plan, balancer, routed), loaded),
         accepted,
         loaded,
         servers,
@@ -126,7 +126,7 @@ def _target_pods(view: Scope, plan: ReconcilePlan) -> list[Object]:
     return [p for p in view.pods if plan.target is not None and pods.revision(p) == plan.target.key]
 
 
-_OF_THE_FETCHER = {Reason.MODEL_CONFIG_INVALID, Reason.MODEL_SOURCE_NOT_FOUND, Reason.MODEL_DOWNLOAD_FAILED}
+_FETCHER_REASONS = {Reason.MODEL_CONFIG_INVALID, Reason.MODEL_SOURCE_NOT_FOUND, Reason.MODEL_DOWNLOAD_FAILED}
 
 
 # a pod of the revision    otherwise: their failure     ModelLoaded
@@ -141,7 +141,7 @@ def _model_loaded(view: Scope, plan: ReconcilePlan) -> Condition:
         model = plan.target.model if plan.target else ""
         return Condition(Type.MODEL_LOADED, status=True, reason=Reason.LOADED, message=f"Triton has loaded {model}")
     found = pods.trouble(ours)
-    if found and found.reason in _OF_THE_FETCHER:
+    if found and found.reason in _FETCHER_REASONS:
         return Condition(Type.MODEL_LOADED, status=False, reason=found.reason, message=found.message)
     if (error := _load_error(view, plan)) is not None:
         return Condition(Type.MODEL_LOADED, status=False, reason=Reason.LOAD_FAILED, message=error)
@@ -239,7 +239,7 @@ def _balancer_ready(view: Scope, plan: ReconcilePlan) -> Condition:
     return Condition(Type.BALANCER_READY, status=False, reason=Reason.BALANCER_NOT_READY, message=text)
 
 
-def _way_in(plan: ReconcilePlan, balancer: Condition, routed: Condition | None) -> Condition:
+def _entry_point(plan: ReconcilePlan, balancer: Condition, routed: Condition | None) -> Condition:
     """Return the condition of the entry point: BalancerReady, or RoutesAccepted if a Gateway replaces the balancers."""
     return routed if routed is not None and plan.spec is not None and routing_mode.is_direct(plan.spec) else balancer
 
@@ -350,13 +350,13 @@ def _replicas(view: Scope, plan: ReconcilePlan) -> dict[str, int]:
     }
 
 
-_SHOWN_AS = {"warming": "loading", "ready": "", "ended": ""}
+_COUNTED_AS = {"warming": "loading", "ready": "", "ended": ""}
 """Pod states that are counted under another name, or not at all."""
 
 
 def _by_cause(view: Scope) -> dict[str, int]:
     """Return the number of pods by state, without zeros."""
-    counted = Counter(_SHOWN_AS.get(state, state) for state in (pod_stage.stage(p).state for p in view.pods))
+    counted = Counter(_COUNTED_AS.get(state, state) for state in (pod_stage.stage(p).state for p in view.pods))
     return {name: count for name, count in sorted(counted.items()) if name}
 
 
