@@ -26,13 +26,19 @@ from halcyon.control.autoscaling.decider import Decider
 from halcyon.control.autoscaling.decision_metrics import DecisionMetrics
 from halcyon.control.autoscaling.loop import Autoscaler
 from halcyon.control.autoscaling.model_signals import ModelSignals
+from halcyon.control.autoscaling.model_state import ModelState
+from halcyon.control.autoscaling.replica_limits import ReplicaLimits
+from halcyon.control.autoscaling.scale_writer import ScaleWriter
+from halcyon.control.autoscaling.status_updates import StatusUpdates
 from halcyon.control.desired.plan import Acceptance, ReconcilePlan
 from halcyon.control.objects.actuator import Actuator
 from halcyon.control.runtime.gc_freeze import GcFreeze
 from halcyon.control.state.cluster_state import ClusterState
 from halcyon.kube import kinds
 from halcyon.kube.client import Kube
+from halcyon.kube.clock import SYSTEM_CLOCK
 from halcyon.kube.kinds import Key, Kind
+from halcyon.kube.tracing import OFF
 from halcyon.render import names
 from halcyon.scaling.policy.decision import Decision
 from halcyon.signals.observation_store import ObservationStore
@@ -69,6 +75,22 @@ class _Stored:
     async def patch(self, kind: Kind, namespace: str, name: str, _body: object, **_: object) -> Object:
         self.writes += 1
         return next(o for o in self._objects[kind] if o["metadata"]["name"] == name and namespace)
+
+
+@dataclass(frozen=True)
+class _OneSpec:
+    """The same spec for every model."""
+
+    spec: Spec
+
+    def get(self, _: Key, /) -> Spec:
+        return self.spec
+
+
+class _Leader:
+    """The leadership of the only replica."""
+
+    is_leader = has_leader = True
 
 
 class _Times(DecisionMetrics):
@@ -115,21 +137,25 @@ async def _run(models: int, for_s: float) -> Row:
     spec = parse("m", _spec())
     client = _Stored(_objects(keys))
     caches = ClusterState(cast("Kube", client), enqueue=lambda _: None)
-    scaler: Autoscaler
-    hub = ObservationStore(on_record=lambda ns, name, confirms: scaler.heard(Key(ns, name), confirms=confirms))
+    hub = ObservationStore()
+    signals = ModelSignals(caches, hub, SYSTEM_CLOCK)
+    leadership, specs = _Leader(), _OneSpec(spec)
+    states: dict[Key, ModelState] = {}
+    writer = ScaleWriter(cast("Kube", client), caches, specs, leadership, SYSTEM_CLOCK)
+    timed, times = _Timed(signals), _Times(lambda: ())
     scaler = Autoscaler(
-        client=cast("Kube", client),
         caches=caches,
-        sensing=ModelSignals(caches, hub, time.monotonic, time.time),
-        spec_of=lambda _: spec,
-        enqueue=lambda *_: None,
-        leads=lambda: True,
-        led=lambda: True,
-        clock=time.monotonic,
+        specs=specs,
+        signals=signals,
+        decider=timed,
+        limits=ReplicaLimits(caches, specs, SYSTEM_CLOCK),
+        writer=writer,
+        updates=StatusUpdates(caches, signals, writer, lambda *_: None, leadership, SYSTEM_CLOCK, OFF),
+        decision_metrics=times,
+        models=states,
+        leadership=leadership,
+        clock=SYSTEM_CLOCK,
     )
-    timed = _Timed(scaler.sensing)
-    scaler.deciding = timed
-    times = scaler.times = _Times(lambda: ())
     feed = _Feed(hub, keys)
     filling = asyncio.create_task(caches.run())
     await caches.wait_synced()
@@ -148,7 +174,7 @@ async def _run(models: int, for_s: float) -> Row:
         while time.monotonic() < began_s + for_s:
             await asyncio.sleep(_SAMPLE_S)
             now = time.monotonic()
-            ages += [now - max(model.decided, loop_began_s) for key in keys if (model := scaler.scaled(key))]
+            ages += [now - max(model.decided, loop_began_s) for key in keys if (model := scaler.state(key))]
             for task in working:
                 if task.done():
                     task.result()

@@ -98,7 +98,7 @@ async def changes(cluster: Cluster, name: str, first: Inventory) -> AsyncIterato
 
 
 def _all(informer: Informer) -> list[Object]:
-    return [obj for key in list(informer.keys()) if (obj := informer.get(key)) is not None]
+    return [obj for key in informer.all_keys() if (obj := informer.get(key)) is not None]
 
 
 async def _synced(informers: list[Informer], tasks: list[asyncio.Task[None]]) -> None:
