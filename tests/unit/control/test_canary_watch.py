@@ -13,7 +13,7 @@ from halcyon.api.spec import Spec
 from halcyon.api.spec.parse import parse
 from halcyon.balancer.config.latency_buckets import BOUNDS_MS
 from halcyon.control.rollout.canary_analysis import LOOK_S, CanaryAnalysis
-from halcyon.control.rollout.rollout import RolloutPlan
+from halcyon.control.rollout.rollout_plan import RolloutPlan
 from halcyon.kube.client import Object
 from halcyon.kube.kinds import Key
 from halcyon.render import names

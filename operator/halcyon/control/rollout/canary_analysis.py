@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 from halcyon.api.documents.observation_report import SlotLatency
 from halcyon.api.spec import Spec, routing_mode
 from halcyon.control.objects import pods
-from halcyon.control.rollout.rollout import RolloutPlan
+from halcyon.control.rollout.rollout_plan import RolloutPlan
 from halcyon.control.state.scope import CanaryVerdict
 from halcyon.kube.client import Object
 from halcyon.kube.clock import Clock
