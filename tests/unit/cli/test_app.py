@@ -11,9 +11,9 @@ import click
 import pytest
 import yaml
 
-from halcyon.cli.commands.app import COMMANDS, group
-from halcyon.cli.commands.main import main
-from halcyon.cli.commands.reference_page import page
+from generators.cli_reference import page
+from halcyon.main import main
+from halcyon_cli.commands.app import COMMANDS, group
 from tests.unit.cli.test_report import compared
 
 ROOT = Path(__file__).parents[3]
@@ -95,7 +95,7 @@ def test_completion_is_printed_for_a_shell(shell: str, capsys: pytest.CaptureFix
 def test_a_package_of_the_extra_that_lacks_is_named_with_what_brings_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(sys.modules, "halcyon.cli.commands.get", None)
+    monkeypatch.setitem(sys.modules, "halcyon_cli.commands.get", None)
     with pytest.raises(ModuleNotFoundError):
         main(["get"])
 
@@ -105,13 +105,12 @@ def test_a_package_of_the_extra_that_lacks_is_named_with_what_brings_it(
     monkeypatch.setattr(group, "main", lacking)
     assert main(["get"]) == 2
     said = capsys.readouterr().err
-    assert "the package rich.table is needed for this: pip install 'halcyon-operator[cli]'" in said
-    assert "in a clone: pip install '.[cli]'" in said
+    assert "the package rich.table is needed for this: pip install . ./cli, in a clone" in said
 
 
 def test_the_manifest_for_krew_names_the_program_of_the_wheel() -> None:
     plugin = yaml.safe_load((ROOT / "manifests/krew/halcyon.yaml").read_text())
-    scripts = (ROOT / "pyproject.toml").read_text()
+    scripts = (ROOT / "cli/pyproject.toml").read_text()
 
     assert {platform["bin"] for platform in plugin["spec"]["platforms"]} == {"kubectl-halcyon"}
-    assert '\nkubectl-halcyon = "halcyon.cli.commands.main:main"\n' in scripts
+    assert '\nkubectl-halcyon = "halcyon_cli.commands.app:run"\n' in scripts

@@ -19,7 +19,6 @@ from halcyon.api.schema.crd import JsonSchema, schema
 from halcyon.api.schema.shape import fitted
 from halcyon.api.spec import Spec
 from halcyon.api.status import Status
-from halcyon.cli.output import model_rows as cli_fleet
 from halcyon.control.acceptance.accepted_specs import AcceptedSpecs
 from halcyon.control.autoscaling.gpu_budget import GpuBudget
 from halcyon.control.autoscaling.model_signals import ModelSignals
@@ -42,6 +41,7 @@ from halcyon.kube.kinds import Key, Kind
 from halcyon.kube.malformed_objects import Malformed
 from halcyon.render import names
 from halcyon.signals.observation_store import ObservationStore
+from halcyon_cli.output import model_rows as cli_fleet
 from tests.clocks import DrivenClock
 from tests.unit.control.autoscalers import autoscaler
 from tests.unit.control.leadership import FixedLeadership
