@@ -109,18 +109,18 @@ class ValuesError(Exception):
 
 
 @dataclass
-class Value:
+class ChartValue:
     """One entry of values.yaml and what stands above it."""
 
     path: str
     default: Any
     text: str = ""
     schema: Any = None
-    parts: dict[str, Value] = field(default_factory=dict)
+    parts: dict[str, ChartValue] = field(default_factory=dict)
     """Of a section, but not of a mapping with a schema of its own, which is one value."""
 
 
-def read(text: str) -> Value:
+def read(text: str) -> ChartValue:
     """The values of a values.yaml, below a nameless root."""
     node = yaml.compose(text, yaml.SafeLoader)
     if node is None:
@@ -128,9 +128,9 @@ def read(text: str) -> Value:
     return _read(node, text.splitlines(), "")
 
 
-def _read(node: yaml.Node, lines: list[str], path: str, text: str = "", schema: Any = None) -> Value:
+def _read(node: yaml.Node, lines: list[str], path: str, text: str = "", schema: Any = None) -> ChartValue:
     loader = yaml.SafeLoader("")
-    value = Value(path, loader.construct_object(node, deep=True), text, schema)
+    value = ChartValue(path, loader.construct_object(node, deep=True), text, schema)
     if isinstance(node, yaml.MappingNode) and schema is None and node.value:
         for key, part in node.value:
             said, limits = _comment(lines, key.start_mark.line)
@@ -151,7 +151,7 @@ def _comment(lines: list[str], line: int) -> tuple[str, Any]:
     return " ".join(prose[begins:]).removeprefix("--").strip(), yaml.safe_load(schema[0]) if schema else None
 
 
-def json_schema(root: Value, *, title: str) -> Schema:
+def json_schema(root: ChartValue, *, title: str) -> Schema:
     """The JSON schema of the values."""
     used: dict[str, Schema] = {}
     built = _section(root, used)
@@ -163,7 +163,7 @@ def json_schema(root: Value, *, title: str) -> Schema:
     return head | built | {"$defs": dict(sorted(used.items()))}
 
 
-def _section(value: Value, used: dict[str, Schema]) -> Schema:
+def _section(value: ChartValue, used: dict[str, Schema]) -> Schema:
     """Closed, and complete: `null` takes a name away in Helm, and templates count on it."""
     parts = {name: _schema(part, used) for name, part in value.parts.items()}
     needed = [name for name, part in value.parts.items() if part.default is not None]
@@ -171,7 +171,7 @@ def _section(value: Value, used: dict[str, Schema]) -> Schema:
     return built | ({"description": value.text} if value.text else {})
 
 
-def _schema(value: Value, used: dict[str, Schema]) -> Schema:
+def _schema(value: ChartValue, used: dict[str, Schema]) -> Schema:
     if value.parts:
         return _section(value, used)
     if value.schema is not None:
@@ -252,20 +252,20 @@ def _of_kubernetes(name: str, used: dict[str, Schema]) -> Schema:
     return dict(found)
 
 
-def table(root: Value) -> str:
+def table(root: ChartValue) -> str:
     """Rows of what each value is, and means."""
     rows = ["| value | default | meaning |", "| --- | --- | --- |"]
     rows += [f"| `{value.path}` | {_default(value.default)} | {_escaped(value.text)} |" for value in _told(root)]
     return "\n".join(rows) + "\n"
 
 
-def _told(value: Value) -> Iterator[Value]:
+def _told(value: ChartValue) -> Iterator[ChartValue]:
     for part in value.parts.values():
         if part.text and not part.parts:
             yield part
         elif part.text:
             own = {name: below for name, below in part.parts.items() if below.text}
-            yield Value(
+            yield ChartValue(
                 part.path, {name: default for name, default in part.default.items() if name not in own}, part.text
             )
             yield from own.values()

@@ -1,4 +1,4 @@
-"""Debian packages that a part of e2e needs: installed, or only unpacked, where there is apt-get. Which ones is each part's own business."""
+"""Debian packages that image builds, the test cluster and tests need: installed, or only unpacked, if there is apt-get. Out of scope: which ones."""
 
 import fcntl
 import os

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import click
@@ -106,6 +107,32 @@ def test_a_package_of_the_extra_that_lacks_is_named_with_what_brings_it(
     assert main(["get"]) == 2
     said = capsys.readouterr().err
     assert "the package rich.table is needed for this: pip install . ./cli, in a clone" in said
+
+
+def test_simulate_without_its_distribution_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "halcyon_simulator", None)
+    for name in [name for name in sys.modules if name.startswith("halcyon_simulator.")]:
+        monkeypatch.delitem(sys.modules, name)
+
+    assert main(["simulate", "--scenario", "S1"]) == 2
+    said = capsys.readouterr().err
+    assert "the distribution halcyon-simulator is needed for this: pip install . ./cli ./simulator, in a clone" in said
+
+
+def test_halcyon_without_its_commands_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("halcyon.main._COMMANDS", "halcyon_absent.commands.app")
+
+    assert [main(arguments) for arguments in (["get", "digits"], [], ["--help"], ["--version"])] == [2, 2, 0, 0]
+    told = capsys.readouterr()
+    assert told.err == (
+        "halcyon get: needs the distribution halcyon-cli, which isn't installed: pip install . ./cli, in a clone\n"
+    )
+    assert all(f"  {name} " in told.out for name in ("operator", "agent", "fetch"))
+    assert told.out.splitlines()[-1] == f"halcyon {version('halcyon-operator')}"
 
 
 def test_the_manifest_for_krew_names_the_program_of_the_wheel() -> None:
