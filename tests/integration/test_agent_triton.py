@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from halcyon.balancer.discovery.endpoint_slices import merge, of_slice
 from halcyon.balancer.runtime.server_assignment import Endpoint
 from halcyon.balancer.telemetry import triton_client
-from halcyon.balancer.telemetry.sampler import PodSampler, ScrapedPod, record
+from halcyon.balancer.telemetry.sampler import PodSampler, ScrapedPod, report
 from halcyon.balancer.telemetry.triton_client import (
     Index,
     Metrics,
@@ -147,7 +147,7 @@ def endpoint(address: str, *, serving: bool = True, terminating: bool = False) -
 
 async def test_pods_are_looked_at_together_and_one_that_hangs_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
     # The pods are in this process, and a busy machine holds them up.
-    monkeypatch.setattr(triton_client, "TIMEOUT_S", triton_client.TIMEOUT_S * PATIENCE)
+    monkeypatch.setattr(triton_client, "READ_TIMEOUT_S", triton_client.READ_TIMEOUT_S * PATIENCE)
     http, grpc, metrics = free_ports(3)
     well = await Pod(
         "127.76.1.1", http, grpc, metrics, page=PAGE, index=[{"name": "digits", "version": "1", "state": "READY"}]
@@ -175,7 +175,7 @@ async def test_pods_are_looked_at_together_and_one_that_hangs_holds_nobody_up(mo
         began = asyncio.get_running_loop().time()
         seen = await sensor.look(pods[:4])
         assert asyncio.get_running_loop().time() - began < 2.0 * PATIENCE
-        made = record(
+        made = report(
             namespace="default",
             name="d",
             agent="x",
@@ -225,7 +225,7 @@ def test_states_follow_the_endpoint_first() -> None:
         Endpoint("a", "new", "10.0.0.3", serving=True, terminating=False),
     ]
     seen = {"leaving": ScrapedPod(1.0), "dead": ScrapedPod(1.0, Metrics())}
-    made = record(
+    made = report(
         namespace="n",
         name="m",
         agent="x",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from halcyon.api.documents.balancer_plan import CollectorAddress
-from halcyon.api.documents.observation_report import BalancerSample, PodSample, Record
+from halcyon.api.documents.observation_report import AgentReport, BalancerSample, PodSample
 from halcyon.api.documents.pod_notice import Notice
 from halcyon.balancer.telemetry.report_stream import ReportStream, SendInterval
 from tests.integration.waiting import PATIENCE
@@ -24,14 +24,16 @@ NAME = "halcyon.halcyon-system.svc"
 ARRIVES_S = 0.02
 """Real time that what is sent may take."""
 FAST = SendInterval(least_s=0.2, most_s=1.0, first_pause_s=0.02, longest_pause_s=0.1)
-RECORD = Record("default", "m", "m-balancer-x", 1.0, BalancerSample(0, 0, 0, 0, 0), (PodSample("p", "ready", 1.0),))
+RECORD = AgentReport(
+    "default", "m", "m-balancer-x", 1.0, BalancerSample(0, 0, 0, 0, 0), (PodSample("p", "ready", 1.0),)
+)
 
 
-def with_requests(count: int, at: float = 1.0) -> Record:
+def with_requests(count: int, at: float = 1.0) -> AgentReport:
     return replace(RECORD, at=at, balancer=BalancerSample(0, 0, count, 0, 0))
 
 
-def unsent(record: Record) -> Record:
+def unsent(record: AgentReport) -> AgentReport:
     """As it was offered: without the time at which it was sent, which every one has."""
     assert record.sent is not None
     return replace(record, sent=None)

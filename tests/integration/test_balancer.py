@@ -16,7 +16,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from halcyon.api.documents.balancer_plan import Slot
-from halcyon.api.documents.pod_notice import Notice, PodNews
+from halcyon.api.documents.pod_notice import Notice, PodChange
 from halcyon.balancer.runtime.controller import HaproxyController
 from halcyon.balancer.telemetry.report_stream import SendInterval
 from halcyon.signals.store_state import CONFIRMS_S
@@ -30,7 +30,7 @@ from tests.unit.balancer.stand_ins import SERVICE, Pod, Subprocess
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
-    from halcyon.api.documents.observation_report import Record
+    from halcyon.api.documents.observation_report import AgentReport
 
 
 @pytest.fixture
@@ -696,7 +696,7 @@ def check_metrics(page: str, pods: set[str]) -> None:
     assert histogram["count", "b", None] == 0
 
 
-def check_times(records: Sequence[tuple[float, Record]]) -> None:
+def check_times(records: Sequence[tuple[float, AgentReport]]) -> None:
     """Of an agent that has seen a load come out of nothing: at most one a look, but for those that confirm a surge."""
     pairs = [(later_at - at, sooner, later) for (at, sooner), (later_at, later) in itertools.pairwise(records)]
     confirming = [(sooner, later) for gap_s, sooner, later in pairs if gap_s < CONFIRMS_S]
@@ -749,7 +749,7 @@ async def test_the_agent_as_a_process_serves_reports_takes_out_a_dead_backend_an
         assert load.failures == []
         seen = len(collector.records)
 
-        def told() -> list[Record]:
+        def told() -> list[AgentReport]:
             """Where this process was held up for a moment, its pods were, too: a look that found one away says so."""
             wanted = ({"ready", "maintenance"}, {0.5}, {3})
             return [
@@ -804,7 +804,7 @@ async def test_the_operators_notice_takes_a_pod_out_and_puts_one_in_before_the_s
             lines = (await balanced.haproxy.runtime.read()).lines.values()
             return {line.address for line in lines if line.admin == "ready"}
 
-        async def tell(pod: Pod, news: PodNews) -> None:
+        async def tell(pod: Pod, news: PodChange) -> None:
             notice = Notice(endpoint(pod).pod, "a", pod.address, news)
             await collector.sockets[0].send_str(notice.to_json())
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from halcyon.api.documents.balancer_plan import Slot
-from halcyon.api.documents.observation_report import Record
+from halcyon.api.documents.observation_report import AgentReport
 from halcyon.balancer.telemetry import sampler
 from halcyon.balancer.telemetry.triton_client import Metrics
 from halcyon.control.rollout.canary_analysis import LOOK_S, CanaryAnalysis
@@ -137,7 +137,7 @@ class Judged:
                 count = pod.http_count + pod.grpc_count
                 found = Metrics(0, count, 0, 0, count, count, 100 * count, 100 * count)
                 sightings[told.pod] = sampler.ScrapedPod(at, found)
-            made = sampler.record(
+            made = sampler.report(
                 namespace="default",
                 name="m",
                 agent="m-balancer-0",
@@ -147,7 +147,7 @@ class Judged:
                 sightings=sightings,
                 maintenance=frozenset(),
             )
-            self.hub.receive(vet(Record.from_json(made.to_json())).record, at)
+            self.hub.receive(vet(AgentReport.from_json(made.to_json())).record, at)
         servers = []
         for told in endpoints:
             made_pod = server(told.pod, ready=True, revision=self.revisions[told.slot])

@@ -13,7 +13,7 @@ import grpc.aio  # type: ignore[import-untyped]  # same
 import pytest
 
 from halcyon.balancer.config.retries import MAX_BYTES, ONCE
-from halcyon.balancer.runtime.rate_feedback import Pacing
+from halcyon.balancer.runtime.rate_feedback import RateFeedback
 from halcyon.balancer.runtime.retry_budget import MIN_RETRIES
 from tests.integration.balanced import PLAN, TIMEOUT, Balanced, infer, one, until
 from tests.unit.balancer.stand_ins import Pod, close
@@ -154,7 +154,7 @@ async def test_the_agent_forbids_it_when_more_than_a_tenth_fails_and_allows_it_w
     balanced: Balanced,
 ) -> None:
     breaking = await begin(balanced)
-    pacing = Pacing(balanced.pilot.variables)
+    pacing = RateFeedback(balanced.pilot.variables)
 
     async def look(now: float) -> None:
         await pacing.look(await balanced.haproxy.runtime.read(), servers=2, now=now)

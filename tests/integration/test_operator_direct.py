@@ -14,7 +14,7 @@ import time
 import aiohttp
 import pytest
 
-from halcyon.api.documents.observation_report import AUDIENCE, STREAM_PATH, BalancerSample, PodSample, Record
+from halcyon.api.documents.observation_report import AUDIENCE, STREAM_PATH, AgentReport, BalancerSample, PodSample
 from halcyon.kube import kinds
 from tests.integration.operator_process import Operator
 from tests.integration.operator_space import Space
@@ -56,7 +56,7 @@ def record(space: Space, *, name: str = "m", queued: int = 0) -> str:
         for pod in servers(space)
     )
     balancer = BalancerSample(queued=queued, inflight=0, requests=0, refused=0, errors=0)
-    return Record(space.namespace, name, "m-balancer-0", now, balancer, pods).to_json()
+    return AgentReport(space.namespace, name, "m-balancer-0", now, balancer, pods).to_json()
 
 
 class Agent:

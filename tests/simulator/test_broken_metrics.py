@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from halcyon.api.documents.observation_report import BalancerSample, PodSample, Record, RecordError
+from halcyon.api.documents.observation_report import AgentReport, BalancerSample, PodSample, ReportError
 from halcyon.api.spec.defaults import ResolvedTargets
 from halcyon.api.spec.scaling import Behavior
 from halcyon.scaling.hpa.algorithm import desired
@@ -45,7 +45,7 @@ def good(second: int, agent: int) -> Document:
         for n in range(REPLICAS)
     )  # fmt: skip
     balancer = BalancerSample(queued=8, inflight=40, requests=160 * second, refused=0, errors=0)
-    return dict(json.loads(Record("ns", "m", f"m-balancer-{agent}", at, balancer, pods).to_json()))
+    return dict(json.loads(AgentReport("ns", "m", f"m-balancer-{agent}", at, balancer, pods).to_json()))
 
 
 def pods(**values: Any) -> Breaker:
@@ -140,8 +140,8 @@ def hear(hub: ObservationStore, sent: Document | str | None, *, at: float) -> No
     if sent is None:
         return
     text = sent if isinstance(sent, str) else json.dumps({"version": 1, **sent})
-    with contextlib.suppress(RecordError, ValueError, RecursionError):
-        hub.receive(vet(Record.from_json(text)).record, at)
+    with contextlib.suppress(ReportError, ValueError, RecursionError):
+        hub.receive(vet(AgentReport.from_json(text)).record, at)
 
 
 def play(breaker: Breaker) -> tuple[list[int], list[RulesReading]]:

@@ -30,7 +30,7 @@ from typing import Protocol
 from aiohttp import WSCloseCode, WSMsgType, web
 from prometheus_client import CollectorRegistry
 
-from halcyon.api.documents.observation_report import AUDIENCE, STREAM_PATH, Record
+from halcyon.api.documents.observation_report import AUDIENCE, STREAM_PATH, AgentReport
 from halcyon.monitoring import instruments, operator_metrics
 from halcyon.signals.observation_store import ObservationStore
 from halcyon.signals.validation import Vetted, vet
@@ -276,6 +276,6 @@ def _parsed(data: object) -> Vetted | str:
     if not isinstance(data, str):
         return "not a record: binary"
     try:
-        return vet(Record.from_json(data))
-    except (ValueError, RecursionError) as error:  # RecordError, numbers too long for int(), brackets too deep
+        return vet(AgentReport.from_json(data))
+    except (ValueError, RecursionError) as error:  # ReportError, numbers too long for int(), brackets too deep
         return str(error)[:200]

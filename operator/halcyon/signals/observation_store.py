@@ -29,12 +29,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import isnan
 
 from halcyon.api.documents.observation_report import (
+    AgentReport,
     BalancerSample,
     Batches,
     BatchStats,
     PodSample,
     PodState,
-    Record,
     ReportedHistogram,
 )
 from halcyon.scaling.observations import (
@@ -91,7 +91,7 @@ class ObservationStore:
         self._on_record = on_record
         self._swept = -math.inf
 
-    def receive(self, record: Record, now: float) -> bool:
+    def receive(self, record: AgentReport, now: float) -> bool:
         """Store an authenticated and validated report; return False if it is late and was ignored.
 
         A report that is older than the agent's last one is late, unless it is older by more than `FRESH_S`: then the agent's
@@ -224,12 +224,12 @@ class ObservationStore:
             self._on_change(*key)
 
 
-def _age(sample: PodSample, record: Record) -> float:
+def _age(sample: PodSample, record: AgentReport) -> float:
     """Return the seconds from a sample to its sending: a difference within one clock, between 0 and `POD_KEEP_S`."""
     return min(max(record.at - sample.at, 0.0), POD_KEEP_S)
 
 
-def _view(sample: PodSample, record: Record) -> AgentPodState:
+def _view(sample: PodSample, record: AgentReport) -> AgentPodState:
     # Interned, because every report repeats the same few texts.
     versions = tuple(sys.intern(version) for version in sample.versions)
     return AgentPodState(sys.intern(sample.state), sample.at, _age(sample, record), sample.load_error, versions)  # type: ignore[arg-type]  # intern forgets the Literal
@@ -280,7 +280,7 @@ def _add_pod(model: ObservedModel, agent: str, sample: PodSample, at: float) -> 
     pod.ring.add((at, pending, gpu, *known))
 
 
-def _add_batches(pod: ObservedPod, batches: BatchStats, record: Record, made: float) -> None:
+def _add_batches(pod: ObservedPod, batches: BatchStats, record: AgentReport, made: float) -> None:
     # Their age is a difference within one clock too. Agents repeat the last read until the next one.
     at = made - max(record.at - batches.at, 0.0)
     row = array("q", (value for size in batches.sizes for value in size))

@@ -11,13 +11,13 @@ from typing import Any, get_args
 
 from halcyon.api.documents.observation_report import (
     MAX_SIZES,
+    AgentReport,
     BalancerSample,
     BatchStats,
     PodSample,
     PodState,
-    Record,
-    RecordError,
     ReportedHistogram,
+    ReportError,
     SlotLatency,
 )
 
@@ -53,16 +53,16 @@ _LIMITS = (
 class Vetted:
     """A report whose values are all plausible."""
 
-    record: Record
+    record: AgentReport
     absurd: int
     """Number of values that were dropped."""
 
 
-def vet(record: Record) -> Vetted:
+def vet(record: AgentReport) -> Vetted:
     """Return the report with implausible values replaced by None.
 
     Raises:
-        RecordError: names, times or states are invalid.
+        ReportError: names, times or states are invalid.
     """
     for field in ("namespace", "name", "agent"):
         _need_name(getattr(record, field), field)
@@ -70,7 +70,7 @@ def vet(record: Record) -> Vetted:
     if record.sent is not None:
         _need_time(record.sent, "sent")
     if len(record.pods) > MAX_PODS:
-        raise RecordError(f"record of {record.name} has {len(record.pods)} pods; at most {MAX_PODS} can be real")
+        raise ReportError(f"record of {record.name} has {len(record.pods)} pods; at most {MAX_PODS} can be real")
     balancer = record.balancer
     absurd = 0
     if balancer is not None and not _plausible(balancer):
@@ -85,7 +85,7 @@ def vet(record: Record) -> Vetted:
         pods.append(vetted)
         absurd += thrown
     return Vetted(
-        Record(record.namespace, record.name, record.agent, record.at, balancer, tuple(pods), record.sent), absurd
+        AgentReport(record.namespace, record.name, record.agent, record.at, balancer, tuple(pods), record.sent), absurd
     )
 
 
@@ -115,11 +115,11 @@ def _is_row(values: object, most: float) -> bool:
     return isinstance(values, tuple) and all(isinstance(value, int) and _number(value, most) for value in values)
 
 
-def _vet_pod(pod: PodSample, record: Record) -> tuple[PodSample, int]:
+def _vet_pod(pod: PodSample, record: AgentReport) -> tuple[PodSample, int]:
     _need_name(pod.name, "pods.name")
     _need_time(pod.at, f"{pod.name}.at")
     if not _is_state(pod.state):
-        raise RecordError(f"record of {record.name}: pod {pod.name} has state {pod.state!r}; good: ready")
+        raise ReportError(f"record of {record.name}: pod {pod.name} has state {pod.state!r}; good: ready")
     changes: dict[str, Any] = {
         field: None
         for field, most in _LIMITS
@@ -130,14 +130,14 @@ def _vet_pod(pod: PodSample, record: Record) -> tuple[PodSample, int]:
     absurd = len(changes)
     if pod.load_error is not None:
         if not isinstance(pod.load_error, str):
-            raise RecordError(f"record of {record.name}: load_error of pod {pod.name} is not text")
+            raise ReportError(f"record of {record.name}: load_error of pod {pod.name} is not text")
         changes["load_error"] = pod.load_error[:MAX_ERROR_LENGTH]
     if len(pod.versions) > MAX_VERSIONS or not all(_is_short_text(version) for version in pod.versions):
-        raise RecordError(f"record of {record.name}: versions of pod {pod.name} are not texts; good: ['1']")
+        raise ReportError(f"record of {record.name}: versions of pod {pod.name} are not texts; good: ['1']")
     return (replace(pod, **changes) if changes else pod), absurd
 
 
-def _is_batches(batches: BatchStats, record: Record) -> bool:
+def _is_batches(batches: BatchStats, record: AgentReport) -> bool:
     """Return whether all of it is plausible. One bad size makes the others doubtful: they come from one response."""
     _need_time(batches.at, f"{record.name}.pods.batches.at")
     if len(batches.sizes) > MAX_SIZES or not all(len(size) == 3 for size in batches.sizes):
@@ -166,9 +166,9 @@ def _number(value: object, most: float) -> bool:
 
 def _need_name(value: object, field: str) -> None:
     if not _is_short_text(value):
-        raise RecordError(f"not a record: {field} must be a text of 1 to {MAX_NAME_LENGTH} characters")
+        raise ReportError(f"not a record: {field} must be a text of 1 to {MAX_NAME_LENGTH} characters")
 
 
 def _need_time(value: object, field: str) -> None:
     if not _number(value, MAX_COUNTED):
-        raise RecordError(f"not a record: {field} must be seconds since the epoch, for example 1763724817.25")
+        raise ReportError(f"not a record: {field} must be seconds since the epoch, for example 1763724817.25")

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halcyon.balancer.runtime.runtime_api import HaproxyStats
-from halcyon.balancer.runtime.service_rate import KNOWN_FOR_S, MAX_WINDOW_S, ServiceRate, ServiceRateMeter
+from halcyon.balancer.runtime.service_rate import MAX_AGE_S, MAX_WINDOW_S, ServiceRate, ServiceRateMeter
 
 
 def reading(answered: int, *, queued: int = 9, process: int = 1, service_ms: int | None = None) -> HaproxyStats:
@@ -62,8 +62,8 @@ def test_slow_answers_take_longer_to_be_known() -> None:
 def test_a_pace_is_forgotten_when_nobody_has_waited_for_a_while() -> None:
     meter = ServiceRateMeter()
     looks(meter, 100, seconds=4)
-    assert meter.look(reading(400, queued=0), servers=2, now=4 + KNOWN_FOR_S) is not None
-    assert meter.look(reading(400, queued=0), servers=2, now=4.1 + KNOWN_FOR_S) is None
+    assert meter.look(reading(400, queued=0), servers=2, now=4 + MAX_AGE_S) is not None
+    assert meter.look(reading(400, queued=0), servers=2, now=4.1 + MAX_AGE_S) is None
 
 
 def test_without_a_server_there_is_no_pace() -> None:

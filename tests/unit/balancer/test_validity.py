@@ -14,7 +14,7 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.balancer.secrets.certificate_expiry import SOON_S, Validity, of_pem, say
+from halcyon.balancer.secrets.certificate_expiry import MAX_WARNING_S, Validity, describe, of_pem
 
 KEY = ec.generate_private_key(ec.SECP256R1())
 NOW = dt.datetime(2026, 11, 22, 10, tzinfo=dt.UTC)
@@ -100,11 +100,11 @@ def test_the_days_that_are_left_are_told_in_time(certificate: Validity, said: st
 
 def test_what_is_told_names_the_key_and_which_of_several() -> None:
     now = NOW.timestamp()
-    assert say("tls.crt", [lasting(80)], now) == ""
+    assert describe("tls.crt", [lasting(80)], now) == ""
     assert (
-        say("tls.crt", [lasting(13)], now)
+        describe("tls.crt", [lasting(13)], now)
         == "tls.crt expires in 13 days, on 2026-12-05T10:00:00Z; put a new one into the Secret"
     )
-    said = say("ca.crt", [lasting(400, of=700), lasting(-3)], now)
+    said = describe("ca.crt", [lasting(400, of=700), lasting(-3)], now)
     assert said.startswith("certificate 2 of 2 in ca.crt expired 3 days ago")
-    assert SOON_S == 14 * DAY_S
+    assert MAX_WARNING_S == 14 * DAY_S

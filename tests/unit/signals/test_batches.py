@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from halcyon.api.documents.observation_report import MAX_SIZES, BatchStats, Record, RecordError
+from halcyon.api.documents.observation_report import MAX_SIZES, AgentReport, BatchStats, ReportError
 from halcyon.signals.observation_store import ObservationStore
 from halcyon.signals.validation import vet
 from tests.unit.signals.records import EPOCH, record, triton
@@ -55,7 +55,7 @@ def test_one_that_cannot_be_true_makes_the_table_unknown_and_nothing_else(sizes:
 
 @pytest.mark.parametrize("at", [math.nan, -1.0, "now", None])
 def test_a_table_without_its_time_is_no_record(at: Any) -> None:
-    with pytest.raises(RecordError):
+    with pytest.raises(ReportError):
         vet(record(0, triton(batches=BatchStats(at, ()))))
 
 
@@ -68,7 +68,7 @@ def known(hub: ObservationStore, now: float) -> Any:
 def send(
     hub: ObservationStore, at: float, batches: BatchStats | None, *, agent: str = "a", late_s: float = 0.0
 ) -> None:
-    sent: Record = record(at, triton(at=at, batches=batches), agent=agent)
+    sent: AgentReport = record(at, triton(at=at, batches=batches), agent=agent)
     hub.receive(sent, at + late_s)
 
 

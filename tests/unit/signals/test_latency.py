@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from halcyon.api.documents.observation_report import Record, ReportedHistogram, SlotLatency
+from halcyon.api.documents.observation_report import AgentReport, ReportedHistogram, SlotLatency
 from halcyon.balancer.config import latency_buckets
-from halcyon.balancer.config.model import LineKey
+from halcyon.balancer.config.model import ServerKey
 from halcyon.balancer.runtime.runtime_api import HaproxyStats
 from halcyon.balancer.runtime.server_assignment import ServerState
 from halcyon.balancer.telemetry import sampler
@@ -24,13 +24,13 @@ SLOT_A, CLIENTS = 22, 6
 GOOD = SlotLatency("a", (1, 2), (3, 4, 5))
 
 
-def told(*slots: str) -> Record:
+def told(*slots: str) -> AgentReport:
     """What an agent tells of a HAProxy with these slots: 9 answers of slot a, 4 within a millisecond."""
     counted = latency_buckets.read({SLOT_A: 9, SLOT_A + 1: 40, SLOT_A + 2: 5})
     clients = latency_buckets.read_clients({CLIENTS: 3, CLIENTS + 1: 3, CLIENTS + 2: 2})
-    lines = {LineKey(slot, 1): ServerState("10.0.0.1", "ready", 0) for slot in slots}
+    lines = {ServerKey(slot, 1): ServerState("10.0.0.1", "ready", 0) for slot in slots}
     reading = HaproxyStats(0.0, 1, "halcyon-0", lines=lines, latency=counted, clients=clients)
-    return sampler.record(
+    return sampler.report(
         namespace="ns",
         name="m",
         agent="m-balancer-0",
@@ -42,12 +42,12 @@ def told(*slots: str) -> Record:
     )
 
 
-def sent(*slots: SlotLatency) -> Record:
+def sent(*slots: SlotLatency) -> AgentReport:
     return record(0, balancer=replace(haproxy(queued=3), latency=slots))
 
 
 def test_it_is_told_while_there_are_two_slots_and_arrives_as_it_was_counted() -> None:
-    made = Record.from_json(told("a", "b").to_json())
+    made = AgentReport.from_json(told("a", "b").to_json())
     hub = ObservationStore()
     hub.receive(vet(made).record, 1.0)
     observation = hub.observe("ns", "m", 1.0)
@@ -67,7 +67,7 @@ def test_with_one_slot_nobody_has_anything_to_compare() -> None:
 
 
 def test_clients_answers_are_told_always_and_arrive_as_they_were_counted() -> None:
-    made = Record.from_json(told("a").to_json())
+    made = AgentReport.from_json(told("a").to_json())
     hub = ObservationStore()
     hub.receive(vet(made).record, 1.0)
     assert hub.answers("ns", "m", 2.0) == {
@@ -80,7 +80,7 @@ def test_clients_answers_are_told_always_and_arrive_as_they_were_counted() -> No
 def test_an_agent_that_does_not_tell_them_is_heard_nevertheless() -> None:
     older = json.loads(sent().to_json())
     del older["balancer"]["clients"]
-    made = Record.from_json(json.dumps(older))
+    made = AgentReport.from_json(json.dumps(older))
     assert made == sent()
     hub = ObservationStore()
     hub.receive(made, 1.0)

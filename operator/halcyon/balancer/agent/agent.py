@@ -23,10 +23,10 @@ from halcyon.balancer.discovery.kube_watch import ApiServerAccess, KubeError, Wa
 from halcyon.balancer.discovery.pod_notices import NoticedEndpoints
 from halcyon.balancer.log import log
 from halcyon.balancer.runtime.controller import HaproxyController
-from halcyon.balancer.runtime.rate_feedback import Pacing
+from halcyon.balancer.runtime.rate_feedback import RateFeedback
 from halcyon.balancer.runtime.runtime_api import HaproxyError, RuntimeSocket
 from halcyon.balancer.telemetry import dead_backend, metrics_page, sampler
-from halcyon.balancer.telemetry.arrival_surge import CONFIRM_S, ArrivalSurge
+from halcyon.balancer.telemetry.arrival_surge import CONFIRM_INTERVAL_S, ArrivalSurge
 from halcyon.balancer.telemetry.dead_backend import Outcomes
 from halcyon.balancer.telemetry.report_stream import ReportStream
 from halcyon.balancer.telemetry.triton_client import TritonClient
@@ -41,18 +41,18 @@ if TYPE_CHECKING:
     from halcyon.balancer.runtime.server_assignment import Endpoint
     from halcyon.balancer.telemetry.sampler import ScrapedPod
 
-TURN_S = 2.0
+PASS_INTERVAL_S = 2.0
 """Maximum time between two passes of the controller; each sample of the pods triggers one too."""
-STORM_S = 0.05
+MIN_PASS_INTERVAL_S = 0.05
 """Minimum time between two passes triggered by endpoints or a plan: a single change takes effect at once, a burst together."""
-KNOCK_S = 0.15
+HELD_POLL_INTERVAL_S = 0.15
 """Interval at which HAProxy is polled for held requests while no server is in use, so that they are reported at once."""
-URGENT_S = 1.0
+MIN_URGENT_INTERVAL_S = 1.0
 """Minimum time between two urgent reports."""
-LOOK_S = 1.0
-SUSPECT_LOOK_S = 0.5
-_ANSWER_S = 5.0
-REFUSED_S = 10.0
+SAMPLE_INTERVAL_S = 1.0
+SUSPECT_SAMPLE_INTERVAL_S = 0.5
+_RESPONSE_TIMEOUT_S = 5.0
+FORBIDDEN_TIMEOUT_S = 10.0
 """If the plan or the endpoints are missing and forbidden for this long, the agent exits; the pod status has the reason."""
 
 
@@ -77,7 +77,7 @@ class Agent:
         self._wake = asyncio.Event()
         self._replan = asyncio.Event()
         self._uplink: ReportStream | None = None
-        self._pacing = Pacing(self._pilot.variables)
+        self._pacing = RateFeedback(self._pilot.variables)
         self._surge = ArrivalSurge()
         self._came = 0
         self._told_at = float("-inf")
@@ -93,7 +93,9 @@ class Agent:
         """
         server = await probes.serve(self, host=self._settings.host, port=self._settings.port)
         self._read_copy()
-        connector = aiohttp.TCPConnector(limit=sampler.MAX_AT_ONCE + 4, keepalive_timeout=30, use_dns_cache=False)
+        connector = aiohttp.TCPConnector(
+            limit=sampler.MAX_CONCURRENT_READS + 4, keepalive_timeout=30, use_dns_cache=False
+        )
         try:
             async with aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session:
                 loops = [self._watch_plan(session), self._by_plan(session), self._turns(), self._rights(), _until(stop)]
@@ -124,7 +126,7 @@ class Agent:
             return "draining"
         if self._pilot.is_shut:
             return self._pilot.trouble or "HAProxy takes over its first certificate"
-        if not self._pilot.answered_within(_ANSWER_S):
+        if not self._pilot.answered_within(_RESPONSE_TIMEOUT_S):
             return "HAProxy does not answer"
         if self._endpoints is None and not self._took_over:
             return "; ".join(["EndpointSlices are not known yet", *self._refusals.values()])
@@ -174,7 +176,7 @@ class Agent:
             while (await self._runtime.knocks()).held:
                 if time.monotonic() >= until:
                     break
-                await asyncio.sleep(KNOCK_S)
+                await asyncio.sleep(HELD_POLL_INTERVAL_S)
         self._leaving_until = time.monotonic() + self._settings.stop_within_s
 
     def _is_leaving(self) -> bool:
@@ -218,7 +220,7 @@ class Agent:
             knows = self._plan is not None and (self._endpoints is not None or self._took_over)
             if knows or not self._refusals:
                 since = clock()
-            elif clock() - since > REFUSED_S:
+            elif clock() - since > FORBIDDEN_TIMEOUT_S:
                 raise KubeError("; ".join(self._refusals.values()))
             await asyncio.sleep(1)
 
@@ -307,8 +309,8 @@ class Agent:
             await self._pilot.turn(self._endpoints, out=self._maintenance)
             if self._pilot.reading is not None:
                 self._took_over = self._took_over or self._pilot.in_use > 0
-            await asyncio.sleep(STORM_S)
-            await (self._woken(TURN_S) if self._pilot.in_use else self._woken_or_asked())
+            await asyncio.sleep(MIN_PASS_INTERVAL_S)
+            await (self._woken(PASS_INTERVAL_S) if self._pilot.in_use else self._woken_or_asked())
 
     async def _woken(self, limit_s: float) -> None:
         with contextlib.suppress(TimeoutError):
@@ -318,9 +320,9 @@ class Agent:
     async def _woken_or_asked(self) -> None:
         """Return when the next pass is due; report requests that find no server at once. Each poll costs HAProxy microseconds."""
         clock = asyncio.get_running_loop().time
-        until = clock() + TURN_S
+        until = clock() + PASS_INTERVAL_S
         while clock() < until and not self._wake.is_set():
-            await self._woken(KNOCK_S)
+            await self._woken(HELD_POLL_INTERVAL_S)
             try:
                 came = (await self._runtime.knocks()).came
             except HaproxyError:
@@ -329,7 +331,7 @@ class Agent:
                 return
             # A lower count: another process, and all requests that it counts are new.
             knocked, self._came = came != self._came and came > 0, came
-            if knocked and clock() - self._told_at >= URGENT_S:
+            if knocked and clock() - self._told_at >= MIN_URGENT_INTERVAL_S:
                 self._told_at = clock()
                 await self._pilot.turn(self._endpoints, out=self._maintenance)
                 self._offer(urgent=True)
@@ -366,9 +368,9 @@ class Agent:
             await self._pilot.turn(self._endpoints, out=self._maintenance)
             await self._pacing.look(self._pilot.reading, servers=self._pilot.in_use, now=clock())
             self._offer(urgent=False)
-            next_s = max(next_s + (SUSPECT_LOOK_S if verdict.suspects else LOOK_S), clock())
+            next_s = max(next_s + (SUSPECT_SAMPLE_INTERVAL_S if verdict.suspects else SAMPLE_INTERVAL_S), clock())
             if self._surges(clock()):
-                await asyncio.sleep(CONFIRM_S)
+                await asyncio.sleep(CONFIRM_INTERVAL_S)
                 await self._pilot.turn(self._endpoints, out=self._maintenance)
                 self._offer(urgent=True)
             await asyncio.sleep(next_s - clock())
@@ -383,7 +385,7 @@ class Agent:
         if self._uplink is None or self._plan is None or self._endpoints is None:
             return
         reading = self._pilot.reading
-        record = sampler.record(
+        record = sampler.report(
             namespace=self._plan.namespace,
             name=self._plan.name,
             agent=self._settings.pod,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from halcyon.balancer.discovery.kube_watch import ApiServerAccess
 
 _TERMINATION_LOG = Path("/dev/termination-log")
-LAST_WORK_S = 2.0
+EXIT_TIMEOUT_S = 2.0
 """Maximum time from SIGTERM to exit. A native sidecar receives SIGTERM after HAProxy has ended."""
 
 
@@ -91,7 +91,7 @@ async def _run(chosen: AgentSettings, access: ApiServerAccess) -> None:
     async def end() -> None:
         await told.wait()
         try:
-            async with asyncio.timeout(LAST_WORK_S):
+            async with asyncio.timeout(EXIT_TIMEOUT_S):
                 await agent.haproxy_is_gone()
         except TimeoutError:
             pass

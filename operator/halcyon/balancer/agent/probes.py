@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 from halcyon.balancer.telemetry.metrics_page import CONTENT_TYPE
 
 MAX_DRAIN_S = 60.0
-_REQUEST_S = 5.0
+_REQUEST_TIMEOUT_S = 5.0
 _MAX_BYTES = 8192
 
 
@@ -41,7 +41,7 @@ async def serve(health: Health, *, host: str | None, port: int) -> asyncio.Serve
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            async with asyncio.timeout(_REQUEST_S):
+            async with asyncio.timeout(_REQUEST_TIMEOUT_S):
                 head = await reader.readuntil(b"\r\n\r\n")
             status, body = await _answer(health, head)
             content = body.encode()
@@ -66,9 +66,9 @@ async def _answer(health: Health, head: bytes) -> tuple[str, str]:
     if words[0] not in ({"GET"} if target.path == "/drain" else {"GET", "HEAD"}):
         return "405 Method Not Allowed", "use GET\n"
     if target.path == "/healthz":
-        return _verdict(health.healthy())
+        return _probe_response(health.healthy())
     if target.path == "/readyz":
-        return _verdict(health.ready())
+        return _probe_response(health.ready())
     if target.path == "/metrics":
         return "200 OK", health.metrics()
     if target.path == "/drain":
@@ -83,5 +83,5 @@ async def _answer(health: Health, head: bytes) -> tuple[str, str]:
     return "404 Not Found", "not found\n"
 
 
-def _verdict(why_not: str | None) -> tuple[str, str]:
+def _probe_response(why_not: str | None) -> tuple[str, str]:
     return ("200 OK", "ok\n") if why_not is None else ("503 Service Unavailable", why_not + "\n")

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 Protocol = Literal["http", "grpc"]
 PROTOCOLS: Final[tuple[Protocol, ...]] = ("http", "grpc")
-Why = Literal["too many", "too many wait", "too many of one", "too late", "no server"]
+OverloadReason = Literal["too many", "too many wait", "too many of one", "too late", "no server"]
 
-_WHY: dict[Why, tuple[int, int, str]] = {
+_OVERLOAD_RESPONSES: dict[OverloadReason, tuple[int, int, str]] = {
     "too many": (429, 8, "this balancer, or this source, has too many requests for model $model under way; try later"),
     "too many wait": (429, 8, "$waiting requests for model $model wait already, the limit of this balancer; try later"),
     "too many of one": (429, 8, "$own requests of this source for model $model wait already, its share; try later"),
@@ -31,12 +31,14 @@ _ERRORS = (
 )
 
 
-def refuse(out: Writer, plan: BalancerPlan, protocol: Protocol, why: Why, condition: str, *, own: int = 0) -> None:
+def reject_retryable(
+    out: Writer, plan: BalancerPlan, protocol: Protocol, why: OverloadReason, condition: str, *, own: int = 0
+) -> None:
     """Add a rule that rejects a request if `condition` is true, and sends when to retry.
 
     The condition is a constant; `$waiting` in it stands for the limit on all queued requests, `$own` for that of one source.
     """
-    status, code, message = _WHY[why]
+    status, code, message = _OVERLOAD_RESPONSES[why]
     if protocol == "http":
         told = f"""status {status} content-type application/json hdr Retry-After 1 string '{{"error":"{message}"}}'"""
     else:

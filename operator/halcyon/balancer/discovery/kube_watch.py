@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-WATCH_S = 290
+WATCH_TIMEOUT_S = 290
 """Watch timeout that is requested from the API server."""
-SILENCE_S = 100.0
+SILENCE_TIMEOUT_S = 100.0
 """Bookmarks come about once a minute; a stream that is silent for longer is dead."""
-REQUEST_S = 10.0
-_FIRST_PAUSE_S = 0.5
+REQUEST_TIMEOUT_S = 10.0
+_MIN_PAUSE_S = 0.5
 _MAX_PAUSE_S = 15.0
-_STEADY_S = 10.0
-_MAX_LINE = 4 * 2**20
-_SAID_BYTES = 1000
+_MIN_STEADY_S = 10.0
+_MAX_LINE_BYTES = 4 * 2**20
+_MAX_ERROR_BYTES = 1000
 
 
 class KubeError(OSError):
@@ -101,8 +101,8 @@ class Watch(Generic[_T]):
         project: Callable[[Mapping[str, Any]], _T],
         on_change: Callable[[Mapping[str, _T]], None],
         on_refusal: Callable[[str], None] = lambda _: None,
-        silence_s: float = SILENCE_S,
-        first_pause_s: float = _FIRST_PAUSE_S,
+        silence_s: float = SILENCE_TIMEOUT_S,
+        first_pause_s: float = _MIN_PAUSE_S,
     ) -> None:
         """Prepare the watch; nothing runs before `run`.
 
@@ -143,7 +143,7 @@ class Watch(Generic[_T]):
                 began = asyncio.get_running_loop().time()
                 version, some = await self._watch(version)
                 # A watch that ends at once each time must not become a busy loop.
-                steady = some or asyncio.get_running_loop().time() - began > _STEADY_S
+                steady = some or asyncio.get_running_loop().time() - began > _MIN_STEADY_S
                 pause_s = 0.0 if steady else self._longer(pause_s)
             except _Gone:
                 version = None
@@ -178,7 +178,7 @@ class Watch(Generic[_T]):
             self._on_refusal("; ".join(self._refusals.values()))
 
     async def _list(self) -> str:
-        timeout = aiohttp.ClientTimeout(total=REQUEST_S)
+        timeout = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S)
         async with self._get(self._params, timeout) as response:
             await self._check(response, "list")
             document = _load(await response.read())
@@ -195,10 +195,10 @@ class Watch(Generic[_T]):
             "watch": "1",
             "resourceVersion": version,
             "allowWatchBookmarks": "true",
-            "timeoutSeconds": str(WATCH_S),
+            "timeoutSeconds": str(WATCH_TIMEOUT_S),
         }
         some = False
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=REQUEST_S, sock_read=self._silence_s)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=REQUEST_TIMEOUT_S, sock_read=self._silence_s)
         try:
             async with self._get(params, timeout) as response:
                 await self._check(response, "watch")
@@ -211,7 +211,7 @@ class Watch(Generic[_T]):
                         if line.strip():
                             version = self._event(_load(line))
                             some = True
-                    if len(buffer) > _MAX_LINE:
+                    if len(buffer) > _MAX_LINE_BYTES:
                         raise _Gone
         except TimeoutError:
             log("info", "a watch was silent; opened again", path=self._path)
@@ -279,7 +279,7 @@ class Watch(Generic[_T]):
         if response.status == 200:
             self._answered(verb)
             return
-        said = (await response.content.read(_SAID_BYTES)).decode(errors="replace")
+        said = (await response.content.read(_MAX_ERROR_BYTES)).decode(errors="replace")
         if response.status == 403:
             text = _message(said)
             self._refuse(verb, text)

@@ -1,6 +1,6 @@
 """EndpointSlices, amended by the operator's newer notices about pods. Pure.
 
-    notice     | until the slices agree, at most `HELD_S`, the pod counts as    | then
+    notice     | until the slices agree, at most `MAX_HELD_S`, the pod counts as    | then
     ready      | serving, even if missing or not serving in the slices          | as in the slices
     unready    | not serving                                                    | as in the slices
     leaving    | terminating, for as long as the slices list it                 |
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
     from halcyon.api.documents.pod_notice import Notice
 
-HELD_S: Final = 10.0
+MAX_HELD_S: Final = 10.0
 """Longer than the EndpointSlice controller takes: 1 s if a slice has just changed, and 2 s the next time."""
 
 
 @dataclass(frozen=True)
-class _Heard:
+class _ReceivedNotice:
     notice: Notice
     at: float
 
@@ -35,14 +35,14 @@ class NoticedEndpoints:
 
     def __init__(self) -> None:
         """Start without notices."""
-        self._heard: dict[str, _Heard] = {}
+        self._heard: dict[str, _ReceivedNotice] = {}
 
     def hear(self, notice: Notice, now: float) -> None:
         """Add a notice; `now` is monotonic, in seconds."""
         before = self._heard.get(notice.pod)
         # A late notice from another stream must not bring back a leaving pod.
         if before is None or before.notice.news != "leaving":
-            self._heard[notice.pod] = _Heard(notice, now)
+            self._heard[notice.pod] = _ReceivedNotice(notice, now)
 
     def amend(self, told: tuple[Endpoint, ...] | None, now: float) -> tuple[Endpoint, ...] | None:
         """Return the slices' endpoints with the notices applied, or None while the slices are unknown."""
@@ -52,7 +52,7 @@ class NoticedEndpoints:
         self._heard = {
             pod: heard
             for pod, heard in self._heard.items()
-            if _lasts(heard, listed.get(pod), held=now - heard.at < HELD_S)
+            if _still_applies(heard, listed.get(pod), held=now - heard.at < MAX_HELD_S)
         }
         return tuple(sorted(self._amended(listed), key=lambda e: (e.slot, e.pod)))
 
@@ -70,7 +70,7 @@ class NoticedEndpoints:
                 yield Endpoint(heard.notice.slot, pod, heard.notice.address, serving=True, terminating=False)
 
 
-def _lasts(heard: _Heard, listed: Endpoint | None, *, held: bool) -> bool:
+def _still_applies(heard: _ReceivedNotice, listed: Endpoint | None, *, held: bool) -> bool:
     """Return True if the notice still adds something to the slices."""
     if heard.notice.news == "leaving":
         return held if listed is None else not listed.terminating

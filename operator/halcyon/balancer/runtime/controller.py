@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from halcyon.api.documents.balancer_plan import BalancerPlan
     from halcyon.balancer.config.model import Listen
     from halcyon.balancer.runtime.runtime_api import HaproxyStats, RuntimeSocket
-    from halcyon.balancer.runtime.server_assignment import Endpoint, Line
+    from halcyon.balancer.runtime.server_assignment import AssignedServer, Endpoint
     from halcyon.balancer.secrets.mounted_secrets import MountedSecrets
 
-RETRY_S = 30.0
+RETRY_INTERVAL_S = 30.0
 """Delay before a configuration that HAProxy refused is tried again."""
 
 
 @dataclass(frozen=True)
-class _Wanted:
+class _DesiredConfig:
     plan: BalancerPlan
     listen: Listen
     digest: str
@@ -67,12 +67,12 @@ class HaproxyController:
         self._listen = listen
         self._files = files
         self._clock = clock
-        self._wanted: _Wanted | None = None
-        self._serving: _Wanted | None = None
-        self._roomier: tuple[_Wanted, str, _Wanted | None] | None = None
+        self._wanted: _DesiredConfig | None = None
+        self._serving: _DesiredConfig | None = None
+        self._roomier: tuple[_DesiredConfig, str, _DesiredConfig | None] | None = None
         self._refused: tuple[str, float] | None = None
         self._refusal = ""
-        self._lines: tuple[Line, ...] | None = None
+        self._lines: tuple[AssignedServer, ...] | None = None
         self._written = ""
         self._turn_lock = asyncio.Lock()
         self.variables = Variables(runtime)
@@ -104,7 +104,7 @@ class HaproxyController:
         Raises:
             ConfigError: the plan can't be rendered as a configuration. The previous one stays.
         """
-        self._wanted = _Wanted(plan, self._listen, haproxy_cfg.digest(plan, listen=self._listen))
+        self._wanted = _DesiredConfig(plan, self._listen, haproxy_cfg.digest(plan, listen=self._listen))
 
     @property
     def is_shut(self) -> bool:
@@ -167,17 +167,17 @@ class HaproxyController:
             if self._wanted is not None:
                 self.accept(self._wanted.plan)
 
-    def _as_roomy(self, wanted: _Wanted, reading: HaproxyStats) -> _Wanted | None:
+    def _as_roomy(self, wanted: _DesiredConfig, reading: HaproxyStats) -> _DesiredConfig | None:
         """Return the desired configuration with HAProxy's surplus servers if that is what HAProxy runs, else None.
 
         Servers left over by a smaller capacity wait for the next reload: a reload just for them would come while their pods leave.
         """
         known = self._roomier
         if known is None or known[0] is not wanted or known[1] != reading.config:
-            known = self._roomier = (wanted, reading.config, _with_lines(wanted, reading))
+            known = self._roomier = (wanted, reading.config, _with_surplus_servers(wanted, reading))
         return known[2]
 
-    async def _reload(self, reading: HaproxyStats, wanted: _Wanted) -> HaproxyStats:
+    async def _reload(self, reading: HaproxyStats, wanted: _DesiredConfig) -> HaproxyStats:
         now = self._clock()
         if self._refused and self._refused[0] == wanted.digest and now < self._refused[1]:
             return reading
@@ -191,7 +191,7 @@ class HaproxyController:
         except HaproxyError as error:
             # If the master doesn't respond yet, the next pass tries again.
             if isinstance(error, RefusedError):
-                self._refused = (wanted.digest, now + RETRY_S)
+                self._refused = (wanted.digest, now + RETRY_INTERVAL_S)
                 self._refusal = str(error)
             log("error", "HAProxy did not take its new configuration; the former one stays", error=str(error))
             self._lines = server_assignment.adopt(reading.lines, now=now)
@@ -208,7 +208,7 @@ class HaproxyController:
         reading: HaproxyStats | None,
         endpoints: tuple[Endpoint, ...] | None,
         out: AbstractSet[str],
-        wanted: _Wanted,
+        wanted: _DesiredConfig,
     ) -> None:
         # Whose configuration the file may hold: the running one, or the one to start. None if a previous agent left it.
         owner = self._serving if reading else wanted
@@ -236,7 +236,7 @@ class HaproxyController:
         if placement.commands:
             await self._runtime.apply(placement.commands)
 
-    def _write(self, owner: _Wanted, lines: tuple[Line, ...]) -> None:
+    def _write(self, owner: _DesiredConfig, lines: tuple[AssignedServer, ...]) -> None:
         placed = {line.key: line.address for line in lines if line.state == "ready"}
         text = haproxy_cfg.render(owner.plan, listen=owner.listen, placed=placed)
         if text != self._written:
@@ -259,14 +259,14 @@ def _replace(path: Path, text: str) -> None:
     aside.replace(path)
 
 
-def _with_lines(wanted: _Wanted, reading: HaproxyStats) -> _Wanted | None:
+def _with_surplus_servers(wanted: _DesiredConfig, reading: HaproxyStats) -> _DesiredConfig | None:
     there = Counter(key.slot for key in reading.lines)
     planned = tuple(replace(slot, capacity=max(slot.capacity, there[slot.name])) for slot in wanted.plan.slots)
     if planned == wanted.plan.slots:
         return None
     plan = replace(wanted.plan, slots=planned)
     digest = haproxy_cfg.digest(plan, listen=wanted.listen)
-    return _Wanted(plan, wanted.listen, digest) if digest == reading.config else None
+    return _DesiredConfig(plan, wanted.listen, digest) if digest == reading.config else None
 
 
 def _capacities(plan: BalancerPlan) -> dict[str, int]:

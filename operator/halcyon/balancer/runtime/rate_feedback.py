@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from halcyon.balancer.runtime.runtime_api import HaproxyStats
 
 
-class Pacing:
+class RateFeedback:
     """Feedback loop of one HAProxy."""
 
     def __init__(self, variables: Variables) -> None:

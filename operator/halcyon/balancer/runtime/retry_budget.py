@@ -17,7 +17,7 @@ WINDOW_S = 10.0
 
 
 @dataclass(frozen=True)
-class _Look:
+class _Counts:
     at: float
     requests: int
     failed: int
@@ -31,7 +31,7 @@ class RetryBudget:
 
     def __init__(self) -> None:
         """Start with no sample, and retries allowed."""
-        self._looks: deque[_Look] = deque()
+        self._looks: deque[_Counts] = deque()
         self._process: int | None = None
 
     def allows(self, reading: HaproxyStats, *, now: float) -> bool:
@@ -41,7 +41,7 @@ class RetryBudget:
             reading: HAProxy's counters. A new process starts from scratch.
             now: monotonic, in seconds.
         """
-        look = _Look(now, reading.requests, reading.repeated + reading.errors)
+        look = _Counts(now, reading.requests, reading.repeated + reading.errors)
         last = self._looks[-1] if self._looks else None
         # The counters have 32 bits.
         if reading.process != self._process or (last and (look.requests < last.requests or look.failed < last.failed)):

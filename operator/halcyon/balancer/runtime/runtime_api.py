@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from halcyon.balancer.config import latency_buckets
 from halcyon.balancer.config.error_responses import PROTOCOLS
-from halcyon.balancer.config.model import LineKey, Ports
+from halcyon.balancer.config.model import Ports, ServerKey
 from halcyon.balancer.config.queueing import COUNTERS
 from halcyon.balancer.runtime.server_assignment import AdminState, Command, ServerState
 
@@ -53,7 +53,7 @@ class HaproxyStats:
     """Process id. A different one means that all state and counters were lost."""
     config: str
     """Digest of the running configuration, as made by `haproxy_cfg.digest`."""
-    lines: Mapping[LineKey, ServerState] = field(default_factory=dict)
+    lines: Mapping[ServerKey, ServerState] = field(default_factory=dict)
     queued: int = 0
     """Requests queued until a server has free capacity, both protocols."""
     held: int = 0
@@ -101,7 +101,7 @@ def parse(answers: Sequence[str], *, at: float) -> HaproxyStats:
         sessions, queued = _stat(stat)
         counts = {int(index): int(count) for index, count in _GPC.findall(table)}
         requests, refused, errors, repeated = (counts.get(index, 0) for index in range(4))
-        slots, knocked = latency_buckets.read(counts), parse_knocks(knocks)
+        slots, knocked = latency_buckets.read(counts), parse_held(knocks)
         return HaproxyStats(
             at=at,
             process=int(told["Pid"]),
@@ -125,7 +125,7 @@ def parse(answers: Sequence[str], *, at: float) -> HaproxyStats:
         raise HaproxyError(f"HAProxy's answer can't be read: {error!r}") from error
 
 
-def parse_knocks(answer: str) -> HeldRequests:
+def parse_held(answer: str) -> HeldRequests:
     """Parse the answer to `show held`.
 
     Raises:
@@ -144,8 +144,8 @@ def _broken(answer: str) -> int:
     return int(found[1])
 
 
-def _stat(text: str) -> tuple[dict[tuple[str, LineKey], int], int]:
-    sessions: dict[tuple[str, LineKey], int] = {}
+def _stat(text: str) -> tuple[dict[tuple[str, ServerKey], int], int]:
+    sessions: dict[tuple[str, ServerKey], int] = {}
     queued = 0
     for row in text.splitlines():
         columns = row.split(",", _SCUR + 1)
@@ -154,18 +154,18 @@ def _stat(text: str) -> tuple[dict[tuple[str, LineKey], int], int]:
             continue
         queued += int(columns[_QCUR])
         if server := _SERVER.fullmatch(columns[1]):
-            sessions[backend[1], LineKey(backend[2], int(server[1]))] = int(columns[_SCUR])
+            sessions[backend[1], ServerKey(backend[2], int(server[1]))] = int(columns[_SCUR])
     return sessions, queued
 
 
-def _lines(text: str, sessions: Mapping[tuple[str, LineKey], int]) -> dict[LineKey, ServerState]:
-    by_protocol: dict[LineKey, list[tuple[str, AdminState]]] = {}
+def _lines(text: str, sessions: Mapping[tuple[str, ServerKey], int]) -> dict[ServerKey, ServerState]:
+    by_protocol: dict[ServerKey, list[tuple[str, AdminState]]] = {}
     for row in text.splitlines():
         columns = row.split(" ", 7)
         if len(columns) < 8 or not (backend := _BACKEND.fullmatch(columns[1])):
             continue
         if server := _SERVER.fullmatch(columns[3]):
-            key = LineKey(backend[2], int(server[1]))
+            key = ServerKey(backend[2], int(server[1]))
             by_protocol.setdefault(key, []).append((columns[4], _admin(int(columns[6]))))
     return {
         key: ServerState(
@@ -184,7 +184,7 @@ def _admin(bits: int) -> AdminState:
     return "drain" if bits & _FORCED_DRAIN else "ready"
 
 
-_REFUSED_PAUSE_S = 0.02
+_CONNECT_RETRY_INTERVAL_S = 0.02
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,7 @@ class RuntimeSocket:
         Raises:
             HaproxyError: HAProxy does not respond.
         """
-        return parse_knocks(await self._ask(self.path, "show held", self.timeout_s))
+        return parse_held(await self._ask(self.path, "show held", self.timeout_s))
 
     async def set(self, variables: Mapping[str, int]) -> None:
         """Set process variables.
@@ -292,4 +292,4 @@ async def _connect(path: str, refused_for_s: float) -> tuple[asyncio.StreamReade
         except ConnectionRefusedError:
             if loop.time() >= until:
                 raise
-        await asyncio.sleep(_REFUSED_PAUSE_S)
+        await asyncio.sleep(_CONNECT_RETRY_INTERVAL_S)

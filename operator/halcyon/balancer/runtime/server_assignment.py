@@ -16,17 +16,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from halcyon.balancer.config.model import LineKey
+from halcyon.balancer.config.model import ServerKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from collections.abc import Set as AbstractSet
 
-LineState = Literal["free", "ready", "draining", "closing"]
+AssignmentState = Literal["free", "ready", "draining", "closing"]
 AdminState = Literal["ready", "drain", "maint", "mixed"]
 """mixed: the two protocols disagree, as happens for a moment between two commands."""
 
-ADMIN: dict[LineState, Literal["ready", "drain", "maint"]] = {
+ADMIN_STATES: dict[AssignmentState, Literal["ready", "drain", "maint"]] = {
     "free": "maint",
     "ready": "ready",
     "draining": "drain",
@@ -47,11 +47,11 @@ class Endpoint:
 
 
 @dataclass(frozen=True)
-class Line:
+class AssignedServer:
     """Desired state of one HAProxy server."""
 
-    key: LineKey
-    state: LineState = "free"
+    key: ServerKey
+    state: AssignmentState = "free"
     address: str = ""
     """Address of the pod; empty if free."""
     since: float = 0.0
@@ -72,7 +72,7 @@ class ServerState:
 class Command:
     """One change of a server, in both protocols."""
 
-    key: LineKey
+    key: ServerKey
     verb: Literal["address", "ready", "drain", "maint", "cut"]
     """address: set it. ready, drain, maint: set the state. cut: end its sessions."""
     address: str = ""
@@ -82,38 +82,45 @@ class Command:
 class Assignment:
     """The result of one step."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[AssignedServer, ...]
     commands: tuple[Command, ...]
     unplaced: tuple[Endpoint, ...]
     """Ready pods without a free server: the plan's capacity is too small."""
 
 
-def adopt(observed: Mapping[LineKey, ServerState], *, now: float) -> tuple[Line, ...]:
+def adopt(observed: Mapping[ServerKey, ServerState], *, now: float) -> tuple[AssignedServer, ...]:
     """Return the servers of a HAProxy that ran before this agent; those in use keep their pods."""
-    states: dict[AdminState, LineState] = {"ready": "ready", "drain": "draining", "maint": "free", "mixed": "draining"}
+    states: dict[AdminState, AssignmentState] = {
+        "ready": "ready",
+        "drain": "draining",
+        "maint": "free",
+        "mixed": "draining",
+    }
     lines = []
     for key, seen in sorted(observed.items()):
         state = states[seen.admin]
         if state == "free" and seen.sessions:
             state = "closing"
-        lines.append(Line(key, state, "" if state == "free" else seen.address, now if state != "free" else 0.0))
+        lines.append(
+            AssignedServer(key, state, "" if state == "free" else seen.address, now if state != "free" else 0.0)
+        )
     return tuple(lines)
 
 
-def resize(lines: Iterable[Line], capacities: Mapping[str, int]) -> tuple[Line, ...]:
+def resize(lines: Iterable[AssignedServer], capacities: Mapping[str, int]) -> tuple[AssignedServer, ...]:
     """Return the servers of a new configuration, for the process that a reload starts: it has no session, so draining ones are free.
 
     A pod beyond the new capacity loses its server; the next step assigns another.
     """
     ready = {line.key: line for line in lines if line.state == "ready"}
-    keys = (LineKey(slot, number) for slot, most in sorted(capacities.items()) for number in range(1, most + 1))
-    return tuple(ready.get(key, Line(key)) for key in keys)
+    keys = (ServerKey(slot, number) for slot, most in sorted(capacities.items()) for number in range(1, most + 1))
+    return tuple(ready.get(key, AssignedServer(key)) for key in keys)
 
 
 def place(
-    lines: Iterable[Line],
+    lines: Iterable[AssignedServer],
     endpoints: Iterable[Endpoint],
-    observed: Mapping[LineKey, ServerState],
+    observed: Mapping[ServerKey, ServerState],
     *,
     now: float,
     drain_s: float,
@@ -152,20 +159,20 @@ def place(
             unplaced.append(endpoint)
             continue
         free.remove(at)
-        stepped[at] = Line(stepped[at].key, "ready", endpoint.address, now)
+        stepped[at] = AssignedServer(stepped[at].key, "ready", endpoint.address, now)
     commands = tuple(c for line in stepped for c in _commands(line, observed.get(line.key)))
     return Assignment(tuple(stepped), commands, tuple(unplaced))
 
 
 def _step(
-    line: Line,
+    line: AssignedServer,
     wanted: Mapping[tuple[str, str], Endpoint],
     seen: ServerState | None,
     *,
     now: float,
     drain_s: float,
     keep: bool,
-) -> Line:
+) -> AssignedServer:
     if line.state == "free":
         return line
     is_wanted = (line.key.slot, line.address) in wanted
@@ -179,7 +186,7 @@ def _step(
     settled = seen is not None and (seen.address != line.address or seen.admin != "ready")
     is_due = now - line.since >= drain_s
     if not sessions and settled and (is_due or not keep or line.state == "closing"):
-        return Line(line.key, since=now)
+        return AssignedServer(line.key, since=now)
     if line.state == "draining" and is_due:
         return replace(line, state="closing", since=now)
     return line
@@ -189,10 +196,10 @@ def _sessions(seen: ServerState | None) -> int:
     return seen.sessions if seen is not None else 0
 
 
-def _commands(line: Line, seen: ServerState | None) -> list[Command]:
+def _commands(line: AssignedServer, seen: ServerState | None) -> list[Command]:
     if seen is None:
         return []
-    admin = ADMIN[line.state]
+    admin = ADMIN_STATES[line.state]
     commands = []
     if line.state != "free" and seen.address != line.address:
         if seen.admin != "maint":

@@ -5,7 +5,7 @@
     no                                                    | demand: nothing about the servers
 
 Responses given while other requests are queued measure the servers' pace, whatever the model, its batches and its hardware. The pace
-is kept per server, so that it stays valid as servers come and go, and forgotten `KNOWN_FOR_S` after the last such time. An old pace
+is kept per server, so that it stays valid as servers come and go, and forgotten `MAX_AGE_S` after the last such time. An old pace
 would reject requests that could be answered now, and a new one is measured as soon as requests are queued again.
 """
 
@@ -25,7 +25,7 @@ MIN_REQUESTS = 20
 """Responses needed for a pace; after `MAX_WINDOW_S`, `MIN_ANSWERS` are enough."""
 MIN_ANSWERS = 5
 """Fewer responses than this in `MAX_WINDOW_S` give no rate."""
-KNOWN_FOR_S = 10.0
+MAX_AGE_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class ServiceRate:
 
 
 @dataclass(frozen=True)
-class _Stretch:
+class _QueuedInterval:
     """Time between two samples in which requests were queued."""
 
     until: float
@@ -55,7 +55,7 @@ class ServiceRateMeter:
     def __init__(self) -> None:
         """Start with no sample."""
         self._last: tuple[float, HaproxyStats] | None = None
-        self._stretches: deque[_Stretch] = deque()
+        self._stretches: deque[_QueuedInterval] = deque()
 
     def look(self, reading: HaproxyStats, *, servers: int, now: float) -> ServiceRate | None:
         """Add a sample, and return the pace, or None if unknown.
@@ -70,7 +70,7 @@ class ServiceRateMeter:
             self._stretches.clear()
         elif last is not None:
             self._add(last[1], reading, lasted_s=now - last[0], servers=servers, now=now)
-        while self._stretches and now - self._stretches[0].until > MAX_WINDOW_S + KNOWN_FOR_S:
+        while self._stretches and now - self._stretches[0].until > MAX_WINDOW_S + MAX_AGE_S:
             self._stretches.popleft()
         return self._pace(servers, now)
 
@@ -78,10 +78,10 @@ class ServiceRateMeter:
         answered, service_ms = after.answered - before.answered, after.service_ms - before.service_ms
         # The counters have 32 bits; a negative difference means that one wrapped around.
         if before.queued and after.queued and servers and lasted_s > 0 and answered >= 0 and service_ms >= 0:
-            self._stretches.append(_Stretch(now, lasted_s, answered, service_ms, servers))
+            self._stretches.append(_QueuedInterval(now, lasted_s, answered, service_ms, servers))
 
     def _pace(self, servers: int, now: float) -> ServiceRate | None:
-        if not self._stretches or now - self._stretches[-1].until > KNOWN_FOR_S:
+        if not self._stretches or now - self._stretches[-1].until > MAX_AGE_S:
             return None
         server_s, lasted_s, answered, service_ms = 0.0, 0.0, 0, 0
         for stretch in reversed(self._stretches):

@@ -20,9 +20,9 @@ from halcyon.api.timestamps import rfc3339
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-SOON_S = 14 * 86400.0
+MAX_WARNING_S = 14 * 86400.0
 """A certificate is reported this long before it expires,"""
-SOON_SHARE = 0.2
+WARNING_SHARE = 0.2
 """or this share of its lifetime if that is less: one that is valid for a day is renewed in its last hours."""
 _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----\n.+?-----END CERTIFICATE-----\n", re.DOTALL)
 _SEQUENCE, _VERSION, _UTC_TIME, _GENERALIZED_TIME = 0x30, 0xA0, 0x17, 0x18
@@ -47,7 +47,7 @@ class Validity:
         left_s = self.ends - now
         if left_s < 0:
             return f"expired {_days(-left_s, 'less than a day')} ago, on {rfc3339(self.ends)}"
-        if left_s < min(SOON_S, SOON_SHARE * (self.ends - self.begins)):
+        if left_s < min(MAX_WARNING_S, WARNING_SHARE * (self.ends - self.begins)):
             return f"expires in {_days(left_s, 'less than a day')}, on {rfc3339(self.ends)}"
         return ""
 
@@ -61,7 +61,7 @@ def of_pem(text: str) -> tuple[Validity, ...]:
     return tuple(_of_der(ssl.PEM_cert_to_DER_cert(found[0])) for found in _CERTIFICATE.finditer(text))
 
 
-def say(key: str, certificates: Iterable[Validity], now: float) -> str:
+def describe(key: str, certificates: Iterable[Validity], now: float) -> str:
     """Return what is wrong with the certificates under a Secret's key or soon will be; empty if nothing is."""
     every = tuple(certificates)
     said = []

@@ -146,10 +146,10 @@ class MountedSecrets:
             return
         now, news, served = self._wall(), _validities(text), self._certificates[kind.folder]
         if _is_usable(kind, served, now) and news and not _is_usable(kind, news, now):
-            raise SecretError(certificate_expiry.say(kind.certificates, news, now))
+            raise SecretError(certificate_expiry.describe(kind.certificates, news, now))
 
     def _look_at_the_clock(self, kind: _Kind) -> None:
-        said = certificate_expiry.say(kind.certificates, self._certificates.get(kind.folder, ()), self._wall())
+        said = certificate_expiry.describe(kind.certificates, self._certificates.get(kind.folder, ()), self._wall())
         text = f"Secret {kind.secret}, as it is served: {said}" if said else ""
         if text and text != self._expiring.get(kind.folder):
             log("warning", "a certificate is not valid for long", secret=kind.secret, certificate=said)

@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from halcyon.api.documents.balancer_plan import CollectorAddress
-    from halcyon.api.documents.observation_report import Record
+    from halcyon.api.documents.observation_report import AgentReport
 
-RESOLVE_S = 2.0
+RESOLVE_INTERVAL_S = 2.0
 """Interval of name lookups while all streams are open."""
-SEARCH_INTERVAL_S, SEARCH_S = 0.5, 10.0
+SEARCH_INTERVAL_S, SEARCH_TIMEOUT_S = 0.5, 10.0
 """Interval of lookups after a stream was lost, and for how long: a replica's successor may have another address. All agents query
 the name server four times as often then, so this is limited; an address that is not there by then is found at the usual interval."""
 MAX_REPLICAS = 8
-_CONNECT_S = 5.0
-_HEARTBEAT_S = 10.0
+_CONNECT_TIMEOUT_S = 5.0
+_HEARTBEAT_INTERVAL_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -59,21 +59,21 @@ class _Mailbox:
     """The newest report, and whether it is urgent."""
 
     def __init__(self) -> None:
-        self.record: Record | None = None
+        self.record: AgentReport | None = None
         self.is_sent = False
         self.urgent = False
-        self.ahead: Record | None = None
+        self.ahead: AgentReport | None = None
         """The unsent report before an urgent one: growth is the difference between the two."""
         self.changed = asyncio.Event()
 
-    def put(self, record: Record, *, urgent: bool) -> None:
+    def put(self, record: AgentReport, *, urgent: bool) -> None:
         if urgent and not self.is_sent:
             self.ahead = self.record
         self.record, self.is_sent = record, False
         self.urgent = self.urgent or urgent
         self.changed.set()
 
-    def take(self) -> list[Record]:
+    def take(self) -> list[AgentReport]:
         """Return the reports to send now, oldest first."""
         taken = [record for record in (self.ahead, self.record) if record is not None]
         self.ahead, self.urgent, self.is_sent = None, False, True
@@ -108,14 +108,14 @@ class ReportStream:
         self._resolve = resolve or _lookup
         self._boxes: dict[str, _Mailbox] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._last: Record | None = None
+        self._last: AgentReport | None = None
         self._lost = asyncio.Event()
         self._lost_at = float("-inf")
         """When the last open stream ended, by the loop's clock."""
         self.connected = 0
         """Number of open streams."""
 
-    def offer(self, record: Record, *, urgent: bool = False) -> None:
+    def offer(self, record: AgentReport, *, urgent: bool = False) -> None:
         """Publish this report as the current one. Never blocks, never fails."""
         self._last = record
         for box in self._boxes.values():
@@ -139,11 +139,11 @@ class ReportStream:
         """Wait until the next lookup: soon if a stream was lost, and at a random moment for each agent."""
         self._lost.clear()
         clock = asyncio.get_running_loop().time
-        if clock() - self._lost_at < SEARCH_S:
+        if clock() - self._lost_at < SEARCH_TIMEOUT_S:
             await asyncio.sleep(SEARCH_INTERVAL_S * random.uniform(0.75, 1.25))  # noqa: S311 - spreads load, keeps no secret
             return
         try:
-            async with asyncio.timeout(RESOLVE_S):
+            async with asyncio.timeout(RESOLVE_INTERVAL_S):
                 await self._lost.wait()
         except TimeoutError:
             return
@@ -175,13 +175,13 @@ class ReportStream:
             opened_at: float | None = None
             try:
                 headers = {"Authorization": f"Bearer {self._token_path.read_text().strip()}"}
-                async with asyncio.timeout(_CONNECT_S):
+                async with asyncio.timeout(_CONNECT_TIMEOUT_S):
                     ws = await session.ws_connect(
                         url,
                         headers=headers,
                         ssl=tls,
                         server_hostname=self._collector.server_name,
-                        heartbeat=_HEARTBEAT_S,
+                        heartbeat=_HEARTBEAT_INTERVAL_S,
                         max_msg_size=65536,
                     )
                 async with ws:
@@ -224,7 +224,7 @@ class ReportStream:
 
     async def _send(self, ws: aiohttp.ClientWebSocketResponse, box: _Mailbox) -> None:
         clock = asyncio.get_running_loop().time
-        sent: Record | None = None
+        sent: AgentReport | None = None
         sent_at = float("-inf")
         try:
             while True:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from halcyon.api.documents.observation_report import (
+    AgentReport,
     BalancerSample,
     BatchStats,
     PodSample,
     PodState,
-    Record,
     ReportedHistogram,
     SlotLatency,
 )
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from halcyon.balancer.runtime.server_assignment import Endpoint
     from halcyon.balancer.telemetry.triton_client import TritonClient
 
-MAX_AT_ONCE = 16
+MAX_CONCURRENT_READS = 16
 """Maximum number of pods that are read at the same time."""
 BATCHES_INTERVAL_S = 5.0
 """Minimum time between two reads of a pod's batch statistics: the time a batch takes changes over minutes, not seconds."""
@@ -63,7 +63,7 @@ class PodSampler:
         self._asked: dict[str, float] = {}
         """Last request of each pod's batch statistics."""
         self._batches: dict[str, BatchStats] = {}
-        self._places = asyncio.Semaphore(MAX_AT_ONCE)
+        self._places = asyncio.Semaphore(MAX_CONCURRENT_READS)
 
     async def look(self, endpoints: Iterable[Endpoint]) -> dict[str, ScrapedPod]:
         """Sample each pod; return the samples by pod name. A pod that does not respond has a sample without metrics."""
@@ -126,7 +126,7 @@ class PodSampler:
         self._batches[endpoint.pod] = BatchStats(at, sizes)
 
 
-def record(
+def report(
     *,
     namespace: str,
     name: str,
@@ -137,7 +137,7 @@ def record(
     sightings: Mapping[str, ScrapedPod],
     maintenance: AbstractSet[str],
     trouble: str = "",
-) -> Record:
+) -> AgentReport:
     """Build the report of one moment. Pods without a sample are included with unknown values."""
     balancer = None
     if reading is not None:
@@ -155,7 +155,7 @@ def record(
             else ReportedHistogram(reading.clients.bounds_ms, reading.clients.counts),
         )
     pods = tuple(_pod(endpoint, sightings.get(endpoint.pod), at, maintenance) for endpoint in endpoints)
-    return Record(namespace=namespace, name=name, agent=agent, at=at, balancer=balancer, pods=pods)
+    return AgentReport(namespace=namespace, name=name, agent=agent, at=at, balancer=balancer, pods=pods)
 
 
 def _latency(reading: HaproxyStats) -> tuple[SlotLatency, ...]:
@@ -207,7 +207,7 @@ def state(endpoint: Endpoint, seen: ScrapedPod | None, maintenance: AbstractSet[
     return "unreachable" if seen is not None and seen.metrics is None else "ready"
 
 
-def without_times(record: Record) -> Record:
+def without_times(record: AgentReport) -> AgentReport:
     """Return the report with every time set to 0 and without batches, to detect changes.
 
     No batch runs without changing the other counters, and which pods' batches a report includes is not a change.

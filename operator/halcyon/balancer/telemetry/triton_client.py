@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from halcyon.api.documents.observation_report import Batches
 
-TIMEOUT_S = 0.8
+READ_TIMEOUT_S = 0.8
 MAX_PAGE_BYTES = 4 * 2**20
 MAX_ERROR_CHARS = 2000
 _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"')
@@ -235,7 +235,7 @@ class TritonClient:
 
     async def _ask(self, method: str, url: str, headers: Mapping[str, str]) -> bytes:
         try:
-            timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
+            timeout = aiohttp.ClientTimeout(total=READ_TIMEOUT_S)
             async with self.session.request(method, url, headers=headers, timeout=timeout) as response:
                 if response.status != 200:
                     raise TritonError(f"{url} answers {response.status}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from halcyon.api.documents.observation_report import Record
+from halcyon.api.documents.observation_report import AgentReport
 from halcyon.kube.kinds import Key
 from halcyon.scaling.observations import FRESH_S
 from halcyon.signals.observation_store import ObservationStore, OnRecord
@@ -25,7 +25,7 @@ class BalancerErrorStore(ObservationStore):
         self._changed = on_change
         self._troubles: dict[Key, dict[str, tuple[str, float]]] = {}
 
-    def receive(self, record: Record, now: float) -> bool:
+    def receive(self, record: AgentReport, now: float) -> bool:
         """Take a report as the base class does, and the error in it."""
         taken = super().receive(record, now)
         if taken:
@@ -42,7 +42,7 @@ class BalancerErrorStore(ObservationStore):
         super().forget(namespace, name)
         self._troubles.pop(Key(namespace, name), None)
 
-    def _hear(self, key: Key, record: Record, now: float) -> None:
+    def _hear(self, key: Key, record: AgentReport, now: float) -> None:
         if record.balancer is None:
             return
         said = self._troubles.get(key, {})

@@ -126,7 +126,7 @@ class PodScraper:
         endpoints = [e for pod in self.caches.pods.find(key.namespace, key.name) if (e := endpoint(pod)) is not None]
         sightings = await read.eyes.look(endpoints)
         self._find_dead(key, read, endpoints, sightings)
-        record = sampler.record(
+        record = sampler.report(
             namespace=key.namespace,
             name=key.name,
             agent=SCRAPE,
