@@ -113,12 +113,12 @@ class Agents:
         while True:
             await asyncio.sleep(due_s - clock())
             seen = look()
-            uplink.offer(seen)
+            uplink.publish(seen)
             due_s = max(due_s + LOOK_EVERY_S, clock())
             requests = seen.balancer.requests if seen.balancer else 0
-            if surge.look(requests, process=agent, now=clock()):
+            if surge.add(requests, process=agent, now=clock()):
                 await asyncio.sleep(CONFIRM_INTERVAL_S)
-                uplink.offer(look(), urgent=True)
+                uplink.publish(look(), urgent=True)
 
     def _credentials(self, name: str) -> tuple[CollectorAddress, Path]:
         """Where the model's agents are to send to, as their plan says, and the file with their token."""

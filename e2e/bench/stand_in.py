@@ -105,7 +105,7 @@ class StandIn:
             queued=int(self._waiting - inside),
             inflight=working + int(inside),
             requests=int(self._arrived),
-            refused=0,
+            rejected=0,
             errors=0,
         )
         samples = tuple(self._sample(name, pod, now, int(inside / len(pods))) for name, pod in self._pods.items())

@@ -37,7 +37,7 @@ def heard(directory: Path, *, looks_per_s: int, requests_per_look: int) -> list[
         uplink = ReportStream(CollectorAddress("halcyon-agents", replica.port, NAME, pem), token, resolve=resolve)
         speaking = asyncio.ensure_future(uplink.run())
         for n in range(looks_per_s * LIVED_S):
-            uplink.offer(look(time(), n * requests_per_look))
+            uplink.publish(look(time(), n * requests_per_look))
             await asyncio.sleep(1 / looks_per_s)
         times = [at for at, _ in replica.records]
         speaking.cancel()

@@ -69,9 +69,9 @@ def test_a_reading_adds_up_both_protocols() -> None:
     assert (reading.at, reading.process, reading.config) == (5.0, 4711, "halcyon-0123")
     assert (reading.queued, reading.held, reading.inflight) == (31, 5, 7)
     assert (reading.answered, reading.service_ms) == (80, 9000)
-    assert (reading.requests, reading.refused, reading.errors) == (100, 7, 2)
-    assert (reading.repeated, reading.broken) == (4, 3)
-    assert reading.lines == {
+    assert (reading.requests, reading.rejected, reading.errors) == (100, 7, 2)
+    assert (reading.retried, reading.broken) == (4, 3)
+    assert reading.servers == {
         ServerKey("a", 1): ServerState("10.0.0.1", "ready", 7),
         ServerKey("a", 2): ServerState("127.0.0.1", "maint", 0),
     }
@@ -79,14 +79,14 @@ def test_a_reading_adds_up_both_protocols() -> None:
 
 def test_protocols_that_disagree_are_seen() -> None:
     half = STATE.replace("6 grpc_a 1 s1 10.0.0.1 2 0", "6 grpc_a 1 s1 10.0.0.2 2 9")
-    assert parse([INFO, half, STAT, TABLE, HELD, BROKEN], at=5.0).lines[ServerKey("a", 1)] == ServerState(
+    assert parse([INFO, half, STAT, TABLE, HELD, BROKEN], at=5.0).servers[ServerKey("a", 1)] == ServerState(
         "", "mixed", 7
     )
 
 
 def test_a_table_without_a_row_has_counted_nothing() -> None:
     reading = parse([INFO, STATE, STAT, "# table: counters, type: integer, size:16, used:0\n", HELD, BROKEN], at=5.0)
-    assert (reading.requests, reading.refused, reading.errors) == (0, 0, 0)
+    assert (reading.requests, reading.rejected, reading.errors) == (0, 0, 0)
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ async def fleet(folder: Path, *, agents: int, hosts: list[str]) -> AsyncIterator
         token.write_text(f"m-{number}\n")
         uplink = ReportStream(Address("halcyon-agents", replicas[0].port, NAME, pem), token, resolve=resolver(number))
         pods = (PodSample("p", "ready", 1.0),)
-        uplink.offer(AgentReport("ns", f"m-{number}", "b", 1.0, BalancerSample(0, 0, 0, 0, 0), pods))
+        uplink.publish(AgentReport("ns", f"m-{number}", "b", 1.0, BalancerSample(0, 0, 0, 0, 0), pods))
         made.uplinks.append(uplink)
         tasks.append(asyncio.create_task(uplink.run()))
     try:
@@ -178,7 +178,7 @@ async def test_an_agent_whose_stream_is_closed_each_time_it_is_open_comes_more_a
         replica.came.clear()
         # A record of another model than the token's: the collector ends each stream that brings it.
         pods = (PodSample("p", "ready", 1.0),)
-        uplink.offer(AgentReport("ns", "another", "b", 1.0, BalancerSample(0, 0, 0, 0, 0), pods), urgent=True)
+        uplink.publish(AgentReport("ns", "another", "b", 1.0, BalancerSample(0, 0, 0, 0, 0), pods), urgent=True)
         # What comes in a time can only be told by waiting for it.
         await asyncio.sleep(4)
         # The shortest pauses are 0.05, 0.1, 0.2, 0.4 and then 0.5 s: ten or eleven. Pauses that don't grow make nearly fifty.

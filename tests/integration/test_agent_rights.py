@@ -107,7 +107,7 @@ class Working:
     def trouble(self) -> str:
         """What the agent's last record says that it can't do."""
         records = self.process.collectors[0].records
-        return records[-1][1].balancer.trouble if records and records[-1][1].balancer else ""
+        return records[-1][1].balancer.problem if records and records[-1][1].balancer else ""
 
 
 @asynccontextmanager

@@ -173,7 +173,7 @@ async def test_pods_are_looked_at_together_and_one_that_hangs_holds_nobody_up(mo
     async with aiohttp.ClientSession() as session:
         sensor = PodSampler(TritonClient(session, "digits", http, metrics), lambda: 1000.0)
         began = asyncio.get_running_loop().time()
-        seen = await sensor.look(pods[:4])
+        seen = await sensor.sample(pods[:4])
         assert asyncio.get_running_loop().time() - began < 2.0 * PATIENCE
         made = report(
             namespace="default",
@@ -182,7 +182,7 @@ async def test_pods_are_looked_at_together_and_one_that_hangs_holds_nobody_up(mo
             at=1001.0,
             reading=None,
             endpoints=pods[:4],
-            sightings=seen,
+            samples=seen,
             maintenance=set(),
         )
         assert [pod.state for pod in made.pods] == ["ready", "starting", "unreachable", "unreachable"]
@@ -191,7 +191,7 @@ async def test_pods_are_looked_at_together_and_one_that_hangs_holds_nobody_up(mo
         assert (made.pods[0].pending, made.pods[2].pending) == (7, None)
         assert made.balancer is None
         well.index = []
-        seen = await sensor.look(pods[:1])
+        seen = await sensor.sample(pods[:1])
         assert seen["pod-127.76.1.1"].index == Index(("1",)), "a ready pod's index is read once"
     hanging.close()
     await asyncio.gather(well.stop(), broken.stop())
@@ -232,7 +232,7 @@ def test_states_follow_the_endpoint_first() -> None:
         at=2.0,
         reading=None,
         endpoints=pods,
-        sightings=seen,
+        samples=seen,
         maintenance={"dead", "leaving"},
     )
     assert [pod.state for pod in made.pods] == ["draining", "maintenance", "ready"]

@@ -74,10 +74,10 @@ async def test_answers_are_counted_by_slot_and_clients_with_their_wait(balanced:
     [slow] = await balanced.start(1, delay_s=SLOW_S)
     slots = endpoint(quick), endpoint(slow, "b")
     balanced.pilot.accept(replace(TWO, max_connections=1))
-    await balanced.pilot.turn(slots)
+    await balanced.pilot.run_pass(slots)
     await asyncio.to_thread(balanced.haproxy.start)
     for _ in range(2):
-        await balanced.pilot.turn(slots)
+        await balanced.pilot.run_pass(slots)
     await ask_all(balanced, 24)
 
     read = await balanced.haproxy.runtime.read()
@@ -100,7 +100,7 @@ async def test_a_held_request_waits_in_the_clients_figures_alone(balanced: Balan
         asked_too = asyncio.create_task(infer(channel))
 
         async def both_held() -> bool:
-            return (await balanced.haproxy.runtime.knocks()).held == 2
+            return (await balanced.haproxy.runtime.held_requests()).held == 2
 
         await until(both_held)
         began = time.monotonic()
@@ -144,7 +144,7 @@ class Judged:
                 at=at,
                 reading=reading,
                 endpoints=endpoints,
-                sightings=sightings,
+                samples=sightings,
                 maintenance=frozenset(),
             )
             self.hub.receive(vet(AgentReport.from_json(made.to_json())).record, at)
@@ -161,10 +161,10 @@ async def test_a_canary_that_answers_later_is_gone_back_from(balanced: Balanced)
     await balanced.start(1, delay_s=SLOW_S)
     slots = tuple(endpoint(pod, slot) for pod, slot in zip(balanced.pods, "ab", strict=True))
     balanced.pilot.accept(TWO)
-    await balanced.pilot.turn(slots)
+    await balanced.pilot.run_pass(slots)
     await asyncio.to_thread(balanced.haproxy.start)
     for _ in range(2):
-        await balanced.pilot.turn(slots)
+        await balanced.pilot.run_pass(slots)
     cluster, stable, canary = begun(count=2, room=3)
     judged = Judged(balanced, cluster, {"a": stable, "b": canary})
 

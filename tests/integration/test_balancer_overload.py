@@ -56,7 +56,7 @@ async def overloaded(balanced: Balanced, tmp_path: Path, plan: BalancerPlan) -> 
         await until(lambda: running.is_("/readyz", 200), 10)
 
         async def in_use() -> bool:
-            lines = (await balanced.haproxy.runtime.read()).lines.values()
+            lines = (await balanced.haproxy.runtime.read()).servers.values()
             return sum(line.admin == "ready" for line in lines) == PODS
 
         await until(in_use, 10)

@@ -80,7 +80,7 @@ async def test_what_says_that_it_is_too_large_is_refused_before_its_body_comes(
     [pod] = balanced.pods
     assert (pod.http_count, pod.grpc_count) == (1, 2)
     reading = await balanced.haproxy.runtime.read()
-    assert (reading.refused, reading.errors) == (0, 0)
+    assert (reading.rejected, reading.errors) == (0, 0)
 
 
 @pytest.mark.parametrize("sequences", [False, True])

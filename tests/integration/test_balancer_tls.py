@@ -82,7 +82,7 @@ class Secured:
 
     @property
     def trouble(self) -> str:
-        return self.balanced.pilot.trouble
+        return self.balanced.pilot.problem
 
     async def served(self, *trusted: Pair, client: Pair | None = None, protocol: str = "http") -> bytes:
         """The certificate that a new connection meets; it asks and is answered."""
@@ -426,7 +426,7 @@ async def test_the_agent_tells_what_lacks_and_is_ready_once_it_is_there(balanced
 
         def told() -> str | None:
             sample = collector.records[-1][1].balancer if collector.records else None
-            return None if sample is None else sample.trouble
+            return None if sample is None else sample.problem
 
         lacks = "Secret digits-tls: there is no tls.crt; kubectl describe secret shows what there is; no connection is taken"
         await until(lambda: is_(lambda: told() == lacks), 20)

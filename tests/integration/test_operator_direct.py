@@ -55,7 +55,7 @@ def record(space: Space, *, name: str = "m", queued: int = 0) -> str:
         PodSample(pod, "ready", now, pending=0, succeeded=0, failed=0, rows=0, executions=0, versions=("1",))
         for pod in servers(space)
     )
-    balancer = BalancerSample(queued=queued, inflight=0, requests=0, refused=0, errors=0)
+    balancer = BalancerSample(queued=queued, inflight=0, requests=0, rejected=0, errors=0)
     return AgentReport(space.namespace, name, "m-balancer-0", now, balancer, pods).to_json()
 
 
@@ -134,7 +134,7 @@ async def test_what_a_balancer_cannot_do_is_told_in_the_status_until_it_can(oper
             while space.condition("BalancerReady")[1] != reason:
                 assert time.monotonic() < end, space.condition("BalancerReady")
                 told = json.loads(record(space))
-                told["balancer"]["trouble"] = trouble
+                told["balancer"]["problem"] = trouble
                 await stream.send_str(json.dumps(told))
                 await asyncio.sleep(0.3)
             assert trouble in space.condition("BalancerReady")[2]

@@ -84,7 +84,7 @@ class Load:
             PodSample(pod, "ready", now, pending=0, succeeded=done, failed=0, rows=done, executions=ran, batches=stats)
             for pod in pods
         )
-        balancer = BalancerSample(self.waiting, self.waiting, done, refused=0, errors=0)
+        balancer = BalancerSample(self.waiting, self.waiting, done, rejected=0, errors=0)
         return AgentReport(self._space.namespace, "m", sender, now, balancer, samples).to_json()
 
 

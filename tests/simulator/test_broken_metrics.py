@@ -44,7 +44,7 @@ def good(second: int, agent: int) -> Document:
         )
         for n in range(REPLICAS)
     )  # fmt: skip
-    balancer = BalancerSample(queued=8, inflight=40, requests=160 * second, refused=0, errors=0)
+    balancer = BalancerSample(queued=8, inflight=40, requests=160 * second, rejected=0, errors=0)
     return dict(json.loads(AgentReport("ns", "m", f"m-balancer-{agent}", at, balancer, pods).to_json()))
 
 
@@ -92,11 +92,11 @@ CASES: dict[str, Breaker] = {
     "queue true": haproxy(queued=True),
     "queue null": haproxy(queued=None),
     "queue left out": lambda d, _second, _agent: {**d, "balancer": {k: v for k, v in d["balancer"].items() if k != "queued"}},
-    "refused negative": haproxy(refused=-1),
-    "refused NaN": haproxy(refused=math.nan),
-    "refused jumps to 2^60": haproxy(refused=2**60),
-    "refused jumps by 1e15 each second": lambda d, second, agent: haproxy(refused=10**15 * second % 2**53)(d, second, agent),
-    "refused a bad sample now and then": every_third(haproxy(refused=900_000)),
+    "refused negative": haproxy(rejected=-1),
+    "refused NaN": haproxy(rejected=math.nan),
+    "refused jumps to 2^60": haproxy(rejected=2**60),
+    "refused jumps by 1e15 each second": lambda d, second, agent: haproxy(rejected=10**15 * second % 2**53)(d, second, agent),
+    "refused a bad sample now and then": every_third(haproxy(rejected=900_000)),
     "requests reset each second": haproxy(requests=0),
     "pending missing": pods(pending=None),
     "pending negative": pods(pending=-1),

@@ -254,7 +254,7 @@ def _add_balancer(agent: AgentState, sample: BalancerSample, made: float, now: f
     agent.refused += more
     agent.refusable = min(agent.refusable - more, MAX_LATE)
     agent.counted = requests, refused
-    if agent.last is not None and sample.refused > agent.last.refused:
+    if agent.last is not None and sample.rejected > agent.last.rejected:
         agent.knocked = now
     agent.last = sample
     # The ring may drop the row before, so each row has the time of its counts.

@@ -40,7 +40,7 @@ _OF_PODS = {
     "compute_us": MAX_US_PER_S,
 }
 """Counters with the maximum growth of each; below, the same for balancers."""
-_OF_BALANCERS = dict.fromkeys(("requests", "refused", "errors"), MAX_REQUESTS_PER_S)
+_OF_BALANCERS = dict.fromkeys(("requests", "rejected", "errors"), MAX_REQUESTS_PER_S)
 POD_COUNTERS, BALANCER_COUNTERS = tuple(_OF_PODS), tuple(_OF_BALANCERS)
 POD_MOST_PER_S, BALANCER_MOST_PER_S = tuple(_OF_PODS.values()), tuple(_OF_BALANCERS.values())
 MAX_LATE = 200_000.0

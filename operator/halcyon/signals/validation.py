@@ -91,7 +91,7 @@ def vet(record: AgentReport) -> Vetted:
 
 def _plausible(balancer: BalancerSample) -> bool:
     gauges = (balancer.queued, balancer.inflight, balancer.held)
-    counters = (balancer.requests, balancer.refused, balancer.errors)
+    counters = (balancer.requests, balancer.rejected, balancer.errors)
     return all(_number(g, MAX_WAITING) for g in gauges) and all(_number(c, MAX_COUNTED) for c in counters)
 
 

@@ -71,7 +71,7 @@ def made(batches: BatchStats | None) -> AgentReport:
         at=1001.0,
         reading=None,
         endpoints=pods(1),
-        sightings={"p-0": ScrapedPod(1000.5, None, None, batches)},
+        samples={"p-0": ScrapedPod(1000.5, None, None, batches)},
         maintenance=set(),
     )
 

@@ -36,7 +36,7 @@ READING = HaproxyStats(
     0.0,
     4711,
     "halcyon-0123",
-    lines={
+    servers={
         ServerKey("a", 1): ServerState("10.0.0.1", "ready", 7),
         ServerKey("a", 2): ServerState("10.0.0.9", "maint", 0),
     },
@@ -56,14 +56,14 @@ def view(reading: HaproxyStats | None = READING, endpoints: tuple[Endpoint, ...]
     return PageInput(
         reading=reading,
         endpoints=endpoints,
-        sightings={},
+        samples={},
         maintenance=frozenset(),
         unplaced=0,
         reloads=2,
         plan_errors=0,
-        in_trouble=False,
+        has_problem=False,
         expires={"tls.crt": 1.8e9},
-        uplinks=1,
+        streams=1,
         process=PROCESS,
     )
 

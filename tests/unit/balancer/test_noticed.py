@@ -22,7 +22,7 @@ LEAVES = replace(READY, terminating=True)
 def heard(*news: PodChange) -> NoticedEndpoints:
     noticed = NoticedEndpoints()
     for one in news:
-        noticed.hear(Notice("p", "a", "10.0.0.1", one), 100.0)
+        noticed.add(Notice("p", "a", "10.0.0.1", one), 100.0)
     return noticed
 
 
@@ -97,7 +97,7 @@ NOTICES = st.lists(
         pod=st.sampled_from("pqrs"),
         slot=st.sampled_from("ab"),
         address=st.just("10.0.0.1"),
-        news=st.sampled_from(["ready", "unready", "leaving"]),
+        change=st.sampled_from(["ready", "unready", "leaving"]),
     ),
     max_size=6,
 )
@@ -107,8 +107,8 @@ NOTICES = st.lists(
 def test_no_notice_lasts_beyond_its_time_but_of_pods_that_leave(notices: list[Notice], listed: Any) -> None:
     noticed = NoticedEndpoints()
     for notice in notices:
-        noticed.hear(notice, 100.0)
-    leave = {notice.pod for notice in notices if notice.news == "leaving"}
+        noticed.add(notice, 100.0)
+    leave = {notice.pod for notice in notices if notice.change == "leaving"}
     known = noticed.amend(listed, 100.0 + MAX_HELD_S)
     assert known == tuple(replace(e, terminating=e.terminating or e.pod in leave) for e in listed)
 
@@ -117,7 +117,7 @@ def test_no_notice_lasts_beyond_its_time_but_of_pods_that_leave(notices: list[No
 def test_each_pod_is_known_once_and_in_order(notices: list[Notice], listed: Any) -> None:
     noticed = NoticedEndpoints()
     for notice in notices:
-        noticed.hear(notice, 100.0)
+        noticed.add(notice, 100.0)
     known = noticed.amend(listed, 100.0)
     assert known is not None
     assert len({e.pod for e in known}) == len(known)

@@ -54,7 +54,7 @@ def step(
 ) -> tuple[AssignedServer, ...]:
     placement = place(lines, pods, model.lines, now=now, drain_s=DRAIN_S, out=out)
     model.apply(placement.commands)
-    return placement.lines
+    return placement.servers
 
 
 def in_use(model: Model) -> set[str]:
@@ -67,7 +67,7 @@ def test_a_ready_pod_gets_a_free_line_and_a_second_look_changes_nothing() -> Non
     assert in_use(model) == {"10.0.0.1"}
     again = place(lines, [pod("p", "10.0.0.1")], model.lines, now=1, drain_s=DRAIN_S)
     assert again.commands == ()
-    assert again.lines == lines
+    assert again.servers == lines
 
 
 def test_a_pod_that_never_was_ready_gets_no_line() -> None:
@@ -82,7 +82,7 @@ def test_a_leaving_pod_that_requests_belong_to_drains_for_all_of_its_time() -> N
     for now, admin in ((1.0, "drain"), (1 + DRAIN_S - 0.1, "drain"), (1 + DRAIN_S, "maint")):
         placement = place(lines, [], model.lines, now=now, drain_s=DRAIN_S, keep=True)
         model.apply(placement.commands)
-        lines = placement.lines
+        lines = placement.servers
         assert model.lines[key].admin == admin
 
 
@@ -111,7 +111,7 @@ def test_sessions_that_outlast_the_drain_are_cut_before_the_line_is_free() -> No
     assert placement.commands == (Command(key, "cut"),)
     assert [e.pod for e in placement.unplaced] == ["q"]
     model.apply(placement.commands)
-    step(model, placement.lines, [pod("q", "10.0.0.2")], 7)
+    step(model, placement.servers, [pod("q", "10.0.0.2")], 7)
     assert in_use(model) == {"10.0.0.2"}
 
 

@@ -94,7 +94,7 @@ def test_what_is_no_certificate_is_refused_whatever_it_is(content: bytes) -> Non
     ],
 )
 def test_the_days_that_are_left_are_told_in_time(certificate: Validity, said: str) -> None:
-    assert certificate.say(NOW.timestamp()) == said
+    assert certificate.describe(NOW.timestamp()) == said
     assert certificate.is_over(NOW.timestamp()) == said.startswith("expired")
 
 

@@ -11,7 +11,7 @@ KEY = Key("team", "digits")
 
 
 def record(trouble: str, *, agent: str = "b-1", at: float = 1.0) -> AgentReport:
-    return AgentReport(*KEY, agent, at, BalancerSample(0, 0, 0, 0, 0, trouble=trouble))
+    return AgentReport(*KEY, agent, at, BalancerSample(0, 0, 0, 0, 0, problem=trouble))
 
 
 def test_a_trouble_is_told_for_each_pod_until_it_is_over() -> None:

@@ -29,7 +29,7 @@ def told(*slots: str) -> AgentReport:
     counted = latency_buckets.read({SLOT_A: 9, SLOT_A + 1: 40, SLOT_A + 2: 5})
     clients = latency_buckets.read_clients({CLIENTS: 3, CLIENTS + 1: 3, CLIENTS + 2: 2})
     lines = {ServerKey(slot, 1): ServerState("10.0.0.1", "ready", 0) for slot in slots}
-    reading = HaproxyStats(0.0, 1, "halcyon-0", lines=lines, latency=counted, clients=clients)
+    reading = HaproxyStats(0.0, 1, "halcyon-0", servers=lines, latency=counted, clients=clients)
     return sampler.report(
         namespace="ns",
         name="m",
@@ -37,7 +37,7 @@ def told(*slots: str) -> AgentReport:
         at=1.0,
         reading=reading,
         endpoints=(),
-        sightings={},
+        samples={},
         maintenance=frozenset(),
     )
 

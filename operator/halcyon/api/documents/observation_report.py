@@ -82,13 +82,13 @@ class BalancerSample:
     """Requests from it that servers are computing now."""
     requests: int
     """Counter: inference requests that reached it, including rejected ones."""
-    refused: int
+    rejected: int
     """Counter: requests that it rejected (queue full, no response expected in time, no server in time, waited too long)."""
     errors: int
     """Counter: responses lost on the way (connection to a server failed or broke)."""
     held: int = 0
     """Requests that wait in it now because no server is up."""
-    trouble: str = ""
+    problem: str = ""
     """Reason, in a sentence, why it does not do everything that its plan requires; empty if it does."""
     latency: tuple[SlotLatency, ...] = ()
     """Reported while there are two slots, which is while two revisions are compared."""

@@ -82,14 +82,14 @@ def run_agent(chosen: AgentSettings) -> int:
 async def _run(chosen: AgentSettings, access: ApiServerAccess) -> None:
     from halcyon.balancer.agent.agent import Agent  # noqa: PLC0415 - same as above
 
-    stop, told = asyncio.Event(), asyncio.Event()
+    stop, signalled = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told.set)
+        loop.add_signal_handler(number, signalled.set)
     agent = Agent(chosen, access)
 
     async def end() -> None:
-        await told.wait()
+        await signalled.wait()
         try:
             async with asyncio.timeout(EXIT_TIMEOUT_S):
                 await agent.haproxy_is_gone()

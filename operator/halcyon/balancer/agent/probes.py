@@ -45,9 +45,9 @@ async def serve(health: Health, *, host: str | None, port: int) -> asyncio.Serve
                 head = await reader.readuntil(b"\r\n\r\n")
             status, body = await _answer(health, head)
             content = body.encode()
-            told = f"Content-Type: {CONTENT_TYPE}\r\nContent-Length: {len(content)}\r\nConnection: close"
+            headers = f"Content-Type: {CONTENT_TYPE}\r\nContent-Length: {len(content)}\r\nConnection: close"
             sent = b"" if head.startswith(b"HEAD ") else content
-            writer.write(f"HTTP/1.1 {status}\r\n{told}\r\n\r\n".encode() + sent)
+            writer.write(f"HTTP/1.1 {status}\r\n{headers}\r\n\r\n".encode() + sent)
             await writer.drain()
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # the client went away, or sent no request

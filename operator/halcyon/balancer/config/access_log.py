@@ -65,8 +65,8 @@ def arrival_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     out.add(f"error-log-format '{_line(known)}'", protocol=protocol)
     # Connections without a request, such as port checks.
     out.add("option dontlognull")
-    sane = f"{{ req.fhdr({_ID}) -m reg ^[A-Za-z0-9._~+/=:-]{{1,128}}$ }}"
-    out.add(f"http-request set-var(txn.id) req.fhdr({_ID}) if {sane}")
+    harmless = f"{{ req.fhdr({_ID}) -m reg ^[A-Za-z0-9._~+/=:-]{{1,128}}$ }}"
+    out.add(f"http-request set-var(txn.id) req.fhdr({_ID}) if {harmless}")
     out.add("http-request set-var(txn.id) uuid() if !{ var(txn.id) -m found }")
     out.add(f"http-request set-header {_ID} %[var(txn.id)]")
     out.add("http-request set-var(txn.log_at) date(0,ms)")

@@ -48,11 +48,11 @@ def digests(keys: Mapping[str, bytes]) -> tuple[str, list[str]]:
     Args:
         keys: key by client name, as in the Secret.
     """
-    lines, wrong = [], []
+    lines, problems = [], []
     for name, content in sorted(keys.items()):
         key = content.decode("ascii", errors="replace").strip()
         if not _NAME.fullmatch(name) or not _KEY.fullmatch(key):
-            wrong.append(f"{name} is no key of {MIN_CHARACTERS} to 512 visible ASCII characters")
+            problems.append(f"{name} is no key of {MIN_CHARACTERS} to 512 visible ASCII characters")
             continue
         lines.append(f"{hashlib.sha256(key.encode()).hexdigest().upper()} {name}\n")
-    return "".join(lines), wrong
+    return "".join(lines), problems

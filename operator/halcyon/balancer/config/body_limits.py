@@ -34,9 +34,9 @@ def length_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     most = plan.max_request_bytes
     if not most:
         return
-    large = "{ req.body_size gt $room }" + (f" !{IS_STREAM}" if protocol == "grpc" else "")
-    room = most + (_PREFIX if protocol == "grpc" else 0)
-    error_responses.reject(out, protocol, _TOO_LARGE, large, most=most, model=plan.model, room=room)
+    large = "{ req.body_size gt $limit }" + (f" !{IS_STREAM}" if protocol == "grpc" else "")
+    limit = most + (_PREFIX if protocol == "grpc" else 0)
+    error_responses.reject(out, protocol, _TOO_LARGE, large, most=most, model=plan.model, limit=limit)
 
 
 def byte_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
@@ -45,16 +45,20 @@ def byte_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     if not most:
         return
     # No earlier rule waits for requests of a stateful model, or for requests that aren't inference.
-    whom = (f"if !{IS_STREAM}" if protocol == "grpc" else "") if plan.sequences else "if !infers"
-    out.add(f"http-request wait-for-body time $ms at-least $bytes {whom}".rstrip(), ms=BODY_TIMEOUT_MS, bytes=MAX_BYTES)
-    looked = min(most, MAX_BYTES - 1)
+    condition = (f"if !{IS_STREAM}" if protocol == "grpc" else "") if plan.sequences else "if !infers"
+    out.add(
+        f"http-request wait-for-body time $ms at-least $bytes {condition}".rstrip(), ms=BODY_TIMEOUT_MS, bytes=MAX_BYTES
+    )
+    counted = min(most, MAX_BYTES - 1)
     if protocol == "http":
-        unsaid = "{ req.body_size gt $looked } !{ req.fhdr(content-length) -m found }"
-        why = _TOO_LARGE if most < MAX_BYTES else _NO_LENGTH
-        error_responses.reject(out, protocol, why, unsaid, most=most, model=plan.model, looked=looked, bytes=MAX_BYTES)
+        without_length = "{ req.body_size gt $counted } !{ req.fhdr(content-length) -m found }"
+        reason = _TOO_LARGE if most < MAX_BYTES else _NO_LENGTH
+        error_responses.reject(
+            out, protocol, reason, without_length, most=most, model=plan.model, counted=counted, bytes=MAX_BYTES
+        )
         return
     # The last four bytes in front of a message are its length. For most requests, only the first condition is evaluated.
-    announced = "{ req.body_size gt $looked } { req.body,bytes(1,4),be2dec(,4),add(0) gt $most } !" + IS_STREAM
+    announced = "{ req.body_size gt $counted } { req.body,bytes(1,4),be2dec(,4),add(0) gt $most } !" + IS_STREAM
     # This variable keeps it from being counted as rejected, which would request another replica.
-    out.add(f"http-request set-var(txn.answered) bool(true) if {announced}", most=most, looked=looked)
+    out.add(f"http-request set-var(txn.answered) bool(true) if {announced}", most=most, counted=counted)
     error_responses.reject(out, protocol, _TOO_LARGE, "{ var(txn.answered) -m found }", most=most, model=plan.model)

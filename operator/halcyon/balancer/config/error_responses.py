@@ -32,32 +32,34 @@ _ERRORS = (
 
 
 def reject_retryable(
-    out: Writer, plan: BalancerPlan, protocol: Protocol, why: OverloadReason, condition: str, *, own: int = 0
+    out: Writer, plan: BalancerPlan, protocol: Protocol, reason: OverloadReason, condition: str, *, own: int = 0
 ) -> None:
     """Add a rule that rejects a request if `condition` is true, and sends when to retry.
 
     The condition is a constant; `$waiting` in it stands for the limit on all queued requests, `$own` for that of one source.
     """
-    status, code, message = _OVERLOAD_RESPONSES[why]
+    status, code, message = _OVERLOAD_RESPONSES[reason]
     if protocol == "http":
-        told = f"""status {status} content-type application/json hdr Retry-After 1 string '{{"error":"{message}"}}'"""
+        response = (
+            f"""status {status} content-type application/json hdr Retry-After 1 string '{{"error":"{message}"}}'"""
+        )
     else:
-        told = f'status 200 hdr grpc-status {code} hdr grpc-retry-pushback-ms 1000 hdr grpc-message "{message}"'
-    out.add(f"http-request return {told} if {condition}", waiting=plan.queue_limit, model=plan.model, own=own)
+        response = f'status 200 hdr grpc-status {code} hdr grpc-retry-pushback-ms 1000 hdr grpc-message "{message}"'
+    out.add(f"http-request return {response} if {condition}", waiting=plan.queue_limit, model=plan.model, own=own)
 
 
-def reject(out: Writer, protocol: Protocol, why: tuple[int, int, str], condition: str, **values: int | str) -> None:
+def reject(out: Writer, protocol: Protocol, reason: tuple[int, int, str], condition: str, **values: int | str) -> None:
     """Add a rule that responds with this HTTP or gRPC status and this message if `condition` is true; a retry would be useless.
 
     Message and condition are constants; `$name` in them stands for one of `values`.
     """
-    status, code, message = why
+    status, code, message = reason
     if protocol == "http":
         how = " hdr WWW-Authenticate Bearer" if status == 401 else ""
-        told = f"""status {status} content-type application/json{how} string '{{"error":"{message}"}}'"""
+        response = f"""status {status} content-type application/json{how} string '{{"error":"{message}"}}'"""
     else:
-        told = f'status 200 hdr grpc-status {code} hdr grpc-retry-pushback-ms -1 hdr grpc-message "{message}"'
-    out.add(f"http-request return {told} if {condition}", **values)
+        response = f'status 200 hdr grpc-status {code} hdr grpc-retry-pushback-ms -1 hdr grpc-message "{message}"'
+    out.add(f"http-request return {response} if {condition}", **values)
 
 
 def errors(out: Writer, protocol: Protocol) -> None:

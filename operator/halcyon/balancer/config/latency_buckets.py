@@ -60,18 +60,18 @@ class Latency:
     @property
     def counts(self) -> tuple[int, ...]:
         """Responses between successive bounds, and last those above all: one more than there are bounds."""
-        whole = (0, *self._below, max((self.answered, *self._below)))
-        return tuple(high - low for low, high in pairwise(whole))
+        below = (0, *self._below, max((self.answered, *self._below)))
+        return tuple(high - low for low, high in pairwise(below))
 
     @property
     def _below(self) -> tuple[int, ...]:
         # A row's counters are read one after the other, while responses arrive.
         least = 0
-        found = []
+        below = []
         for slower in self.slower:
             least = max(least, self.answered - slower)
-            found.append(least)
-        return tuple(found)
+            below.append(least)
+        return tuple(below)
 
 
 def response_rules(out: Writer, slot: str) -> None:

@@ -76,11 +76,11 @@ def haproxy_limits(plan: BalancerPlan, *, tls: bool, limit_mib: int = HAPROXY_ME
         limit_mib: memory of HAProxy's container.
     """
     http, grpc = (1800, 700) if tls else (4000, 1000)
-    each = _TLS if tls else 0
+    tls_kib = _TLS if tls else 0
     fixed = (
         2 * (_PROCESS + sum(slot.capacity for slot in plan.slots) * _SERVER)
-        + http * (_HTTP + each)
-        + grpc * (_GRPC + each)
+        + http * (_HTTP + tls_kib)
+        + grpc * (_GRPC + tls_kib)
         + MAX_METRICS_CONNECTIONS * _HTTP
         + 2 * MAX_STREAMS * _HTTP
         + (MAX_REQUESTS + STREAMS_PER_CHANNEL) * _REQUEST

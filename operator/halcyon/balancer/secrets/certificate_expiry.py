@@ -40,7 +40,7 @@ class Validity:
         """Return True if it has expired, so that clients reject it."""
         return now > self.ends
 
-    def say(self, now: float) -> str:
+    def describe(self, now: float) -> str:
         """Return what is wrong with it or soon will be; empty if nothing is."""
         if now < self.begins:
             return f"is not valid before {rfc3339(self.begins)}"
@@ -64,12 +64,12 @@ def of_pem(text: str) -> tuple[Validity, ...]:
 def describe(key: str, certificates: Iterable[Validity], now: float) -> str:
     """Return what is wrong with the certificates under a Secret's key or soon will be; empty if nothing is."""
     every = tuple(certificates)
-    said = []
+    problems = []
     for number, certificate in enumerate(every, 1):
-        if wrong := certificate.say(now):
+        if problem := certificate.describe(now):
             which = key if len(every) == 1 else f"certificate {number} of {len(every)} in {key}"
-            said.append(f"{which} {wrong}")
-    return f"{'; '.join(said)}; put a new one into the Secret" if said else ""
+            problems.append(f"{which} {problem}")
+    return f"{'; '.join(problems)}; put a new one into the Secret" if problems else ""
 
 
 def _of_der(der: bytes) -> Validity:

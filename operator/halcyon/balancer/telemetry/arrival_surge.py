@@ -32,9 +32,9 @@ class ArrivalSurge:
         self._requests = 0
         self._rate = 0.0
         self._row = 0
-        self._told_at = -math.inf
+        self._confirmed_at = -math.inf
 
-    def look(self, requests: int, *, process: object, now: float) -> bool:
+    def add(self, requests: int, *, process: object, now: float) -> bool:
         """Add a sample, and return True if it should be confirmed by another.
 
         Args:
@@ -57,8 +57,8 @@ class ArrivalSurge:
         if new < MIN_ARRIVALS or new - usual <= _SIGMAS * math.sqrt(max(usual, 1.0)):
             self._row = 0
             return False
-        if self._row >= _MAX_IN_A_ROW and now - self._told_at < _MIN_REST_S:
+        if self._row >= _MAX_IN_A_ROW and now - self._confirmed_at < _MIN_REST_S:
             return False
         self._row += 1
-        self._told_at = now
+        self._confirmed_at = now
         return True

@@ -112,9 +112,9 @@ def _sample(line: str) -> tuple[str, dict[str, str], float] | None:
     rest = line[len(name) :]
     if end >= 0:
         at = end + 1 + len(line[end + 1 :]) - len(line[end + 1 :].lstrip())
-        while found := _LABEL.match(line, at):
-            labels[found[1]] = _ESCAPE.sub(lambda m: "\n" if m[1] == "n" else m[1], found[2])
-            at = found.end()
+        while label := _LABEL.match(line, at):
+            labels[label[1]] = _ESCAPE.sub(lambda m: "\n" if m[1] == "n" else m[1], label[2])
+            at = label.end()
             while at < len(line) and line[at] in ", \t":
                 at += 1
         if line[at : at + 1] != "}":
@@ -204,7 +204,7 @@ class TritonClient:
             TritonError: the pod does not respond in time.
         """
         headers = _CLOSE if last else {}
-        body = await self._ask("GET", _url(address, self.metrics_port, "/metrics"), headers)
+        body = await self._request("GET", _url(address, self.metrics_port, "/metrics"), headers)
         return parse_metrics(body.decode(errors="replace"), self.model)
 
     async def index(self, address: str, *, pod: str) -> Index:
@@ -214,7 +214,7 @@ class TritonClient:
             TritonError: the pod does not respond in time.
         """
         url = _url(address, self.http_port, "/v2/repository/index")
-        body = await self._ask("POST", url, _CLOSE)
+        body = await self._request("POST", url, _CLOSE)
         try:
             return parse_index(json.loads(body), self.model, pod=pod)
         except ValueError as error:
@@ -227,13 +227,13 @@ class TritonClient:
             TritonError: the pod does not respond in time.
         """
         url = _url(address, self.http_port, f"/v2/models/{self.model}/stats")
-        body = await self._ask("GET", url, _CLOSE)
+        body = await self._request("GET", url, _CLOSE)
         try:
             return parse_batches(json.loads(body), self.model, pod=pod)
         except (ValueError, RecursionError) as error:
             raise TritonError(f"{url}: {error}") from error
 
-    async def _ask(self, method: str, url: str, headers: Mapping[str, str]) -> bytes:
+    async def _request(self, method: str, url: str, headers: Mapping[str, str]) -> bytes:
         try:
             timeout = aiohttp.ClientTimeout(total=READ_TIMEOUT_S)
             async with self.session.request(method, url, headers=headers, timeout=timeout) as response:

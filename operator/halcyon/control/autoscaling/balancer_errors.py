@@ -47,7 +47,7 @@ class BalancerErrorStore(ObservationStore):
             return
         said = self._troubles.get(key, {})
         before = said.get(record.agent, ("", 0.0))[0]
-        text = str(record.balancer.trouble)[:MAX_CHARACTERS]
+        text = str(record.balancer.problem)[:MAX_CHARACTERS]
         others = {pod: told for pod, told in said.items() if pod != record.agent and now - told[1] <= FRESH_S}
         if text and len(others) < _MAX_AGENTS:
             others[record.agent] = (text, now)

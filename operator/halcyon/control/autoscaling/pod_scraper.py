@@ -124,7 +124,7 @@ class PodScraper:
 
     async def _look(self, key: Key, read: _Read) -> None:
         endpoints = [e for pod in self.caches.pods.find(key.namespace, key.name) if (e := endpoint(pod)) is not None]
-        sightings = await read.eyes.look(endpoints)
+        sightings = await read.eyes.sample(endpoints)
         self._find_dead(key, read, endpoints, sightings)
         record = sampler.report(
             namespace=key.namespace,
@@ -133,7 +133,7 @@ class PodScraper:
             at=time.time(),
             reading=None,
             endpoints=endpoints,
-            sightings=sightings,
+            samples=sightings,
             maintenance=read.dead,
         )
         # A pod can report anything about itself.

@@ -50,7 +50,7 @@ _SLICES = STEP_S
 """Number of slices. Each second the models of one slice are sampled, so that thousands cause no load peak."""
 _QUEUED = 1
 _PENDING, _GPU = ([*PodPoint.__dataclass_fields__].index(name) for name in ("pending", "gpu"))
-_OF_BALANCERS = tuple(3 + BALANCER_COUNTERS.index(name) for name in ("requests", "refused", "errors"))
+_OF_BALANCERS = tuple(3 + BALANCER_COUNTERS.index(name) for name in ("requests", "rejected", "errors"))
 _OF_SERVERS = tuple(
     3 + POD_COUNTERS.index(name) for name in ("succeeded", "failed", "rows", "executions", "queue_us", "compute_us")
 )
