@@ -130,12 +130,12 @@ async def test_a_command_that_haproxy_refuses_is_an_error_and_both_protocols_are
     with pytest.raises(HaproxyError, match="No such server"):
         await runtime.apply([Command(key, "maint")])
     server.close()
-    with pytest.raises(HaproxyError, match="does not answer"):
+    with pytest.raises(HaproxyError, match="does not respond"):
         await RuntimeSocket(str(tmp_path / "none"), path).read()
 
 
 class _Health:
-    why: str | None = "no plan yet"
+    why: str | None = "the plan has not been read yet"
     drained: float | None = None
 
     def healthy(self) -> str | None:

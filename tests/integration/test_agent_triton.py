@@ -119,7 +119,7 @@ def test_the_index_gives_ready_versions_and_the_reason_of_the_others() -> None:
 def test_a_row_without_a_state_is_a_configuration_that_triton_refused(row: dict[str, str]) -> None:
     assert parse_index([row, {"name": "other"}], "m", pod="m-a-1") == Index(
         (),
-        "Triton's index lists the model without a state: it refused its configuration; "
+        "Triton's index lists the model without a state: Triton rejected its configuration; "
         "see the log of container triton in pod m-a-1",
     )
 

@@ -203,7 +203,7 @@ async def test_the_queue_is_bounded_over_both_protocols_together_and_refusals_ar
                 body = await response.json()
                 if response.status == 429:
                     assert response.headers["retry-after"] == "1"
-                    assert "20 requests for model m wait already" in body["error"]
+                    assert "20 requests for model m are queued already" in body["error"]
                 return response.status
 
         async def by_grpc() -> str:
@@ -226,7 +226,7 @@ async def test_the_queue_is_bounded_over_both_protocols_together_and_refusals_ar
         assert [await by_grpc() for _ in range(5)] == ["RESOURCE_EXHAUSTED"] * 5
         for path in ("/v2/models/stats", "/v2/nothing"):
             await ask(balanced.haproxy.ports.http, "GET", path)
-        assert details == {"20 requests for model m wait already, the limit of this balancer; try later"}
+        assert details == {"20 requests for model m are queued already, the limit of this balancer; retry later"}
         assert await balanced.counters() == (38, 10, 0)
         pod.hold.set()
         assert sorted(map(str, await asyncio.gather(*waiting))) == ["200"] * 14 + ["OK"] * 14
@@ -260,7 +260,7 @@ async def test_waiting_too_long_and_having_no_server_are_refusals_but_probes_are
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await infer(channel)
         assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
-        assert caught.value.details() == "no server for model m was up in time; try later"
+        assert caught.value.details() == "no server for model m became ready in time; retry later"
         await ask(port, "GET", "/v2/health/ready")
         with pytest.raises(grpc.aio.AioRpcError):
             await infer(channel, "ServerReady")

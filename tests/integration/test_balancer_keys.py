@@ -22,7 +22,7 @@ pytestmark = pytest.mark.more
 
 ALICE, BOB = "alice-0123456789abcdef", "B0b~!$%^&*()_+{}|:<>?"
 PATH = "/v2/models/m/infer"
-NEEDED = "an API key is needed: Authorization: Bearer KEY, or x-api-key: KEY"
+NEEDED = "an API key is required: send Authorization: Bearer KEY, or x-api-key: KEY"
 
 
 class Hearing(Pod):
@@ -127,7 +127,7 @@ async def test_a_key_that_is_taken_away_ends_and_without_any_nobody_may_come(
     folder = tmp_path / "keys"
     alice, bob = f"X-Api-Key: {ALICE}", f"X-Api-Key: {BOB}"
     await begin(balanced, tmp_path)
-    assert balanced.pilot.problem == "Secret digits-keys: there is no API key, so no request is taken"
+    assert balanced.pilot.problem == "Secret digits-keys: there is no valid API key, so every request is rejected"
     assert [await by_http(balanced, alice), await by_http(balanced, "X-Api-Key:")] == [401, 401]
     for keys, who in (
         ({"alice": ALICE}, [200, 401]),
@@ -141,7 +141,7 @@ async def test_a_key_that_is_taken_away_ends_and_without_any_nobody_may_come(
     put(folder, alice=ALICE, bob="too short", carol="a b" * 9)
     await balanced.turn()
     await balanced.turn()
-    wrong = "is no key of 16 to 512 visible ASCII characters"
+    wrong = "is not a valid key: it must have 16 to 512 visible ASCII characters"
     assert balanced.pilot.problem == f"Secret digits-keys: bob {wrong}; carol {wrong}"
     assert [await by_http(balanced, alice), await by_http(balanced, "X-Api-Key: too short")] == [200, 401]
     put(folder)

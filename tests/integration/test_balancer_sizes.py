@@ -57,7 +57,7 @@ async def told(channel: grpc.aio.Channel, size: int, method: str = "ModelInfer")
 
 
 TOO_LARGE = f"the request is larger than {MOST} bytes, the limit for model m"
-UNSAID = f"a body of {MAX_BYTES} bytes or more needs Content-Length"
+UNSAID = f"a body of {MAX_BYTES} bytes or more requires Content-Length"
 
 
 @pytest.mark.parametrize("sequences", [False, True])

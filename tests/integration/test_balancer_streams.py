@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.more
 
 BRIEF = replace(PLAN, drain_ms=1000, request_timeout_ms=60000)
-GONE = "the server of this stream is gone; begin another"
+GONE = "the server of this stream is gone; open another"
 
 
 @pytest.fixture

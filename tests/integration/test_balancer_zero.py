@@ -129,7 +129,7 @@ async def test_past_the_deadline_it_is_503_or_unavailable_and_a_refusal(balanced
         began = time.monotonic()
         told = list(await asyncio.gather(clients.by_http(), clients.by_grpc(), clients.by_grpc(within_s=5)))
         assert time.monotonic() - began > 0.35
-    why = "no server for model m was up in time; try later"
+    why = "no server for model m became ready in time; retry later"
     assert told == [f"503 1 {why}", f"UNAVAILABLE {why}", f"UNAVAILABLE {why}"]
     assert await balanced.counters() == (3, 3, 0)
 
@@ -147,7 +147,7 @@ async def test_the_bound_counts_both_protocols_and_what_is_above_it_is_refused_a
     await balanced.begin(replace(LONG, queue_limit=20))
     async with Clients(balanced) as clients:
         await clients.begin(10, 10)
-        why = "20 requests for model m wait already, the limit of this balancer; try later"
+        why = "20 requests for model m are queued already, the limit of this balancer; retry later"
         assert [await clients.by_http() for _ in range(3)] == [f"429 1 {why}"] * 3
         assert [await clients.by_grpc() for _ in range(3)] == [f"RESOURCE_EXHAUSTED {why}"] * 3
         assert await balanced.counters() == (26, 6, 0)
@@ -262,7 +262,7 @@ async def test_a_process_that_ends_without_a_successor_sends_them_away_to_come_a
         told = await asyncio.gather(*clients.waiting)
         # Long before their own deadline.
         assert time.monotonic() - began < LONG.request_timeout_ms / 2000
-    why = "no server had room in time"
+    why = "no server had free capacity in time"
     assert sorted(told) == [f"503 1 {why}"] * 5 + [f"UNAVAILABLE {why}"] * 5
     assert balanced.haproxy.worker_exits() == 0
 

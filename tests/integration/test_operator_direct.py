@@ -129,7 +129,10 @@ async def test_a_queue_that_agents_report_is_scaled_for_and_silence_holds(operat
 
 async def test_what_a_balancer_cannot_do_is_told_in_the_status_until_it_can(operator: Operator, space: Space) -> None:
     async with Agent(operator, space, token(space, "m-balancer", AUDIENCE)) as stream:
-        for trouble, reason in (("Secret digits-tls: there is no tls.crt", "BalancerTrouble"), ("", "BalancerReady")):
+        for trouble, reason in (
+            ("Secret digits-tls: key tls.crt is missing", "BalancerTrouble"),
+            ("", "BalancerReady"),
+        ):
             end = time.monotonic() + 25 * PATIENCE
             while space.condition("BalancerReady")[1] != reason:
                 assert time.monotonic() < end, space.condition("BalancerReady")

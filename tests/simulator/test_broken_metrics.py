@@ -83,7 +83,7 @@ CASES: dict[str, Breaker] = {
         **d, "at": d["at"] + 3600 * agent, "pods": [{**p, "at": p["at"] + 3600 * agent} for p in d["pods"]],
     },
     "samples from the future": lambda d, second, agent: pods(at=d["at"] + 100.0)(d, second, agent),
-    "HAProxy does not answer": top(balancer=None),
+    "HAProxy does not respond": top(balancer=None),
     "queue negative": haproxy(queued=-5),
     "queue NaN": haproxy(queued=math.nan),
     "queue infinite": haproxy(queued=math.inf),

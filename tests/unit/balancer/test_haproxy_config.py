@@ -121,7 +121,7 @@ def test_a_value_that_is_no_number_is_refused_where_a_number_stands() -> None:
 def test_slots_without_weight_or_with_one_name_are_refused() -> None:
     with pytest.raises(ConfigError, match="weight"):
         render(replace(PLAN, slots=(Slot("a", "x", 0, 1),)), listen=Listen())
-    with pytest.raises(ConfigError, match="twice"):
+    with pytest.raises(ConfigError, match="the same name"):
         render(replace(PLAN, slots=(Slot("a", "x", 1, 1), Slot("a", "y", 1, 1))), listen=Listen())
 
 
@@ -194,7 +194,7 @@ def test_a_feature_that_is_off_costs_no_rule_and_no_word_in_the_plan() -> None:
 
 
 def test_a_log_that_the_agent_does_not_know_is_refused() -> None:
-    with pytest.raises(ConfigError, match="access_log is 'x'; this agent knows None, All, Errors"):
+    with pytest.raises(ConfigError, match="access_log is 'x'; this agent supports None, All, Errors"):
         render(replace(PLAN, access_log="x"), listen=Listen())
 
 

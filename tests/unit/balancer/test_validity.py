@@ -103,7 +103,7 @@ def test_what_is_told_names_the_key_and_which_of_several() -> None:
     assert describe("tls.crt", [lasting(80)], now) == ""
     assert (
         describe("tls.crt", [lasting(13)], now)
-        == "tls.crt expires in 13 days, on 2026-12-05T10:00:00Z; put a new one into the Secret"
+        == "tls.crt expires in 13 days, on 2026-12-05T10:00:00Z; put a new certificate into the Secret"
     )
     said = describe("ca.crt", [lasting(400, of=700), lasting(-3)], now)
     assert said.startswith("certificate 2 of 2 in ca.crt expired 3 days ago")

@@ -268,7 +268,7 @@ def test_what_keeps_a_balancer_from_starting_is_told_where_none_is_ready() -> No
 
 
 def test_what_a_balancer_cannot_do_is_told_whether_another_serves_or_not() -> None:
-    troubles = ("pod digits-balancer-x: Secret digits-tls: there is no tls.crt",)
+    troubles = ("pod digits-balancer-x: Secret digits-tls: key tls.crt is missing",)
     for balancers, so in ((1, "True"), (0, "False")):
         now = replace(deployed(balancers=balancers), troubles=troubles)
         told_of = f"{balancers} of 2 balancers are ready; {troubles[0]}"

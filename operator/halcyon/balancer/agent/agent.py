@@ -124,18 +124,20 @@ class Agent:
 
     def healthy(self) -> str | None:
         """Return None once there is a configuration and HAProxy may start, else the reason."""
-        return None if self._controller.written else "; ".join(["no plan yet", *self._denials.values()])
+        return (
+            None if self._controller.written else "; ".join(["the plan has not been read yet", *self._denials.values()])
+        )
 
     def ready(self) -> str | None:
         """Return None if ready: HAProxy responds and runs a plan, and endpoints came from the API server or a previous agent."""
         if self._is_leaving():
             return "draining"
         if self._controller.is_shut:
-            return self._controller.problem or "HAProxy takes over its first certificate"
+            return self._controller.problem or "HAProxy is loading its first certificate"
         if not self._controller.answered_within(_RESPONSE_TIMEOUT_S):
-            return "HAProxy does not answer"
+            return "HAProxy does not respond"
         if self._endpoints is None and not self._has_adopted:
-            return "; ".join(["EndpointSlices are not known yet", *self._denials.values()])
+            return "; ".join(["EndpointSlices have not been read yet", *self._denials.values()])
         return None
 
     @property
@@ -213,7 +215,7 @@ class Agent:
         def on_denied(text: str) -> None:
             self._denials.pop(resource, None)
             if text:
-                self._denials[resource] = f"{resource} can't be read: {text}; Role {self._settings.plan} is to grant it"
+                self._denials[resource] = f"{resource} can't be read: {text}; Role {self._settings.plan} must grant it"
             self._wake.set()
 
         return on_denied
@@ -243,7 +245,7 @@ class Agent:
             self._controller.accept(plan)
         except (PlanError, ConfigError) as error:
             self._plan_errors += 1
-            log("error", "the plan is refused; the last good one stays in force", error=str(error))
+            log("error", "the plan is invalid; the last valid one stays in force", error=str(error))
             return
         if keep:
             self._plan_copy.write_text(text)
@@ -305,7 +307,7 @@ class Agent:
         try:
             await stream.run()
         except (OSError, ValueError) as error:
-            log("error", "the collector's certificate authority can't be read; nothing is reported", error=str(error))
+            log("error", "the CA certificate of the collector can't be read; no reports are sent", error=str(error))
             await asyncio.Event().wait()
 
     async def _run_passes(self) -> None:
@@ -363,7 +365,7 @@ class Agent:
             if ejection.dead is not None:
                 log(
                     "warning",
-                    "a pod's backend answers nothing but failures; it gets no more requests",
+                    "the backend of a pod fails every request; the pod gets no more requests",
                     pod=ejection.dead,
                 )
                 self._maintenance |= {ejection.dead}

@@ -60,7 +60,7 @@ async def serve(health: Health, *, host: str | None, port: int) -> asyncio.Serve
 async def _answer(health: Health, head: bytes) -> tuple[str, str]:
     words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
     if len(words) != 3:
-        return "400 Bad Request", "not HTTP\n"
+        return "400 Bad Request", "the request is not HTTP\n"
     target = urlsplit(words[1])
     # HEAD is allowed only for paths without side effects.
     if words[0] not in ({"GET"} if target.path == "/drain" else {"GET", "HEAD"}):
@@ -75,7 +75,7 @@ async def _answer(health: Health, head: bytes) -> tuple[str, str]:
         try:
             delay_s = float(parse_qs(target.query).get("delay", ["10"])[0])
         except ValueError:
-            return "400 Bad Request", "delay is a number of seconds, for example /drain?delay=10\n"
+            return "400 Bad Request", "delay must be a number of seconds, for example /drain?delay=10\n"
         if not 0 <= delay_s <= MAX_DRAIN_S:
             return "400 Bad Request", f"delay must be from 0 to {MAX_DRAIN_S:g} seconds\n"
         await health.drain(delay_s)

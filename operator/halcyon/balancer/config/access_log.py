@@ -57,7 +57,7 @@ def arrival_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     if plan.access_log == OFF:
         return
     if plan.access_log not in _LOG_LEVELS:
-        raise ConfigError(f"access_log is {plan.access_log!r}; this agent knows {', '.join([OFF, *_LOG_LEVELS])}")
+        raise ConfigError(f"access_log is {plan.access_log!r}; this agent supports {', '.join([OFF, *_LOG_LEVELS])}")
     out.add("log stdout len $most format raw local0" + _LOG_LEVELS[plan.access_log], most=_MAX_LINE_BYTES)
     out.add(f"log-format '{_line(_FIELDS)}'", protocol=protocol)
     # An invalid HTTP request has no variables, not even their defaults.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MIN_CHARACTERS = 16
 _KEY = re.compile(r"[!-~]{16,512}")
 _NAME = re.compile(r"[-._a-zA-Z0-9]{1,253}")
-_NO_KEY = (401, 16, "an API key is needed: Authorization: Bearer KEY, or x-api-key: KEY")
+_NO_KEY = (401, 16, "an API key is required: send Authorization: Bearer KEY, or x-api-key: KEY")
 
 
 def authentication_rules(out: Writer, plan: BalancerPlan, listen: Listen, protocol: Protocol) -> None:
@@ -52,7 +52,7 @@ def digests(keys: Mapping[str, bytes]) -> tuple[str, list[str]]:
     for name, content in sorted(keys.items()):
         key = content.decode("ascii", errors="replace").strip()
         if not _NAME.fullmatch(name) or not _KEY.fullmatch(key):
-            problems.append(f"{name} is no key of {MIN_CHARACTERS} to 512 visible ASCII characters")
+            problems.append(f"{name} is not a valid key: it must have {MIN_CHARACTERS} to 512 visible ASCII characters")
             continue
         lines.append(f"{hashlib.sha256(key.encode()).hexdigest().upper()} {name}\n")
     return "".join(lines), problems

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _PREFIX = 5
 """Bytes in front of a gRPC message: whether it is compressed, and its length."""
 _TOO_LARGE = (413, 8, "the request is larger than $most bytes, the limit for model $model")
-_NO_LENGTH = (411, 8, "a body of $bytes bytes or more needs Content-Length")
+_NO_LENGTH = (411, 8, "a body of $bytes bytes or more requires Content-Length")
 
 
 def length_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:

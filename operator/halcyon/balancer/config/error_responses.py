@@ -17,17 +17,33 @@ PROTOCOLS: Final[tuple[Protocol, ...]] = ("http", "grpc")
 OverloadReason = Literal["too many", "too many wait", "too many of one", "too late", "no server"]
 
 _OVERLOAD_RESPONSES: dict[OverloadReason, tuple[int, int, str]] = {
-    "too many": (429, 8, "this balancer, or this source, has too many requests for model $model under way; try later"),
-    "too many wait": (429, 8, "$waiting requests for model $model wait already, the limit of this balancer; try later"),
-    "too many of one": (429, 8, "$own requests of this source for model $model wait already, its share; try later"),
-    "too late": (429, 8, "too many requests for model $model wait to answer this one within its time; try later"),
-    "no server": (503, 14, "no server for model $model was up in time; try later"),
+    "too many": (
+        429,
+        8,
+        "this balancer, or this source, has too many requests for model $model in progress; retry later",
+    ),
+    "too many wait": (
+        429,
+        8,
+        "$waiting requests for model $model are queued already, the limit of this balancer; retry later",
+    ),
+    "too many of one": (
+        429,
+        8,
+        "$own requests of this source for model $model are queued already, its share of the limit; retry later",
+    ),
+    "too late": (
+        429,
+        8,
+        "too many requests for model $model are queued to answer this one before its deadline; retry later",
+    ),
+    "no server": (503, 14, "no server for model $model became ready in time; retry later"),
 }
 _ERRORS = (
-    (408, 4, "the request did not come in time"),
-    (502, 14, "the server broke off; the request may have run"),
-    (503, 14, "no server had room in time"),
-    (504, 4, "the server did not answer in time"),
+    (408, 4, "the request was not received in time"),
+    (502, 14, "the server closed the connection; the request may have been executed"),
+    (503, 14, "no server had free capacity in time"),
+    (504, 4, "the server did not respond in time"),
 )
 
 

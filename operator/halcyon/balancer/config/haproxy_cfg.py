@@ -62,9 +62,11 @@ def render(plan: BalancerPlan, *, listen: Listen, placed: Mapping[ServerKey, str
         ConfigError: a value of the plan is not allowed in the file; the text names it and a good example.
     """
     if not plan.slots or sum(slot.weight for slot in plan.slots) < 1:
-        raise ConfigError(f"slots of {plan.name} have no weight in all; at least one must have a weight from 1 to 256")
+        raise ConfigError(
+            f"the slots of {plan.name} have a total weight of 0; at least one must have a weight from 1 to 256"
+        )
     if len({slot.name for slot in plan.slots}) < len(plan.slots):
-        raise ConfigError(f"slots of {plan.name} have the same name twice; names are `a` and `b`")
+        raise ConfigError(f"the slots of {plan.name} have the same name; the names must be `a` and `b`")
     body = _body(plan, listen, {})
     out = Writer()
     out.section("global")

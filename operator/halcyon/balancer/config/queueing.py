@@ -71,7 +71,7 @@ def prologue(out: Writer, plan: BalancerPlan, *, lua: str) -> None:
     """Add lines to `global`."""
     out.add("set-var $rate int(0)".replace("$rate", RATE))
     out.add("set-var $service int(0)".replace("$service", SERVICE))
-    out.add("lua-load $file $bound $slots", file=lua, bound=plan.queue_limit, slots=len(_weighted_slots(plan)))
+    out.add("lua-load $file $limit $slots", file=lua, limit=plan.queue_limit, slots=len(_weighted_slots(plan)))
 
 
 def tables(out: Writer, plan: BalancerPlan) -> None:

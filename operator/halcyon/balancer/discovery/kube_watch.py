@@ -152,10 +152,10 @@ class Watch(Generic[_T]):
                 # Without the permission to watch, list again and again: late is better than never.
                 version = None
                 pause_s = self._next_pause_s(pause_s)
-                self._log_failure("the API server says no; what is known stays", error)
+                self._log_failure("the API server denied access; the last known state stays in use", error)
             except (KubeError, aiohttp.ClientError, OSError) as error:
                 pause_s = self._next_pause_s(pause_s)
-                self._log_failure("the API server does not answer; what is known stays", error)
+                self._log_failure("the API server does not respond; the last known state stays in use", error)
             if pause_s:
                 await asyncio.sleep(random.uniform(pause_s / 2, pause_s))  # noqa: S311 - spreads load, keeps no secret
 
@@ -169,7 +169,7 @@ class Watch(Generic[_T]):
         if self._denials.pop(verb, None) is not None:
             self._on_denied("; ".join(self._denials.values()))
         if self._is_logged and not self._denials:
-            log("info", "the API server answers again", path=self._path)
+            log("info", "the API server responds again", path=self._path)
             self._is_logged = False
 
     def _deny(self, verb: str, text: str) -> None:
@@ -214,7 +214,7 @@ class Watch(Generic[_T]):
                     if len(buffer) > _MAX_LINE_BYTES:
                         raise _Gone
         except TimeoutError:
-            log("info", "a watch was silent; opened again", path=self._path)
+            log("info", "a watch received nothing for too long; it is reopened", path=self._path)
         except aiohttp.ClientPayloadError:
             pass  # the server closed it in the middle: resume the watch
         return version, has_events
@@ -245,7 +245,7 @@ class Watch(Generic[_T]):
                 self._unreadable[name] = repr(error)
                 log(
                     "warning",
-                    "an object isn't of the form that is read; it is passed over",
+                    "an object has an unexpected form; it is skipped",
                     object=name,
                     error=repr(error),
                 )
@@ -284,7 +284,7 @@ class Watch(Generic[_T]):
             text = _message(body)
             self._deny(verb, text)
             raise AccessDenied(text)
-        raise KubeError(f"{self._path} answers {response.status}: {body}")
+        raise KubeError(f"GET {self._path} returned {response.status}: {body}")
 
 
 def _message(body: str) -> str:
@@ -301,5 +301,5 @@ def _load(text: bytes) -> dict[str, Any]:
     except ValueError as error:
         raise _Gone from error
     if not isinstance(document, dict) or ("items" not in document and "object" not in document):
-        raise KubeError(f"not a list and not an event: {text[:200]!r}")
+        raise KubeError(f"the response is neither a list nor an event: {text[:200]!r}")
     return document

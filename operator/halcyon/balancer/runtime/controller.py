@@ -152,7 +152,7 @@ class HaproxyController:
             try:
                 await self._place(reading, endpoints, out, desired)
             except HaproxyError as error:
-                log("warning", "a change of HAProxy's servers failed; trying again", error=str(error))
+                log("warning", "a change of HAProxy's servers failed; it will be retried", error=str(error))
             if reading is not None:
                 await self.variables.write(reading.process)
             self.reading = reading
@@ -193,7 +193,7 @@ class HaproxyController:
             if isinstance(error, RefusedError):
                 self._rejected = (desired.digest, now + RETRY_INTERVAL_S)
                 self._rejection = str(error)
-            log("error", "HAProxy did not take its new configuration; the former one stays", error=str(error))
+            log("error", "HAProxy did not load its new configuration; the previous one stays in use", error=str(error))
             self._servers = server_assignment.adopt(reading.servers, now=now)
             if before:
                 self._store(before)
@@ -228,7 +228,7 @@ class HaproxyController:
         )
         if placement.unplaced and placement.unplaced != self.unplaced:
             names = [endpoint.pod for endpoint in placement.unplaced]
-            log("warning", "no free server line for ready pods; the plan's capacity is too small", pods=names)
+            log("warning", "no free HAProxy server for ready pods; the plan's capacity is too small", pods=names)
         self._servers, self.unplaced = placement.servers, placement.unplaced
         # The file first: if HAProxy restarts in between, it starts with the newer state.
         if owner:

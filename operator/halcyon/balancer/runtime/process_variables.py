@@ -44,6 +44,6 @@ class Variables:
         try:
             await self._runtime.set(changed)
         except HaproxyError as error:
-            log("warning", "HAProxy did not take its variables; trying again", error=str(error))
+            log("warning", "HAProxy's variables could not be set; they will be retried", error=str(error))
             return
         self._written |= changed

@@ -45,11 +45,11 @@ class RateFeedback:
         )
         forbids_retries = not self._budget.allows(reading, now=now)
         if forbids_retries != self._forbids_retries:
-            share = f"{MAX_SHARE:.0%} of the requests failed on the way"
+            share = f"{MAX_SHARE:.0%} of the requests lost their connection to a server"
             if forbids_retries:
-                log("warning", f"more than {share}; they are not sent to another server any more")
+                log("warning", f"more than {share}; they are no longer retried on another server")
             else:
-                log("info", f"no more than {share}; they are sent to another server again")
+                log("info", f"no more than {share}; they are retried on another server again")
         self._forbids_retries = forbids_retries
         self._variables.set({RATE: rate_mrps, SERVICE: service_ms, ONCE: int(forbids_retries)})
         await self._variables.write(reading.process)

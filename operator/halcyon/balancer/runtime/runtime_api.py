@@ -122,7 +122,7 @@ def parse(answers: Sequence[str], *, at: float) -> HaproxyStats:
             broken=_broken(streams),
         )
     except (ValueError, IndexError, KeyError) as error:
-        raise HaproxyError(f"HAProxy's answer can't be read: {error!r}") from error
+        raise HaproxyError(f"HAProxy's response can't be parsed: {error!r}") from error
 
 
 def parse_held(answer: str) -> HeldRequests:
@@ -133,14 +133,14 @@ def parse_held(answer: str) -> HeldRequests:
     """
     match = _HELD.search(answer)
     if not match:
-        raise HaproxyError(f"HAProxy's answer can't be read: {answer[:80]!r} where held=0 came=0 was expected")
+        raise HaproxyError(f"HAProxy's response can't be parsed: {answer[:80]!r}; expected, for example, held=0 came=0")
     return HeldRequests(int(match[1]), int(match[2]))
 
 
 def _broken(answer: str) -> int:
     match = _BROKEN.search(answer)
     if not match:
-        raise HaproxyError(f"HAProxy's answer can't be read: {answer[:80]!r} where broken=0 was expected")
+        raise HaproxyError(f"HAProxy's response can't be parsed: {answer[:80]!r}; expected, for example, broken=0")
     return int(match[1])
 
 
@@ -226,7 +226,7 @@ class RuntimeSocket:
         commands = ";".join(["experimental-mode on", *(f"set var {name} int({to})" for name, to in variables.items())])
         response = await self._request(self.path, commands, self.timeout_s)
         if response.strip():
-            raise RefusedError(f"HAProxy refused {commands!r}: {response.strip()}")
+            raise RefusedError(f"HAProxy rejected {commands!r}: {response.strip()}")
 
     async def apply(self, commands: Iterable[Command]) -> None:
         """Run `commands` in their order.
@@ -245,7 +245,7 @@ class RuntimeSocket:
                     and "no need to change" not in response
                     and "nothing changed" not in response
                 ):
-                    raise RefusedError(f"HAProxy refused one of {chunk}: {response}")
+                    raise RefusedError(f"HAProxy rejected one of {chunk}: {response}")
 
     async def reload(self) -> None:
         """Start a new worker with the configuration in the file; the old worker finishes its requests.
@@ -283,7 +283,7 @@ class RuntimeSocket:
                 finally:
                     writer.close()
         except (OSError, UnicodeDecodeError) as error:
-            raise HaproxyError(f"HAProxy does not answer at {path}: {error!r}") from error
+            raise HaproxyError(f"HAProxy does not respond at {path}: {error!r}") from error
 
 
 async def _connect(path: str, refused_for_s: float) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

@@ -69,7 +69,7 @@ def describe(key: str, certificates: Iterable[Validity], now: float) -> str:
         if problem := certificate.describe(now):
             which = key if len(every) == 1 else f"certificate {number} of {len(every)} in {key}"
             problems.append(f"{which} {problem}")
-    return f"{'; '.join(problems)}; put a new one into the Secret" if problems else ""
+    return f"{'; '.join(problems)}; put a new certificate into the Secret" if problems else ""
 
 
 def _of_der(der: bytes) -> Validity:
@@ -81,14 +81,14 @@ def _of_der(der: bytes) -> Validity:
             first = next(fields)
         begins, ends = (_time(*part) for part in _parts(first[1]))
     except (StopIteration, IndexError, ValueError) as error:
-        raise ValueError(f"a certificate can't be read: {error!r}") from error
+        raise ValueError(f"a certificate can't be parsed: {error!r}") from error
     return Validity(begins, ends)
 
 
 def _inside(der: bytes) -> bytes:
     tag, content = next(_parts(der))
     if tag != _SEQUENCE:
-        raise ValueError(f"tag {tag:#x} where a sequence was expected")
+        raise ValueError(f"found tag {tag:#x}, expected a sequence")
     return content
 
 
@@ -103,7 +103,7 @@ def _parts(der: bytes) -> Iterator[tuple[int, bytes]]:
             length = int.from_bytes(der[at : at + more], "big")
             at += more
         if at + length > len(der):
-            raise ValueError("it ends in the middle")
+            raise ValueError("it is truncated")
         yield tag, der[at : at + length]
         at += length
 
@@ -114,7 +114,7 @@ def _time(tag: int, content: bytes) -> float:
         # Two-digit years from 50 on belong to the last century.
         text = ("19" if text[:2] >= "50" else "20") + text
     elif tag != _GENERALIZED_TIME:
-        raise ValueError(f"tag {tag:#x} where a time was expected")
+        raise ValueError(f"found tag {tag:#x}, expected a time")
     return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp()
 
 

@@ -124,17 +124,17 @@ class MountedSecrets:
             text, problem = kind.make(contents, self._run_dir)
             self._reject_expired(kind, text)
         except SecretError as error:
-            last = "the last good one is served" if self._served[kind.folder] else "no connection is taken"
+            last = "the last valid one stays in use" if self._served[kind.folder] else "no connection is accepted"
             text, problem = None, f"{error}; {last}"
         self._problems.pop(kind.folder, None)
         if problem:
             self._problems[kind.folder] = f"Secret {kind.secret}: {problem}"
-            log("error", "a Secret is not as it should be", secret=kind.secret, error=problem)
+            log("error", "a Secret is invalid", secret=kind.secret, error=problem)
         if text is not None:
             self._served[kind.folder] = self._store(kind, text)
             if kind.certificates:
                 self._certificates[kind.folder] = _validities(text)
-            log("info", "HAProxy's file of a Secret", secret=kind.secret, file=self._served[kind.folder])
+            log("info", "wrote HAProxy's file of a Secret", secret=kind.secret, file=self._served[kind.folder])
 
     def _reject_expired(self, kind: _Kind, text: str) -> None:
         """Refuse to replace a valid certificate by an expired one.
@@ -150,9 +150,9 @@ class MountedSecrets:
 
     def _check_expiry(self, kind: _Kind) -> None:
         problem = certificate_expiry.describe(kind.certificates, self._certificates.get(kind.folder, ()), self._wall())
-        text = f"Secret {kind.secret}, as it is served: {problem}" if problem else ""
+        text = f"Secret {kind.secret}, as in use: {problem}" if problem else ""
         if text and text != self._expiring.get(kind.folder):
-            log("warning", "a certificate is not valid for long", secret=kind.secret, certificate=problem)
+            log("warning", "a certificate in use is invalid or expires soon", secret=kind.secret, certificate=problem)
         if text:
             self._expiring[kind.folder] = text
         else:
@@ -214,7 +214,7 @@ def _validities(text: str) -> tuple[Validity, ...]:
     try:
         return certificate_expiry.of_pem(text)
     except ValueError as error:
-        log("warning", "it isn't known when a certificate expires", error=str(error))
+        log("warning", "the expiry of a certificate can't be determined", error=str(error))
         return ()
 
 
@@ -237,7 +237,7 @@ def _pair(contents: Mapping[str, bytes], run_dir: Path) -> tuple[str, str]:
         # An encrypted key gets a wrong password, so that OpenSSL doesn't prompt for one.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(aside, password=lambda: "-")
     except (ssl.SSLError, OSError, ValueError) as error:
-        raise SecretError(f"tls.crt and tls.key are no certificate and its key: {_words(error)}") from error
+        raise SecretError(f"tls.crt and tls.key are not a certificate and its key: {_words(error)}") from error
     finally:
         aside.unlink()
     return chain + key, ""
@@ -246,7 +246,7 @@ def _pair(contents: Mapping[str, bytes], run_dir: Path) -> tuple[str, str]:
 def _keys(contents: Mapping[str, bytes], _: Path) -> tuple[str, str]:
     text, problems = api_keys.digests(contents)
     if not text:
-        problems = [*problems, "there is no API key, so no request is taken"]
+        problems = [*problems, "there is no valid API key, so every request is rejected"]
     return text, "; ".join(problems)
 
 
@@ -256,20 +256,20 @@ def _authorities(contents: Mapping[str, bytes], _: Path) -> tuple[str, str]:
     try:
         context.load_verify_locations(cadata=text)
     except (ssl.SSLError, ValueError) as error:
-        raise SecretError(f"ca.crt is no certificate: {_words(error)}") from error
+        raise SecretError(f"ca.crt is not a certificate: {_words(error)}") from error
     if not context.get_ca_certs():
-        raise SecretError("ca.crt holds no certificate of an authority")
+        raise SecretError("ca.crt contains no CA certificate")
     return text, ""
 
 
 def _blocks(key: str, content: bytes) -> str:
     """Return the PEM blocks, without any text between them."""
     if not content:
-        raise SecretError(f"there is no {key}; kubectl describe secret shows what there is")
+        raise SecretError(f"key {key} is missing; kubectl describe secret lists the keys")
     text = content.decode("ascii", errors="replace").replace("\r\n", "\n").rstrip("\n") + "\n"
     blocks = "".join(found[0] for found in _BLOCK.finditer(text))
     if not blocks:
-        raise SecretError(f"{key} is no PEM; it must begin with -----BEGIN")
+        raise SecretError(f"{key} is not PEM; it must begin with -----BEGIN")
     return blocks
 
 

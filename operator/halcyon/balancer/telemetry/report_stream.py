@@ -191,7 +191,7 @@ class ReportStream:
                     await self._exchange(ws, box)
             except (aiohttp.ClientError, OSError) as error:
                 if not is_logged:
-                    log("warning", "an operator replica does not take records", url=url, error=repr(error))
+                    log("warning", "an operator replica does not accept reports", url=url, error=repr(error))
                     is_logged = True
             if opened_at is not None:
                 self._lost_at = clock()
@@ -220,7 +220,11 @@ class ReportStream:
         try:
             notice = Notice.from_json(message.data)
         except NoticeError as error:
-            log("warning", "a notice of the operator can't be read; EndpointSlices tell the same", error=str(error))
+            log(
+                "warning",
+                "a notice of the operator can't be parsed; the EndpointSlices have the same change",
+                error=str(error),
+            )
         else:
             self._on_notice(notice)
 

@@ -135,7 +135,7 @@ def parse_index(document: Any, model: str, *, pod: str) -> Index:
         TritonError: the document is no index.
     """
     if not isinstance(document, list):
-        raise TritonError("the repository index is no list")
+        raise TritonError("the repository index is not a list")
     versions: list[str] = []
     errors: list[str] = []
     for entry in document:
@@ -144,7 +144,7 @@ def parse_index(document: Any, model: str, *, pod: str) -> Index:
         if not entry.get("state"):
             # Triton's port opens after all models are loaded, so this model isn't waiting to be loaded.
             errors.append(
-                "Triton's index lists the model without a state: it refused its configuration; "
+                "Triton's index lists the model without a state: Triton rejected its configuration; "
                 f"see the log of container triton in pod {pod}"
             )
             continue
@@ -179,7 +179,7 @@ def parse_batches(document: Any, model: str, *, pod: str) -> Batches:
                 sums[rows][0] += executions
                 sums[rows][1] += spent_ns
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise TritonError(f"the statistics of pod {pod} can't be read: {error!r}") from error
+        raise TritonError(f"the statistics of pod {pod} can't be parsed: {error!r}") from error
     most = sorted(sums, key=lambda rows: (-sums[rows][0], rows))[:MAX_SIZES]
     return tuple((rows, sums[rows][0], sums[rows][1] // 1000) for rows in sorted(most))
 
@@ -244,7 +244,7 @@ class TritonClient:
                     body += await response.content.read(MAX_PAGE_BYTES - len(body))
                 return body
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise TritonError(f"{url} does not answer: {error!r}") from error
+            raise TritonError(f"{url} does not respond: {error!r}") from error
 
 
 _CLOSE: Mapping[str, str] = {"Connection": "close"}
