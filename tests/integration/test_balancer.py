@@ -19,7 +19,7 @@ from halcyon.api.documents.balancer_plan import Slot
 from halcyon.api.documents.pod_notice import Notice, PodChange
 from halcyon.balancer.runtime.controller import HaproxyController
 from halcyon.balancer.telemetry.report_stream import SendInterval
-from halcyon.signals.store_state import CONFIRMS_S
+from halcyon.signals.store_state import MAX_CONFIRM_DELAY_S
 from tests import figures
 from tests.integration.balanced import PLAN, TIMEOUT, Balanced, agent, ask, endpoint, infer, is_, one, raw, until
 from tests.integration.waiting import PATIENCE
@@ -699,7 +699,7 @@ def check_metrics(page: str, pods: set[str]) -> None:
 def check_times(records: Sequence[tuple[float, AgentReport]]) -> None:
     """Of an agent that has seen a load come out of nothing: at most one a look, but for those that confirm a surge."""
     pairs = [(later_at - at, sooner, later) for (at, sooner), (later_at, later) in itertools.pairwise(records)]
-    confirming = [(sooner, later) for gap_s, sooner, later in pairs if gap_s < CONFIRMS_S]
+    confirming = [(sooner, later) for gap_s, sooner, later in pairs if gap_s < MAX_CONFIRM_DELAY_S]
     assert len(records) - len(confirming) <= (records[-1][0] - records[0][0]) / SendInterval().min_s + 2
     assert any(
         sooner.balancer and later.balancer and later.balancer.requests > sooner.balancer.requests > 0

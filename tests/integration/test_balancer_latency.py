@@ -17,7 +17,7 @@ from halcyon.control.rollout.canary_analysis import LOOK_S, CanaryAnalysis
 from halcyon.kube.kinds import Key
 from halcyon.render import names
 from halcyon.signals.observation_store import ObservationStore
-from halcyon.signals.validation import vet
+from halcyon.signals.validation import validate
 from tests.integration import balanced as ways
 from tests.integration.balanced import Balanced, ask, endpoint, infer, until
 from tests.unit.control.objects import pod as server
@@ -147,7 +147,7 @@ class Judged:
                 samples=sightings,
                 maintenance=frozenset(),
             )
-            self.hub.receive(vet(AgentReport.from_json(made.to_json())).record, at)
+            self.hub.receive(validate(AgentReport.from_json(made.to_json())).record, at)
         servers = []
         for told in endpoints:
             made_pod = server(told.pod, ready=True, revision=self.revisions[told.slot])

@@ -23,7 +23,7 @@ from halcyon.scaling.hpa.behavior import HpaMemory
 from halcyon.scaling.hpa.metrics import RulesReading, read
 from halcyon.scaling.observations import Missing, Value
 from halcyon.signals.observation_store import ObservationStore
-from halcyon.signals.validation import vet
+from halcyon.signals.validation import validate
 from tests.unit.signals.records import EPOCH
 
 TARGETS = ResolvedTargets(queue_depth=10, gpu_utilization=80)
@@ -141,7 +141,7 @@ def hear(hub: ObservationStore, sent: Document | str | None, *, at: float) -> No
         return
     text = sent if isinstance(sent, str) else json.dumps({"version": 1, **sent})
     with contextlib.suppress(ReportError, ValueError, RecursionError):
-        hub.receive(vet(AgentReport.from_json(text)).record, at)
+        hub.receive(validate(AgentReport.from_json(text)).record, at)
 
 
 def play(breaker: Breaker) -> tuple[list[int], list[RulesReading]]:

@@ -17,7 +17,7 @@ from halcyon.scaling.planner.reading import Objectives, PodReading
 from halcyon.scaling.planner.scale_down_hold import ScaleDownHold
 from halcyon.signals.clock import WallClock
 from halcyon.signals.observation_store import ObservationStore
-from halcyon.signals.planner_reading import Gathered, SignalMemory, reading
+from halcyon.signals.planner_reading import ReadingResult, SignalMemory, reading
 from tests.simulator.test_broken_metrics import CASES, REPLICAS, Breaker, Document, good, hear, one_pod, pods, top
 from tests.unit.signals.records import EPOCH
 
@@ -48,7 +48,7 @@ def told(second: int, agent: int) -> Document:
     return {**document, "pods": [{**pod, "batches": batches} for pod in document["pods"]]}
 
 
-def play(breaker: Breaker) -> tuple[list[Plan], list[Gathered]]:
+def play(breaker: Breaker) -> tuple[list[Plan], list[ReadingResult]]:
     hub, memory, signals = ObservationStore(), IMPATIENT, SignalMemory()
     epoch = WallClock(EPOCH)
     listed = tuple(PodReading(f"m-a-{n}", "ready", EPOCH - 500) for n in range(REPLICAS))

@@ -25,7 +25,7 @@ MIN_INFERENCES = 100.0
 """Minimum inferences for a meaningful cost per thousand."""
 MIN_COUNTED_S = 600.0
 """Minimum counted time before shares are published: before that they consist of pod starts alone."""
-_MOVED, _POINTS = 0.2, 0.05
+_MIN_RELATIVE_CHANGE, _MIN_SHARE_CHANGE = 0.2, 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Spent:
 
 
 @dataclass(frozen=True, slots=True)
-class Worked:
+class ReportedWork:
     """Work that the pods reported."""
 
     busy: float | None = None
@@ -69,7 +69,7 @@ class Worked:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class GpuUsage:
     """GPUs in use at one time."""
 
     at: float
@@ -78,7 +78,7 @@ class Look:
     """GPUs of pods that have a node and aren't ready."""
     serving: int
     """GPUs of pods that are ready, or finishing their last requests."""
-    worked: Worked = Worked()
+    worked: ReportedWork = ReportedWork()
     most: int | None = None
     """GPUs of the maximum replicas; None without scaling."""
 
@@ -92,13 +92,13 @@ class Look:
 class Ledger:
     """GPU time counted so far."""
 
-    last: Look | None = None
+    last: GpuUsage | None = None
     total: Spent = Spent()
     """Total since this process started counting."""
     hours: tuple[tuple[int, Spent], ...] = ()
     """(hour since the epoch, GPU time spent in it), oldest first, for one day."""
 
-    def counted(self, look: Look) -> Ledger:
+    def counted(self, look: GpuUsage) -> Ledger:
         """Return the ledger with the time since the last sample added; the first sample adds nothing."""
         before, hour = self.last, int(look.at // HOUR_S)
         kept = tuple((at, was) for at, was in self.hours if hour - HOURS < at <= hour)
@@ -130,7 +130,7 @@ class Ledger:
         return cls(hours=tuple(hours))
 
 
-def _between(before: Look, now: Look) -> Spent:
+def _between(before: GpuUsage, now: GpuUsage) -> Spent:
     """Return the GPU time spent between two samples, by the state in the newer one: samples are seconds apart."""
     seconds = now.at - before.at
     busy = now.worked.busy
@@ -204,20 +204,20 @@ def cost(ledger: Ledger, price: float | None) -> Cost:
     )
 
 
-def is_news(shown: Cost, now: Cost) -> bool:
+def has_changed(shown: Cost, now: Cost) -> bool:
     """Return whether the GPUs held differ from those shown, or whether a cost became known or unknown."""
-    return _held(shown) != _held(now)
+    return _published(shown) != _published(now)
 
 
 def has_moved(shown: Cost, now: Cost) -> bool:
     """Return whether a share became known or moved by 5 points, or the cost of a thousand moved by 20 %."""
     for name in ("saving", "starting", "busy", "idle"):
         a, b = getattr(shown, name), getattr(now, name)
-        if (a is None) != (b is None) or (a is not None and b is not None and abs(a - b) >= _POINTS):
+        if (a is None) != (b is None) or (a is not None and b is not None and abs(a - b) >= _MIN_SHARE_CHANGE):
             return True
     a, b = shown.per_thousand, now.per_thousand
-    return a is not None and b is not None and abs(a - b) > _MOVED * max(a, b)
+    return a is not None and b is not None and abs(a - b) > _MIN_RELATIVE_CHANGE * max(a, b)
 
 
-def _held(of: Cost) -> tuple[object, ...]:
+def _published(of: Cost) -> tuple[object, ...]:
     return of.gpus, of.per_hour, of.per_thousand is None

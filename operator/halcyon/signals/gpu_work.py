@@ -28,7 +28,7 @@ class Work:
     """Counter by pod: rows computed."""
 
 
-def told(picture: ModelSnapshot) -> Work:
+def reported_work(picture: ModelSnapshot) -> Work:
     """Return the newest values of each pod."""
     ready, gpus, rows = [], [], {}
     now = picture.at

@@ -48,26 +48,26 @@ from halcyon.scaling.observations import (
 from halcyon.signals.clock_offset import ClockOffset
 from halcyon.signals.store_state import (
     BALANCER_COUNTERS,
-    BALANCER_KEEP_S,
-    MAX_LATE,
+    MAX_BALANCER_AGE_S,
+    MAX_POD_AGE_S,
+    MAX_REJECTABLE,
     POD_COUNTERS,
-    POD_KEEP_S,
-    POD_MOST_PER_S,
+    POD_MAX_PER_S,
     AgentPodState,
     AgentState,
     ModelSnapshot,
     ObservedModel,
     ObservedPod,
+    derive_state,
     pods_of,
-    said_now,
     state_of,
 )
 from halcyon.signals.time_series import Counters
 
-EXPIRE_S = 300.0
+EXPIRE_TIMEOUT_S = 300.0
 """Time without any report after which a model is forgotten."""
-SWEEP_S = 30.0
-FALLEN_S = 1.0
+SWEEP_INTERVAL_S = 30.0
+MIN_FALLEN_S = 1.0
 """Minimum time between two reads that confirm fallen batch counters: longer than the transit times of reports."""
 MAX_AGENTS = 32
 """Agents kept per model: three times the maximum balancers of a spec, so that their rollout fits."""
@@ -77,14 +77,14 @@ _ROWS, _EXECUTIONS = (3 + POD_COUNTERS.index(name) for name in ("rows", "executi
 
 OnChange = Callable[[str, str], None]
 """Called with namespace and name when the controller should reconcile a model."""
-OnRecord = Callable[[str, str, bool], None]
+OnReport = Callable[[str, str, bool], None]
 """Called with a model's namespace and name for every report, and whether the report confirms the one before."""
 
 
 class ObservationStore:
     """Store of the agents' reports. Memory is bounded per model; a model without reports is forgotten."""
 
-    def __init__(self, on_change: OnChange | None = None, on_record: OnRecord | None = None) -> None:
+    def __init__(self, on_change: OnChange | None = None, on_record: OnReport | None = None) -> None:
         """Start without any report."""
         self._models: dict[tuple[str, str], ObservedModel] = {}
         self._on_change = on_change
@@ -113,7 +113,7 @@ class ObservationStore:
         made = agent.transit.made_at(record.at, now, sent=record.sent)
         if confirms:
             agent.confirmed = now
-        before, agent.pods = agent.pods, {sys.intern(pod.name): _view(pod, record) for pod in record.pods}
+        before, agent.pods = agent.pods, {sys.intern(pod.name): _pod_state(pod, record) for pod in record.pods}
         if record.balancer is not None:
             _add_balancer(agent, record.balancer, made, now)
         for sample in record.pods:
@@ -131,7 +131,7 @@ class ObservationStore:
         return True
 
     def observe(
-        self, namespace: str, name: str, now: float, *, window_s: float = BALANCER_KEEP_S
+        self, namespace: str, name: str, now: float, *, window_s: float = MAX_BALANCER_AGE_S
     ) -> Observation | None:
         """Return the observation of a model, with points of the last `window_s`; None if no agent has reported it."""
         model = self._models.get((namespace, name))
@@ -162,7 +162,7 @@ class ObservationStore:
             return None
         said = model.said
         if said is None or not said.holds(now):
-            said = model.said = said_now(model, now)
+            said = model.said = derive_state(model, now)
         silent = tuple((agent, now - heard) for agent, heard in said.silent) if said.silent else ()
         return ModelSnapshot(now, said.pods, said.balancers, silent)
 
@@ -197,11 +197,11 @@ class ObservationStore:
         self._models.pop((namespace, name), None)
 
     def _sweep(self, now: float) -> None:
-        if now - self._swept < SWEEP_S:
+        if now - self._swept < SWEEP_INTERVAL_S:
             return
         self._swept = now
         for key, model in list(self._models.items()):
-            for agent in [a for a, seen in model.agents.items() if now - seen.heard > EXPIRE_S]:
+            for agent in [a for a, seen in model.agents.items() if now - seen.heard > EXPIRE_TIMEOUT_S]:
                 del model.agents[agent]
             if not model.agents:
                 del self._models[key]
@@ -212,11 +212,11 @@ class ObservationStore:
     def _tell(self, key: tuple[str, str], model: ObservedModel, now: float) -> None:
         if self._on_change is None:
             return
-        said = model.said = said_now(model, now)
+        said = model.said = derive_state(model, now)
         speaking = [seen for seen in model.agents.values() if now - seen.heard <= FRESH_S]
         states = {name: pod.state for name, pod in said.pods.items()}
         news = (
-            _waits_in_vain(speaking, states),
+            _has_unserved_requests(speaking, states),
             tuple((p, s == "maintenance", *_loading(p, speaking)) for p, s in states.items()),
         )
         if news != model.news:
@@ -225,11 +225,11 @@ class ObservationStore:
 
 
 def _age(sample: PodSample, record: AgentReport) -> float:
-    """Return the seconds from a sample to its sending: a difference within one clock, between 0 and `POD_KEEP_S`."""
-    return min(max(record.at - sample.at, 0.0), POD_KEEP_S)
+    """Return the seconds from a sample to its sending: a difference within one clock, between 0 and `MAX_POD_AGE_S`."""
+    return min(max(record.at - sample.at, 0.0), MAX_POD_AGE_S)
 
 
-def _view(sample: PodSample, record: AgentReport) -> AgentPodState:
+def _pod_state(sample: PodSample, record: AgentReport) -> AgentPodState:
     # Interned, because every report repeats the same few texts.
     versions = tuple(sys.intern(version) for version in sample.versions)
     return AgentPodState(sys.intern(sample.state), sample.at, _age(sample, record), sample.load_error, versions)  # type: ignore[arg-type]  # intern forgets the Literal
@@ -247,12 +247,12 @@ def _add_balancer(agent: AgentState, sample: BalancerSample, made: float, now: f
     at = max(made, math.nextafter(before, math.inf))
     requests, refused, errors = agent.counters.read(at, [getattr(sample, name) for name in BALANCER_COUNTERS])
     if agent.last is None:
-        agent.refusable = min(sample.queued, MAX_LATE)  # they came before they could be counted
+        agent.refusable = min(sample.queued, MAX_REJECTABLE)  # they came before they could be counted
     agent.refusable += requests - agent.counted[0]
     # A rejected request has arrived before: more rejections than requests are a bad sample, and would look like demand.
     more = min(refused - agent.counted[1], agent.refusable)
     agent.refused += more
-    agent.refusable = min(agent.refusable - more, MAX_LATE)
+    agent.refusable = min(agent.refusable - more, MAX_REJECTABLE)
     agent.counted = requests, refused
     if agent.last is not None and sample.rejected > agent.last.rejected:
         agent.knocked = now
@@ -269,7 +269,7 @@ def _add_pod(model: ObservedModel, agent: str, sample: PodSample, at: float) -> 
     pod = model.pods.setdefault(sample.name, ObservedPod())
     counters = pod.counters.get(agent)
     if counters is None:
-        counters = pod.counters[agent] = Counters(pod.totals, POD_MOST_PER_S)
+        counters = pod.counters[agent] = Counters(pod.totals, POD_MAX_PER_S)
     totals = counters.read(at, raw)
     # Every agent's total grows with the pod; the highest is right, the others may have missed a restart.
     merged = [t if math.isnan(m) or t > m else m for t, m in zip(totals, pod.totals, strict=True)]
@@ -287,7 +287,7 @@ def _add_batches(pod: ObservedPod, batches: BatchStats, record: AgentReport, mad
     if at <= pod.batches_at or row == pod.batches:
         return
     fallen = pod.batches is not None and sum(row[1::3]) < sum(pod.batches[1::3])
-    if fallen and (pod.fallen_at is None or at - pod.fallen_at < FALLEN_S):
+    if fallen and (pod.fallen_at is None or at - pod.fallen_at < MIN_FALLEN_S):
         # Transit times differ, so an older read of another agent can look like the newer one. A restart persists.
         pod.fallen_at = at if pod.fallen_at is None else pod.fallen_at
         return
@@ -329,7 +329,7 @@ def _pod_point(row: Sequence[float]) -> PodPoint:
     return PodPoint(at, *[None if isnan(value) else value for value in values])
 
 
-def _waits_in_vain(speaking: Iterable[AgentState], states: dict[str, PodState]) -> bool:
+def _has_unserved_requests(speaking: Iterable[AgentState], states: dict[str, PodState]) -> bool:
     """Return whether requests wait, or were just rejected, while no pod is ready."""
     if any(state == "ready" for state in states.values()):
         return False

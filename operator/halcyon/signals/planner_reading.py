@@ -33,19 +33,19 @@ from halcyon.scaling.observations import FRESH_S, PodPoint, rate
 from halcyon.scaling.planner.reading import PodReading, Reading
 from halcyon.signals.clock import WallClock
 from halcyon.signals.merged_counters import MergedBatches, MergedCounter
-from halcyon.signals.rows_per_request import shaped
+from halcyon.signals.rows_per_request import with_ratios
 from halcyon.signals.store_state import ModelSnapshot, PodSnapshot
 from halcyon.signals.time_series import Ring
 
-OBSERVED_S = FRESH_S
+OBSERVATION_WINDOW_S = FRESH_S
 """Past that is used: rows since then, and the one before."""
-PACE_S = 1.5
+MAX_REPORT_DELAY_S = 1.5
 """Time within which an agent reports a changed counter."""
 GPU_WINDOW_S = 5.0
 """Averaging window of GPU utilisation, because a single value covers only a moment."""
 QUEUE_WINDOW_S = 5.0
 """Averaging window of the queue in a Triton that has no gauge for it."""
-_NAMED = 3
+_MAX_NAMED = 3
 _AT, _REQUESTS, _COUNTED_AT = 0, 3, 6
 """Columns of a balancer's rows (`BalancerPoint`). The next line has those of a pod's rows, after the time."""
 _PENDING, _GPU, _SUCCEEDED, _ROWS, _QUEUE_US = 1, 2, 3, 5, 7
@@ -81,7 +81,7 @@ class SignalMemory:
 
 
 @immutable(frozen=True, slots=True)
-class Gathered:
+class ReadingResult:
     """A reading with its memory and its gaps."""
 
     reading: Reading
@@ -101,7 +101,7 @@ def reading(
     balancers: AbstractSet[str] | None = None,
     revision: str = "",
     of_revision: AbstractSet[str] | None = None,
-) -> Gathered:
+) -> ReadingResult:
     """Build the planner's reading from the present state of a model.
 
     Args:
@@ -116,16 +116,16 @@ def reading(
         of_revision: names of its pods, whose batches count; None: all pods.
     """
     now = picture.at
-    judged = _judged(pods, picture.pods)
+    judged = _with_broken_pods(pods, picture.pods)
     waits, gpus = [], []
     for pod in judged:
         if pod.phase == "ready":
             view = picture.pods.get(str(pod.name))
             waits.append(_pending(view, now))
             gpus.append(_gpu(view, now))
-    heard = _heard(picture.balancers, now)
+    heard = _sum_balancers(picture.balancers, now)
     unknown: list[str] = []
-    silence = _silence(picture, heard.rings, balancers)
+    silence = _silence_reason(picture, heard.rings, balancers)
     arrived, counted_at, refused = memory.arrived, memory.counted_at, memory.refused
     if silence is not None:
         unknown.append(silence)
@@ -133,7 +133,7 @@ def reading(
         counted_at = max(counted_at, heard.counted_at)
         arrived = arrived.with_values({agent: _count(ring, counted_at, now) for agent, ring in heard.rings.items()})
         refused = refused.with_values(heard.refused)
-    pending = _filled(waits)
+    pending = _sum_estimated(waits)
     if pending is None:
         names = [str(pod.name) for pod in judged if pod.phase == "ready"]
         unknown.append(f"most ready pods do not tell what waits in them: {_names(names)}")
@@ -147,17 +147,17 @@ def reading(
         None if silence else arrived.total,
         None if silence or pending is None else heard.queued + pending,
         None if silence else heard.queued + heard.inflight,
-        _filled(gpus) if gpus else None,
+        _sum_estimated(gpus) if gpus else None,
         memory.seconds,
         revision,
         memory.rows_per_request,
         judged,
         None if silence else refused.total,
     )
-    return Gathered(made, memory, tuple(unknown))
+    return ReadingResult(made, memory, tuple(unknown))
 
 
-class _Heard(NamedTuple):
+class _BalancerSums(NamedTuple):
     """Sums over the balancers whose counts are known."""
 
     rings: Mapping[str, Ring]
@@ -168,7 +168,7 @@ class _Heard(NamedTuple):
     """Time up to which all counts are known; minus infinity if there are none."""
 
 
-def _heard(balancers: Sequence[tuple[str, Ring]], now: float) -> _Heard:
+def _sum_balancers(balancers: Sequence[tuple[str, Ring]], now: float) -> _BalancerSums:
     """Collect the balancers that reported lately, without a silence before that.
 
     A balancer that counts nothing sends nothing, so its silence is as good as a report: it does not delay the others' counts.
@@ -182,7 +182,7 @@ def _heard(balancers: Sequence[tuple[str, Ring]], now: float) -> _Heard:
         if now - ring.newest > FRESH_S:
             continue
         at, waiting, computed, requests, denied, _, counted_at = ring.newest_row
-        is_alone = ring.count(now - OBSERVED_S) == 1
+        is_alone = ring.count(now - OBSERVATION_WINDOW_S) == 1
         if not is_alone and at - counted_at > FRESH_S:
             continue
         rings[agent], refused[agent] = ring, denied
@@ -192,13 +192,13 @@ def _heard(balancers: Sequence[tuple[str, Ring]], now: float) -> _Heard:
             busy.append(counted_at)
         else:
             # Requests counted since then may be in its last report, and aren't confirmed.
-            idle.append(at if is_alone else max(counted_at, at - PACE_S))
-    return _Heard(rings, queued, inflight, refused, min(busy) if busy else max(idle, default=-math.inf))
+            idle.append(at if is_alone else max(counted_at, at - MAX_REPORT_DELAY_S))
+    return _BalancerSums(rings, queued, inflight, refused, min(busy) if busy else max(idle, default=-math.inf))
 
 
 def _count(ring: Ring, at: float, now: float) -> float:
     """Return the count at a time: interpolated between two reports, unchanged after the last one."""
-    since = now - OBSERVED_S
+    since = now - OBSERVATION_WINDOW_S
     back, rows = 1, len(ring)
     while back < rows and ring.value(back, _AT) > since:
         counted_at, count = ring.value(back, _COUNTED_AT), ring.value(back, _REQUESTS)
@@ -212,7 +212,7 @@ def _count(ring: Ring, at: float, now: float) -> float:
     return ring.value(max(back - 1, 1), _REQUESTS)
 
 
-def _judged(pods: tuple[PodReading, ...], seen: Mapping[str, PodSnapshot]) -> tuple[PodReading, ...]:
+def _with_broken_pods(pods: tuple[PodReading, ...], seen: Mapping[str, PodSnapshot]) -> tuple[PodReading, ...]:
     dead = {name for name, pod in seen.items() if pod.state == "maintenance"}
     if not dead:
         return pods
@@ -221,7 +221,9 @@ def _judged(pods: tuple[PodReading, ...], seen: Mapping[str, PodSnapshot]) -> tu
     )
 
 
-def _silence(picture: ModelSnapshot, heard: Mapping[str, Ring], balancers: AbstractSet[str] | None) -> str | None:
+def _silence_reason(
+    picture: ModelSnapshot, heard: Mapping[str, Ring], balancers: AbstractSet[str] | None
+) -> str | None:
     """Return which expected balancers are silent, or None if all report."""
     silent = dict(picture.silent)
     expected = {agent for agent, _ in picture.balancers} | silent.keys() if balancers is None else balancers
@@ -230,7 +232,7 @@ def _silence(picture: ModelSnapshot, heard: Mapping[str, Ring], balancers: Abstr
     missing = sorted(expected - heard.keys())
     agents = dict(picture.balancers)
     said = []
-    for name in missing[:_NAMED]:
+    for name in missing[:_MAX_NAMED]:
         if name in silent:
             said.append(f"{name} was last heard {silent[name]:.0f} s ago")
         elif name in agents:
@@ -238,7 +240,7 @@ def _silence(picture: ModelSnapshot, heard: Mapping[str, Ring], balancers: Abstr
             said.append(f"{name} is back only now" if is_back else f"HAProxy of {name} does not answer")
         else:
             said.append(f"{name} has not spoken yet")
-    more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+    more = f" and {len(missing) - _MAX_NAMED} more" if len(missing) > _MAX_NAMED else ""
     return f"the load of some balancers is not known ({', '.join(said)}{more}); the limit is {FRESH_S:.0f} s"
 
 
@@ -246,11 +248,11 @@ def _pending(pod: PodSnapshot | None, now: float) -> float | None:
     """Return the requests queued in a pod; from their waiting time if Triton has no gauge (Little's law)."""
     if pod is None or (ring := pod.ring) is None:
         return None
-    if (pending := ring.known(_PENDING, now, FRESH_S, now - OBSERVED_S)) is not None:
+    if (pending := ring.known(_PENDING, now, FRESH_S, now - OBSERVATION_WINDOW_S)) is not None:
         return pending
-    if ring.known(_QUEUE_US, now, FRESH_S, now - OBSERVED_S) is None:
+    if ring.known(_QUEUE_US, now, FRESH_S, now - OBSERVATION_WINDOW_S) is None:
         return None
-    rows = [PodPoint(row[_AT], queue_us=_known(row[_QUEUE_US])) for row in ring.rows(now - OBSERVED_S)]
+    rows = [PodPoint(row[_AT], queue_us=_known(row[_QUEUE_US])) for row in ring.rows(now - OBSERVATION_WINDOW_S)]
     waited_us = rate(rows, now, QUEUE_WINDOW_S, lambda p: p.queue_us)
     return None if waited_us is None else waited_us / 1e6
 
@@ -260,12 +262,12 @@ def _known(value: float) -> float | None:
 
 
 def _gpu(pod: PodSnapshot | None, now: float) -> float | None:
-    if pod is None or pod.ring is None or pod.ring.known(_GPU, now, FRESH_S, now - OBSERVED_S) is None:
+    if pod is None or pod.ring is None or pod.ring.known(_GPU, now, FRESH_S, now - OBSERVATION_WINDOW_S) is None:
         return None
     return pod.ring.mean(_GPU, now, GPU_WINDOW_S, held_s=FRESH_S, since=now - GPU_WINDOW_S)
 
 
-def _filled(values: Sequence[float | None]) -> float | None:
+def _sum_estimated(values: Sequence[float | None]) -> float | None:
     """Return the sum, with unknown values as the mean of the others; None if more than half are unknown."""
     known = [value for value in values if value is not None]
     if len(known) == len(values):
@@ -318,7 +320,7 @@ def _with_rows(
     ratios: list[tuple[float, float]] = []
     for name, pod in picture.pods.items():
         ring = pod.ring
-        if ring is None or not (back := ring.fresh((_SUCCEEDED, _ROWS), now, FRESH_S, now - OBSERVED_S)):
+        if ring is None or not (back := ring.fresh((_SUCCEEDED, _ROWS), now, FRESH_S, now - OBSERVATION_WINDOW_S)):
             continue
         told = answered[name] = ring.value(back, _SUCCEEDED), ring.value(back, _ROWS)
         if (earlier := before.get(name)) is not None:
@@ -327,7 +329,7 @@ def _with_rows(
             if requests > 0 and rows > 0:
                 ratios.append((rows / requests, requests))
     shape, odd, mean = (
-        shaped(memory.shape, memory.odd, memory.rows_per_request, sorted(ratios))
+        with_ratios(memory.shape, memory.odd, memory.rows_per_request, sorted(ratios))
         if ratios
         else (memory.shape, memory.odd, memory.rows_per_request)
     )
@@ -348,4 +350,4 @@ def _with_rows(
 
 def _names(pods: Iterable[str]) -> str:
     names = sorted(pods)
-    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+    return ", ".join(names[:_MAX_NAMED]) + (f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else "")

@@ -18,8 +18,8 @@ from halcyon.signals.clock_offset import ClockOffset
 from halcyon.signals.time_series import Counters, Ring
 from halcyon.signals.validation import MAX_ROWS, MAX_WAITING
 
-BALANCER_KEEP_S = 60.0
-POD_KEEP_S = 20.0
+MAX_BALANCER_AGE_S = 60.0
+MAX_POD_AGE_S = 20.0
 """Retention of pod samples: pods are many, and no reader needs more than the 15 s of the policy Rules."""
 _STATE_ORDER: tuple[PodState, ...] = ("maintenance", "draining", "ready", "starting", "unreachable")
 
@@ -42,13 +42,13 @@ _OF_PODS = {
 """Counters with the maximum growth of each; below, the same for balancers."""
 _OF_BALANCERS = dict.fromkeys(("requests", "rejected", "errors"), MAX_REQUESTS_PER_S)
 POD_COUNTERS, BALANCER_COUNTERS = tuple(_OF_PODS), tuple(_OF_BALANCERS)
-POD_MOST_PER_S, BALANCER_MOST_PER_S = tuple(_OF_PODS.values()), tuple(_OF_BALANCERS.values())
-MAX_LATE = 200_000.0
+POD_MAX_PER_S, BALANCER_MAX_PER_S = tuple(_OF_PODS.values()), tuple(_OF_BALANCERS.values())
+MAX_REJECTABLE = 200_000.0
 """Maximum earlier requests that can still be rejected: the largest queueLimit while waiting for a free server, and as many for
 the first server."""
-CONFIRMS_S = 0.5
+MAX_CONFIRM_DELAY_S = 0.5
 """Maximum time between two reports of an agent for the second to confirm the first: it is no periodic report."""
-CONFIRMS_INTERVAL_S = 0.7
+MIN_CONFIRM_INTERVAL_S = 0.7
 """Minimum time between two such confirmations. An agent that sends more than it should is not evaluated sooner."""
 
 
@@ -73,9 +73,9 @@ class AgentState:
     """Time of the report by its own clock."""
     pods: dict[str, AgentPodState] = field(default_factory=dict)
     transit: ClockOffset = field(default_factory=ClockOffset)
-    ring: Ring = field(default_factory=lambda: Ring(7, keep_s=BALANCER_KEEP_S))
+    ring: Ring = field(default_factory=lambda: Ring(7, keep_s=MAX_BALANCER_AGE_S))
     counters: Counters = field(
-        default_factory=lambda: Counters([math.nan] * len(BALANCER_COUNTERS), BALANCER_MOST_PER_S)
+        default_factory=lambda: Counters([math.nan] * len(BALANCER_COUNTERS), BALANCER_MAX_PER_S)
     )
     counted: tuple[float, float] = (0.0, 0.0)
     """Totals of requests and rejections, as counted."""
@@ -91,14 +91,14 @@ class AgentState:
 
     def may_confirm(self, now: float) -> bool:
         """Return whether a report that arrives now confirms the one before."""
-        return now - self.heard < CONFIRMS_S and now - self.confirmed >= CONFIRMS_INTERVAL_S
+        return now - self.heard < MAX_CONFIRM_DELAY_S and now - self.confirmed >= MIN_CONFIRM_INTERVAL_S
 
 
 @dataclass(slots=True)
 class ObservedPod:
     """Numbers of one pod, merged from all agents."""
 
-    ring: Ring = field(default_factory=lambda: Ring(9, keep_s=POD_KEEP_S))
+    ring: Ring = field(default_factory=lambda: Ring(9, keep_s=MAX_POD_AGE_S))
     totals: list[float] = field(default_factory=lambda: [math.nan] * len(POD_COUNTERS))
     counters: dict[str, Counters] = field(default_factory=dict)
     batches_at: float = -math.inf
@@ -141,7 +141,7 @@ class ModelSnapshot(NamedTuple):
 
 
 @immutable(frozen=True, slots=True)
-class Said:
+class DerivedState:
     """Result derived from a model's reports, valid until the next one."""
 
     pods: Mapping[str, PodSnapshot]
@@ -166,11 +166,11 @@ class ObservedModel:
     pods: dict[str, ObservedPod] = field(default_factory=dict)
     news: tuple[object, ...] = ()
     """State that was last passed to the controller."""
-    said: Said | None = None
+    said: DerivedState | None = None
     """Result derived from the last reports, until the next one or until an agent falls silent."""
 
 
-def said_now(model: ObservedModel, now: float) -> Said:
+def derive_state(model: ObservedModel, now: float) -> DerivedState:
     """Return the result derived from the last reports at this moment."""
     agents = model.agents
     if len(agents) == 1:  # nearly every model's: no other agent can contradict it
@@ -178,11 +178,11 @@ def said_now(model: ObservedModel, now: float) -> Said:
         if now - seen.heard <= FRESH_S:
             views = seen.pods
             pods = {name: _view_pod(name, model.pods.get(name), views[name].state) for name in sorted(views)}
-            return Said(pods, ((agent, seen.ring),), (), seen.heard, -math.inf)
+            return DerivedState(pods, ((agent, seen.ring),), (), seen.heard, -math.inf)
     speaking = [(agent, seen) for agent, seen in sorted(agents.items()) if now - seen.heard <= FRESH_S]
     silent = tuple((agent, seen.heard) for agent, seen in sorted(agents.items()) if now - seen.heard > FRESH_S)
     voices = [seen for _, seen in speaking]
-    return Said(
+    return DerivedState(
         pods={name: _view_pod(name, model.pods.get(name), state_of(name, voices)) for name in pods_of(voices)},
         balancers=tuple((agent, seen.ring) for agent, seen in speaking),
         silent=silent,

@@ -23,7 +23,7 @@ from halcyon.api.documents.observation_report import (
 
 MAX_WAITING = 1e6
 """Maximum requests waiting in one process: the spec limits a balancer's queue to 100,000."""
-MAX_BUSY = 1.05
+MAX_GPU_SHARE = 1.05
 """Maximum GPU utilisation as a share. Measured over a moment it may be a little above 1; a value of 80 is in percent, and
 wrong."""
 MAX_COUNTED = 2.0**53
@@ -43,14 +43,14 @@ MAX_MS = 3_600_000
 _STATES = frozenset(get_args(PodState))
 _LIMITS = (
     ("pending", MAX_WAITING),
-    ("gpu", MAX_BUSY),
+    ("gpu", MAX_GPU_SHARE),
     *((field, MAX_COUNTED) for field in ("succeeded", "failed", "backend_failed", "rows", "executions")),
     *((field, MAX_COUNTED) for field in ("queue_us", "compute_us")),
 )
 
 
 @dataclass(frozen=True)
-class Vetted:
+class ValidatedReport:
     """A report whose values are all plausible."""
 
     record: AgentReport
@@ -58,22 +58,22 @@ class Vetted:
     """Number of values that were dropped."""
 
 
-def vet(record: AgentReport) -> Vetted:
+def validate(record: AgentReport) -> ValidatedReport:
     """Return the report with implausible values replaced by None.
 
     Raises:
         ReportError: names, times or states are invalid.
     """
     for field in ("namespace", "name", "agent"):
-        _need_name(getattr(record, field), field)
-    _need_time(record.at, "at")
+        _check_name(getattr(record, field), field)
+    _check_time(record.at, "at")
     if record.sent is not None:
-        _need_time(record.sent, "sent")
+        _check_time(record.sent, "sent")
     if len(record.pods) > MAX_PODS:
         raise ReportError(f"record of {record.name} has {len(record.pods)} pods; at most {MAX_PODS} can be real")
     balancer = record.balancer
     absurd = 0
-    if balancer is not None and not _plausible(balancer):
+    if balancer is not None and not _is_plausible(balancer):
         balancer, absurd = None, 1
     if balancer is not None and not _is_latency(balancer.latency):
         balancer, absurd = replace(balancer, latency=()), absurd + 1
@@ -81,18 +81,18 @@ def vet(record: AgentReport) -> Vetted:
         balancer, absurd = replace(balancer, clients=None), absurd + 1
     pods = []
     for pod in record.pods:
-        vetted, thrown = _vet_pod(pod, record)
+        vetted, thrown = _validate_pod(pod, record)
         pods.append(vetted)
         absurd += thrown
-    return Vetted(
+    return ValidatedReport(
         AgentReport(record.namespace, record.name, record.agent, record.at, balancer, tuple(pods), record.sent), absurd
     )
 
 
-def _plausible(balancer: BalancerSample) -> bool:
+def _is_plausible(balancer: BalancerSample) -> bool:
     gauges = (balancer.queued, balancer.inflight, balancer.held)
     counters = (balancer.requests, balancer.rejected, balancer.errors)
-    return all(_number(g, MAX_WAITING) for g in gauges) and all(_number(c, MAX_COUNTED) for c in counters)
+    return all(_is_number(g, MAX_WAITING) for g in gauges) and all(_is_number(c, MAX_COUNTED) for c in counters)
 
 
 def _is_latency(latency: tuple[SlotLatency, ...]) -> bool:
@@ -112,18 +112,18 @@ def _is_histogram(found: ReportedHistogram | SlotLatency) -> bool:
 
 
 def _is_row(values: object, most: float) -> bool:
-    return isinstance(values, tuple) and all(isinstance(value, int) and _number(value, most) for value in values)
+    return isinstance(values, tuple) and all(isinstance(value, int) and _is_number(value, most) for value in values)
 
 
-def _vet_pod(pod: PodSample, record: AgentReport) -> tuple[PodSample, int]:
-    _need_name(pod.name, "pods.name")
-    _need_time(pod.at, f"{pod.name}.at")
+def _validate_pod(pod: PodSample, record: AgentReport) -> tuple[PodSample, int]:
+    _check_name(pod.name, "pods.name")
+    _check_time(pod.at, f"{pod.name}.at")
     if not _is_state(pod.state):
         raise ReportError(f"record of {record.name}: pod {pod.name} has state {pod.state!r}; good: ready")
     changes: dict[str, Any] = {
         field: None
         for field, most in _LIMITS
-        if (value := getattr(pod, field)) is not None and not _number(value, most)
+        if (value := getattr(pod, field)) is not None and not _is_number(value, most)
     }
     if pod.batches is not None and not _is_batches(pod.batches, record):
         changes["batches"] = None
@@ -139,15 +139,15 @@ def _vet_pod(pod: PodSample, record: AgentReport) -> tuple[PodSample, int]:
 
 def _is_batches(batches: BatchStats, record: AgentReport) -> bool:
     """Return whether all of it is plausible. One bad size makes the others doubtful: they come from one response."""
-    _need_time(batches.at, f"{record.name}.pods.batches.at")
+    _check_time(batches.at, f"{record.name}.pods.batches.at")
     if len(batches.sizes) > MAX_SIZES or not all(len(size) == 3 for size in batches.sizes):
         return False
     whole = all(isinstance(value, int) for size in batches.sizes for value in size)
     return (
         whole
         and len({rows for rows, _, _ in batches.sizes}) == len(batches.sizes)
-        and all(_number(rows, MAX_ROWS) and rows > 0 for rows, _, _ in batches.sizes)
-        and all(_number(value, MAX_COUNTED) for _, *values in batches.sizes for value in values)
+        and all(_is_number(rows, MAX_ROWS) and rows > 0 for rows, _, _ in batches.sizes)
+        and all(_is_number(value, MAX_COUNTED) for _, *values in batches.sizes for value in values)
     )
 
 
@@ -159,16 +159,16 @@ def _is_short_text(value: object) -> bool:
     return isinstance(value, str) and 0 < len(value) <= MAX_NAME_LENGTH
 
 
-def _number(value: object, most: float) -> bool:
+def _is_number(value: object, most: float) -> bool:
     # NaN and the infinities fail the comparison too.
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= most
 
 
-def _need_name(value: object, field: str) -> None:
+def _check_name(value: object, field: str) -> None:
     if not _is_short_text(value):
         raise ReportError(f"not a record: {field} must be a text of 1 to {MAX_NAME_LENGTH} characters")
 
 
-def _need_time(value: object, field: str) -> None:
-    if not _number(value, MAX_COUNTED):
+def _check_time(value: object, field: str) -> None:
+    if not _is_number(value, MAX_COUNTED):
         raise ReportError(f"not a record: {field} must be seconds since the epoch, for example 1763724817.25")

@@ -20,7 +20,7 @@ from halcyon.cli.kube.free_capacity import FreeCapacity, Holder
 from halcyon.cli.output.report_text import ago, text
 from halcyon.scaling.hpa.recommendation import LimitKind
 from halcyon.scaling.planner.outputs import LimitName
-from halcyon.scaling.policy.decision import CeilingName
+from halcyon.scaling.policy.decision import ReplicaLimitName
 from tests.unit.cli.situations import AT, SITUATIONS
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -58,7 +58,7 @@ def test_what_pods_lack_is_read_from_the_status_and_only_while_some_find_no_node
 
 
 def test_every_limit_that_can_be_named_is_explained() -> None:
-    assert set(LIMITS) == {*get_args(LimitName), *get_args(LimitKind), *get_args(CeilingName)}
+    assert set(LIMITS) == {*get_args(LimitName), *get_args(LimitKind), *get_args(ReplicaLimitName)}
 
 
 def test_a_change_of_the_spec_that_the_operator_has_not_seen_is_told() -> None:

@@ -13,7 +13,7 @@ from halcyon.scaling.observations import Value
 from halcyon.scaling.planner.capacity.bounded_queue import RejectionBound
 from halcyon.scaling.planner.reading import PodReading, Reading
 from halcyon.signals.clock import WallClock
-from halcyon.signals.gpu_work import told
+from halcyon.signals.gpu_work import reported_work
 from halcyon.signals.observation_store import ObservationStore
 from halcyon.signals.planner_reading import SignalMemory, reading
 from tests.unit.signals.records import haproxy, record, triton
@@ -115,7 +115,7 @@ def test_rows_are_counted_however_many_a_request_has(load: Load) -> None:
     assert shown(hub, now).batch == pytest.approx(load.rows * load.together)
     assert hub.mean_batch("ns", "m", now, 15.0) == pytest.approx(load.rows * load.together)
     # Growth counts with the sample that confirms it.
-    assert told(picture).rows == {"m-a-0": load.rate * load.rows * (SECONDS - 2)}
+    assert reported_work(picture).rows == {"m-a-0": load.rate * load.rows * (SECONDS - 2)}
 
 
 @pytest.mark.parametrize("load", LOADS)

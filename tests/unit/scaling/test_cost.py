@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.scaling.gpu_cost import Cost, Ledger, Look, Prices, Spent, Worked, cost, has_moved, is_news
+from halcyon.scaling.gpu_cost import Cost, GpuUsage, Ledger, Prices, ReportedWork, Spent, cost, has_changed, has_moved
 
 HOUR = 3600.0
 AT = 500_000 * HOUR
@@ -18,11 +18,11 @@ AT = 500_000 * HOUR
 
 def look(
     at: float, *, starting: int = 0, serving: int = 0, busy: float | None = None, most: int | None = None, **rows: float
-) -> Look:
-    return Look(AT + at, starting, serving, Worked(busy, rows), most)
+) -> GpuUsage:
+    return GpuUsage(AT + at, starting, serving, ReportedWork(busy, rows), most)
 
 
-def counted(*looks: Look) -> Ledger:
+def counted(*looks: GpuUsage) -> Ledger:
     ledger = Ledger()
     for one in looks:
         ledger = ledger.counted(one)
@@ -173,7 +173,7 @@ BASE = Cost(2, 6.0, 1.0, 0.5, 0.1, 0.6, 0.3)
 def test_a_reader_is_told_what_he_would_notice(change: dict[str, Any], news: bool, moved: bool) -> None:
     now = replace(BASE, **change)
 
-    assert (is_news(BASE, now), has_moved(BASE, now)) == (news, moved)
+    assert (has_changed(BASE, now), has_moved(BASE, now)) == (news, moved)
 
 
 @given(

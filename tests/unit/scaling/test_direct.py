@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from halcyon.api.spec.defaults import ResolvedTargets
 from halcyon.api.spec.scaling import Behavior
-from halcyon.scaling.hpa.algorithm import SYNC_S, desired, milli
+from halcyon.scaling.hpa.algorithm import SYNC_INTERVAL_S, desired, milli
 from halcyon.scaling.hpa.behavior import HpaMemory
 from halcyon.scaling.hpa.metrics import RulesReading
 from halcyon.scaling.hpa.recommendation import Recommendation
@@ -208,7 +208,7 @@ def test_bounds_hold_and_only_known_values_move_the_count(
 ) -> None:
     current, memory = low, HpaMemory()
     for step, (queue, gpu) in enumerate(history):
-        now = step * SYNC_S
+        now = step * SYNC_INTERVAL_S
         arguments = {"targets": BOTH, "behavior": behavior, "low": low, "high": low + spread, "memory": memory}
         decision = decide(now, current, queue, gpu, **arguments)  # type: ignore[arg-type]
         assert decision == decide(now, current, queue, gpu, **arguments)  # type: ignore[arg-type]

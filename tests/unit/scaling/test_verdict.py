@@ -17,21 +17,21 @@ from halcyon.control.desired.plan import ReconcilePlan as Reconciled
 from halcyon.control.objects.actuator import Actuator
 from halcyon.control.state.scope import PublishedScaling
 from halcyon.control.status import scaling as status_scaling
-from halcyon.scaling.hpa.recommendation import Reasons, RecommendationLimit, Term
+from halcyon.scaling.hpa.recommendation import Reasons, RecommendationLimit, SignalProposal
 from halcyon.scaling.planner.forecast.arrival_rate import ArrivalRate
 from halcyon.scaling.planner.forecast.seasonality import History
 from halcyon.scaling.planner.outputs import Plan, PlanLimit, PlannerMemory, PlanPart
 from halcyon.scaling.planner.plan import plan
 from halcyon.scaling.planner.reading import Objectives, PodReading, Reading
 from halcyon.scaling.policy.decision import (
-    RULES_SAY_UNTIL,
+    RULES_REASON,
     Change,
     Decision,
     ReplicaLimit,
     Signal,
     changes_from,
+    has_changed,
     has_moved,
-    is_news,
     limited,
     of_plan,
     of_rules,
@@ -104,8 +104,8 @@ def test_a_plan_that_knows_nothing_says_what_is_unknown() -> None:
     assert (made.unknown, made.limited_by, made.parts) == ("`waiting` is missing", ("unknown",), ())
 
 
-QUEUE = Term("queueDepth", 16, 120.0, 1.9, 8)
-NO_GPU = Term("gpuUtilization", 80, missing="no ready pod reports it")
+QUEUE = SignalProposal("queueDepth", 16, 120.0, 1.9, 8)
+NO_GPU = SignalProposal("gpuUtilization", 80, missing="no ready pod reports it")
 
 
 def test_the_rules_decision_becomes_a_verdict() -> None:
@@ -130,7 +130,7 @@ def test_a_signal_that_is_missing_is_no_obstacle_to_what_the_others_prove() -> N
 def test_who_stands_in_for_the_planner_says_so() -> None:
     made = of_rules(8, Reasons(4, 8, (QUEUE,), "queueDepth"), "so", at=10.0, policy="Planner", signals=())
 
-    assert (made.policy, made.why) == ("Planner", f"so; {RULES_SAY_UNTIL}")
+    assert (made.policy, made.why) == ("Planner", f"so; {RULES_REASON}")
 
 
 def test_the_lowest_ceiling_counts_and_says_what_was_wanted() -> None:
@@ -198,17 +198,17 @@ SHOWN = Decision(10.0, "Planner", 4, 5, "so", ("hold",), signals=SIGNALS)
     ],
 )
 def test_what_is_news_by_the_table(change: dict[str, Any], news: bool) -> None:
-    assert is_news(SHOWN, replace(SHOWN, **change)) is news
+    assert has_changed(SHOWN, replace(SHOWN, **change)) is news
 
 
 def test_the_first_verdict_is_news() -> None:
-    assert is_news(None, SHOWN)
+    assert has_changed(None, SHOWN)
 
 
 def test_the_seconds_that_a_silence_lasts_are_no_news() -> None:
     silent = replace(SHOWN, unknown="b-0 was last heard 11 s ago")
 
-    assert not is_news(silent, replace(silent, unknown="b-0 was last heard 12 s ago"))
+    assert not has_changed(silent, replace(silent, unknown="b-0 was last heard 12 s ago"))
 
 
 CHANGES = st.lists(

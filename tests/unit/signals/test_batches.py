@@ -9,7 +9,7 @@ import pytest
 
 from halcyon.api.documents.observation_report import MAX_SIZES, AgentReport, BatchStats, ReportError
 from halcyon.signals.observation_store import ObservationStore
-from halcyon.signals.validation import vet
+from halcyon.signals.validation import validate
 from tests.unit.signals.records import EPOCH, record, triton
 
 
@@ -20,7 +20,7 @@ def read(at: float, *sizes: tuple[Any, ...]) -> BatchStats:
 def test_good_ones_pass() -> None:
     for sizes in ([], [(1, 0, 0)], [(1, 3, 5), (65536, 2**53, 2**53)]):
         sent = record(0, triton(batches=read(0, *sizes)))
-        assert vet(sent).record == sent
+        assert validate(sent).record == sent
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_good_ones_pass() -> None:
     ],
 )
 def test_one_that_cannot_be_true_makes_the_table_unknown_and_nothing_else(sizes: list[tuple[Any, ...]]) -> None:
-    vetted = vet(record(0, triton(pending=3, batches=read(0, *sizes))))
+    vetted = validate(record(0, triton(pending=3, batches=read(0, *sizes))))
     assert vetted.absurd == 1
     assert vetted.record.pods[0].batches is None
     assert vetted.record.pods[0].pending == 3
@@ -56,7 +56,7 @@ def test_one_that_cannot_be_true_makes_the_table_unknown_and_nothing_else(sizes:
 @pytest.mark.parametrize("at", [math.nan, -1.0, "now", None])
 def test_a_table_without_its_time_is_no_record(at: Any) -> None:
     with pytest.raises(ReportError):
-        vet(record(0, triton(batches=BatchStats(at, ()))))
+        validate(record(0, triton(batches=BatchStats(at, ()))))
 
 
 def known(hub: ObservationStore, now: float) -> Any:

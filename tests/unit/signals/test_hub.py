@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from halcyon.api.documents.observation_report import BalancerSample, PodSample
 from halcyon.scaling.observations import Observation, rate, total_rate
-from halcyon.signals.observation_store import EXPIRE_S, MAX_AGENTS, ObservationStore
-from halcyon.signals.store_state import MAX_LATE, POD_COUNTERS
+from halcyon.signals.observation_store import EXPIRE_TIMEOUT_S, MAX_AGENTS, ObservationStore
+from halcyon.signals.store_state import MAX_REJECTABLE, POD_COUNTERS
 from tests.unit.signals.records import EPOCH, haproxy, record, triton
 
 
@@ -213,7 +213,7 @@ def test_who_waited_before_the_first_record_is_refused_too() -> None:
 def test_of_those_that_came_before_no_more_are_refused_than_can_wait() -> None:
     hub = ObservationStore()
     served = [haproxy(requests=900_000 * second) for second in range(5)]
-    assert refused_of(hub, *served, haproxy(requests=3_600_000, refused=900_000)) == MAX_LATE
+    assert refused_of(hub, *served, haproxy(requests=3_600_000, refused=900_000)) == MAX_REJECTABLE
 
 
 JUMPS = [1, 2, 10**15, 10**15 + 1, 10**15 + 1]
@@ -324,7 +324,7 @@ def test_a_queue_before_a_ready_pod_is_no_news() -> None:
 def test_a_model_that_nobody_speaks_for_is_forgotten() -> None:
     hub = ObservationStore()
     hub.receive(record(0, triton()), 0.0)
-    hub.receive(record(0, name="other"), EXPIRE_S + 31)
+    hub.receive(record(0, name="other"), EXPIRE_TIMEOUT_S + 31)
     assert list(hub.models()) == [("ns", "other")]
 
 

@@ -16,7 +16,7 @@ from halcyon.balancer.runtime.server_assignment import ServerState
 from halcyon.balancer.telemetry import sampler
 from halcyon.scaling.observations import FRESH_S
 from halcyon.signals.observation_store import ObservationStore
-from halcyon.signals.validation import vet
+from halcyon.signals.validation import validate
 from tests.unit.signals.records import haproxy, record
 
 SLOT_A, CLIENTS = 22, 6
@@ -49,7 +49,7 @@ def sent(*slots: SlotLatency) -> AgentReport:
 def test_it_is_told_while_there_are_two_slots_and_arrives_as_it_was_counted() -> None:
     made = AgentReport.from_json(told("a", "b").to_json())
     hub = ObservationStore()
-    hub.receive(vet(made).record, 1.0)
+    hub.receive(validate(made).record, 1.0)
     observation = hub.observe("ns", "m", 1.0)
     assert observation is not None
     [balancer] = observation.balancers
@@ -69,7 +69,7 @@ def test_with_one_slot_nobody_has_anything_to_compare() -> None:
 def test_clients_answers_are_told_always_and_arrive_as_they_were_counted() -> None:
     made = AgentReport.from_json(told("a").to_json())
     hub = ObservationStore()
-    hub.receive(vet(made).record, 1.0)
+    hub.receive(validate(made).record, 1.0)
     assert hub.answers("ns", "m", 2.0) == {
         "m-balancer-0": ReportedHistogram(latency_buckets.SHOWN_MS, (1, 2, *[0] * 13))
     }
@@ -99,7 +99,7 @@ def test_a_record_stays_small() -> None:
 
 def test_what_can_be_true_passes() -> None:
     for slots in ((), (GOOD,), (GOOD, replace(GOOD, slot="b"))):
-        assert vet(sent(*slots)).record == sent(*slots)
+        assert validate(sent(*slots)).record == sent(*slots)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_what_can_be_true_passes() -> None:
     ],
 )
 def test_one_that_cannot_be_true_makes_them_unknown_and_nothing_else(wrong: dict[str, Any]) -> None:
-    vetted = vet(sent(GOOD, replace(GOOD, **wrong)))
+    vetted = validate(sent(GOOD, replace(GOOD, **wrong)))
     assert vetted.absurd == 1
     assert vetted.record.balancer == haproxy(queued=3)
 
@@ -141,12 +141,12 @@ def test_one_that_cannot_be_true_makes_them_unknown_and_nothing_else(wrong: dict
 )
 def test_clients_answers_that_cannot_be_true_are_unknown_and_nothing_else(wrong: dict[str, Any]) -> None:
     made = replace(haproxy(queued=3), clients=ReportedHistogram((1, 2), (3, 4, 5)))
-    assert vet(record(0, balancer=made)).record.balancer == made
+    assert validate(record(0, balancer=made)).record.balancer == made
     bad = replace(haproxy(queued=3), clients=replace(ReportedHistogram((1, 2), (3, 4, 5)), **wrong))
-    vetted = vet(record(0, balancer=bad))
+    vetted = validate(record(0, balancer=bad))
     assert vetted.absurd == 1
     assert vetted.record.balancer == haproxy(queued=3)
 
 
 def test_more_slots_than_there_can_be_are_not_believed() -> None:
-    assert vet(sent(GOOD, GOOD, GOOD)).record.balancer == haproxy(queued=3)
+    assert validate(sent(GOOD, GOOD, GOOD)).record.balancer == haproxy(queued=3)

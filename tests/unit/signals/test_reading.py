@@ -12,7 +12,13 @@ from halcyon.scaling.observations import BalancerObservation, BalancerPoint, Obs
 from halcyon.scaling.planner.reading import PodReading, Reading
 from halcyon.signals.clock import WallClock
 from halcyon.signals.observation_store import ObservationStore
-from halcyon.signals.planner_reading import OBSERVED_S, PACE_S, Gathered, SignalMemory, reading
+from halcyon.signals.planner_reading import (
+    MAX_REPORT_DELAY_S,
+    OBSERVATION_WINDOW_S,
+    ReadingResult,
+    SignalMemory,
+    reading,
+)
 from tests.unit.signals.pictures import picture
 from tests.unit.signals.records import haproxy, record
 
@@ -53,7 +59,9 @@ def seen(*parts: BalancerObservation | PodObservation, at: float = NOW, **rest: 
     )
 
 
-def gather(observation: Observation, *, pods: Any = None, memory: SignalMemory | None = None, **rest: Any) -> Gathered:
+def gather(
+    observation: Observation, *, pods: Any = None, memory: SignalMemory | None = None, **rest: Any
+) -> ReadingResult:
     listed = kubernetes(*(pod.name for pod in observation.pods)) if pods is None else pods
     of = picture(observation)
     return reading(of, replicas=3, pods=listed, epoch=EPOCH, memory=memory or SignalMemory(), **rest)
@@ -173,7 +181,7 @@ def test_a_balancer_that_counts_nothing_holds_nobody_back() -> None:
     idle = spoken("idle", (NOW - 9, 5.0), (NOW - 4, 5.0))
     busy = spoken("busy", (NOW - 2, 100.0), (NOW - 1, 200.0), (NOW, 300.0))
     assert told(seen(idle, busy)).at == EPOCH.at(NOW - 1)
-    assert told(seen(idle)).at == EPOCH.at(NOW - 4 - PACE_S)
+    assert told(seen(idle)).at == EPOCH.at(NOW - 4 - MAX_REPORT_DELAY_S)
 
 
 def test_the_first_record_after_a_silence_is_not_enough() -> None:
@@ -196,7 +204,7 @@ def test_neither_the_time_nor_the_merged_count_ever_falls(records: list[tuple[st
         now += pause_s
         counts[agent] += more
         hub.receive(record(now, agent=agent, balancer=haproxy(requests=counts[agent])), now)
-        observation = hub.observe("ns", "m", now, window_s=OBSERVED_S)
+        observation = hub.observe("ns", "m", now, window_s=OBSERVATION_WINDOW_S)
         assert observation is not None
         made = gather(observation, pods=(), memory=memory)
         memory = made.memory

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from halcyon.api.documents.observation_report import AgentReport
 from halcyon.kube.kinds import Key
 from halcyon.scaling.observations import FRESH_S
-from halcyon.signals.observation_store import ObservationStore, OnRecord
+from halcyon.signals.observation_store import ObservationStore, OnReport
 
 MAX_CHARACTERS = 400
 _MAX_AGENTS = 32
@@ -19,7 +19,7 @@ _MAX_AGENTS = 32
 class BalancerErrorStore(ObservationStore):
     """An observation store that also keeps balancers' errors."""
 
-    def __init__(self, on_change: Callable[[str, str], None], on_record: OnRecord) -> None:
+    def __init__(self, on_change: Callable[[str, str], None], on_record: OnReport) -> None:
         """Create the store; `on_change` is also called for each error that appears, disappears or changes."""
         super().__init__(on_change=on_change, on_record=on_record)
         self._changed = on_change

@@ -59,7 +59,7 @@ class _Ruled:
 
     def is_good(self, now: float, current: int) -> bool:
         """Return whether it is still valid: recent, made with all signals, and replicas weren't written by another writer."""
-        if now - self.at >= algorithm.SYNC_S or self.verdict.unknown:
+        if now - self.at >= algorithm.SYNC_INTERVAL_S or self.verdict.unknown:
             return False
         return current in {self.verdict.current, self.verdict.desired}
 

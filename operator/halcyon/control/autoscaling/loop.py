@@ -39,7 +39,7 @@ from halcyon.kube.work_queue import Priority
 from halcyon.scaling.hpa import metrics
 from halcyon.scaling.observations import FRESH_S, Missing, Value
 from halcyon.scaling.planner.outputs import PlannerMemory
-from halcyon.scaling.policy.decision import REST_S, SPACING_S, Decision
+from halcyon.scaling.policy.decision import MAX_DECISION_INTERVAL_S, MIN_DECISION_INTERVAL_S, Decision
 
 log = logging.getLogger(__name__)
 
@@ -184,7 +184,7 @@ class Autoscaler:
         if model is None:
             model = self._models[key] = ModelState(key, self.clock())
         if model.actuator is Actuator.NONE:
-            model.due = max(self.clock(), model.tried + SPACING_S)
+            model.due = max(self.clock(), model.tried + MIN_DECISION_INTERVAL_S)
         model.actuator = plan.actuator
 
     def forget(self, key: Key) -> None:
@@ -239,7 +239,11 @@ class Autoscaler:
     async def _round(self) -> None:
         """Decide for every model that is due now, oldest decision first."""
         began = self.clock()
-        due = [m for m in self._models.values() if m.due <= began or (m.heard and m.may_be_decided(began, SPACING_S))]
+        due = [
+            m
+            for m in self._models.values()
+            if m.due <= began or (m.heard and m.may_be_decided(began, MIN_DECISION_INTERVAL_S))
+        ]
         for model in sorted(due, key=lambda model: model.decided):
             model.heard = model.confirmed = False
             model.tried = self.clock()
@@ -248,7 +252,7 @@ class Autoscaler:
             except Exception:
                 # One model's failure must not stop the others. Its replicas hold, since its last decision grows stale.
                 log.exception("cannot decide", extra={"key": str(model.key)})
-                model.due = self.clock() + REST_S
+                model.due = self.clock() + MAX_DECISION_INTERVAL_S
             ended = self.clock()
             if model.decided == model.tried:
                 self.times.took(ended - model.tried)
@@ -263,7 +267,7 @@ class Autoscaler:
             self.gone(key)  # a standby isn't notified otherwise
             return
         if spec is None or spec.scaling is None:
-            model.due = now + REST_S
+            model.due = now + MAX_DECISION_INTERVAL_S
             return
         made = self.ceilings.over(key, spec, self.deciding.decide(key, spec, model.actuator, now))
         self.decisions += 1
@@ -301,7 +305,7 @@ class Autoscaler:
         self._telling.not_waiting(model)
 
     def _soon(self, model: ModelState) -> None:
-        model.due = self.clock() + SPACING_S
+        model.due = self.clock() + MIN_DECISION_INTERVAL_S
 
     def _follow(self) -> None:
         """Take the scaled models from the caches, because a standby reconciles nothing.

@@ -36,7 +36,7 @@ from halcyon.kube.kinds import Key
 from halcyon.render import names
 from halcyon.render.model_overlay import model_name
 from halcyon.signals.observation_store import ObservationStore
-from halcyon.signals.validation import vet
+from halcyon.signals.validation import validate
 
 log = logging.getLogger(__name__)
 
@@ -137,7 +137,7 @@ class PodScraper:
             maintenance=read.dead,
         )
         # A pod can report anything about itself.
-        believed = vet(record).record
+        believed = validate(record).record
         self.hub.receive(replace(believed, balancer=read.demand.sample(believed.pods)), self.clock())
 
     def _find_dead(self, key: Key, read: _Read, endpoints: list[Endpoint], seen: dict[str, ScrapedPod]) -> None:

@@ -62,7 +62,7 @@ def queue_depth(observation: Observation, *, target: int, replicas: int) -> Valu
     nothing, because its share of the queue is still in the balancers. If Triton has no gauge of a pod's queue, the time its
     requests have waited is used. A pod with neither is estimated as in `filled`.
     """
-    silence = _silence(observation)
+    silence = _silence_reason(observation)
     if silence:
         return Missing(silence)
     now = observation.at
@@ -94,7 +94,7 @@ def _by_its_time(pod: PodObservation, now: float) -> float | None:
 
 def gpu_utilization(observation: Observation, *, target: int, replicas: int) -> Value | Missing:
     """Return GPU percent summed over ready pods, each the mean of its last 15 s; other pods as in `filled`."""
-    silence = _silence(observation)
+    silence = _silence_reason(observation)
     if silence:
         return Missing(silence)
     now = observation.at
@@ -127,7 +127,7 @@ def filled(known: float, *, missing: int, target: float, replicas: int) -> float
     return max(known, min(known + missing * target, replicas * target))
 
 
-def _silence(observation: Observation) -> str | None:
+def _silence_reason(observation: Observation) -> str | None:
     """Return why nothing at all is known, or None if something is."""
     latest = newest(observation)
     if observation.balancers and latest is not None and observation.at - latest <= FRESH_S:

@@ -18,7 +18,7 @@ SignalName = Literal["queueDepth", "gpuUtilization"]
 
 
 @dataclass(frozen=True)
-class Term:
+class SignalProposal:
     """Proposal of one signal."""
 
     name: SignalName
@@ -71,7 +71,7 @@ class Reasons:
     """Replicas before."""
     wanted: int | None
     """Replicas that the signals propose before any limit; None if they were not evaluated or don't count."""
-    terms: tuple[Term, ...] = ()
+    terms: tuple[SignalProposal, ...] = ()
     winner: str | None = None
     """Name of the term that determined `wanted`."""
     limits: tuple[RecommendationLimit, ...] = ()

@@ -23,7 +23,7 @@ MAX_COUNT = 10**6
 """Maximum plausible replicas in a memory; a larger number was not written by this planner."""
 
 
-def unsound(part: Any) -> str | None:
+def broken_invariant(part: Any) -> str | None:
     """Return why the planner can't continue from this part of a memory, or None if it can."""
     checks: dict[type, Callable[[Any], str | None]] = {
         ArrivalRate: _unsound_arrivals,

@@ -19,7 +19,7 @@ from halcyon.scaling.planner.idle_timeout import IdleTimeout
 from halcyon.scaling.planner.plausibility import StuckCounter
 from halcyon.scaling.planner.scale_down_hold import ScaleDownHold
 
-TermName = Literal["rate", "trend", "season", "spike", "queueDepth", "gpuUtilization", "backlog"]
+PartName = Literal["rate", "trend", "season", "spike", "queueDepth", "gpuUtilization", "backlog"]
 LimitName = Literal["min", "max", "hold", "veto", "unknown", "learning", "idle"]
 """hold: more was needed a while ago. veto: the GPUs are too busy for fewer replicas. unknown: the reading is implausible.
 learning: too little is known yet. idle: there are no requests, so the model may scale to zero."""
@@ -29,7 +29,7 @@ learning: too little is known yet. idle: there are no requests, so the model may
 class PlanPart:
     """Replicas that one part of the plan asks for."""
 
-    name: TermName
+    name: PartName
     replicas: int
     said: object
     """A text, or an object that formats it (`lazy_text`)."""
@@ -61,7 +61,7 @@ class Sentence:
 
     count: int
     terms: tuple[PlanPart, ...]
-    winner: TermName | None
+    winner: PartName | None
     limits: tuple[PlanLimit, ...]
 
     @override
@@ -129,7 +129,7 @@ class Plan:
     count: int
     current: int
     terms: tuple[PlanPart, ...]
-    winner: TermName | None
+    winner: PartName | None
     limits: tuple[PlanLimit, ...]
     look_again_at: float
     """Time of the next decision if no report arrives before."""

@@ -65,7 +65,9 @@ class Situation:
 
     def size(self, rate: float) -> int:
         """Return the replicas for an arrival rate, at the latency objective or at the utilisation target."""
-        return sized(rate, self.objectives, self.replica, dispersion=self.memory.arrivals.spread.value, most=self.most)
+        return replicas_for_rate(
+            rate, self.objectives, self.replica, dispersion=self.memory.arrivals.spread.value, most=self.most
+        )
 
     def with_margin(self, rate: float) -> float:
         """Return a rate with the headroom added."""
@@ -83,7 +85,7 @@ def rate_now(now: float, memory: PlannerMemory) -> float | None:
     return rate if rate is None or quiet_s is None else min(rate, memory.arrivals.mean(quiet_s))
 
 
-def sized(rate: float, objectives: Objectives, replica: Replica, *, dispersion: float, most: int) -> int:
+def replicas_for_rate(rate: float, objectives: Objectives, replica: Replica, *, dispersion: float, most: int) -> int:
     """Return the replicas for an arrival rate, at the latency objective or the utilisation target; 0 for none, max `most`."""
     if rate <= 0:
         return 0
@@ -93,7 +95,7 @@ def sized(rate: float, objectives: Objectives, replica: Replica, *, dispersion: 
 
 
 @immutable(frozen=True, slots=True)
-class _RateNeeds:
+class _RateReason:
     """Reason for what the rate needs, formatted when read."""
 
     need: int
@@ -114,11 +116,11 @@ class _RateNeeds:
         return f"{self.rate:.4g} req/s and {100 * self.margin:.0f} % on top at {each:.4g} per replica needs {need}"
 
 
-def needs(at: Situation) -> tuple[PlanPart, ...]:
+def load_parts(at: Situation) -> tuple[PlanPart, ...]:
     """Return what the load of now and soon asks for; the rate's own part comes first."""
     objectives, spread = at.objectives, at.memory.arrivals.spread.value
     need = at.size(at.with_margin(at.rate))
-    said = _RateNeeds(need, at.rate, at.margin.value, objectives, at.replica, spread)
+    said = _RateReason(need, at.rate, at.margin.value, objectives, at.replica, spread)
     terms = [PlanPart("rate", need, said)]
     if at.rising is not None and at.rising > at.rate:
         more = at.size(at.with_margin(at.rising))
@@ -128,14 +130,14 @@ def needs(at: Situation) -> tuple[PlanPart, ...]:
         more = min(math.ceil(gpu / target - 1e-9), at.most)
         terms.append(PlanPart("gpuUtilization", more, f"GPU {gpu:.0f} % at {target:g} % per replica needs {more}"))
     if objectives.queue_depth and at.rate > 0:
-        more = for_depth(
+        more = replicas_for_depth(
             at.rate, objectives.queue_depth, at.replica, dispersion=spread, least=max(need, 1), most=at.most
         )
         terms.append(PlanPart("queueDepth", more, f"{objectives.queue_depth:g} waiting per replica needs {more}"))
     return tuple(terms)
 
 
-def for_depth(rate: float, depth: float, replica: Replica, *, dispersion: float, least: int, most: int) -> int:
+def replicas_for_depth(rate: float, depth: float, replica: Replica, *, dispersion: float, least: int, most: int) -> int:
     """Return the replicas, from `least` to `most`, at which at most `depth` requests wait for each, in steady state.
 
     The rate is above 0. Little's law converts the depth to a wait (waiting = rate x wait), and the wait is an objective like
@@ -151,7 +153,7 @@ def for_depth(rate: float, depth: float, replica: Replica, *, dispersion: float,
     return count
 
 
-def foreseen(at: Situation) -> tuple[PlanPart, ...]:
+def recurring_parts(at: Situation) -> tuple[PlanPart, ...]:
     """Return the needs of recurring load: a spike that is due, the usual load at this time of day or week.
 
     These only ever raise the replicas.
@@ -168,16 +170,16 @@ def foreseen(at: Situation) -> tuple[PlanPart, ...]:
     return tuple(terms)
 
 
-def if_sure(at: Situation, terms: Sequence[PlanPart]) -> int:
+def certain_need(at: Situation, terms: Sequence[PlanPart]) -> int:
     """Return what these parts need; before the rate is certain, more than is held only as far as it is sure."""
     need, held = max([term.replicas for term in terms]), at.memory.hold.held
     if at.sure >= 1 or held is None or need <= held:
         return need
-    surely = max(term.replicas for term in needs(replace(at, rate=at.rate * at.sure, sure=1.0)))
+    surely = max(term.replicas for term in load_parts(replace(at, rate=at.rate * at.sure, sure=1.0)))
     return min(need, max(surely, held))
 
 
-def unless_noise(at: Situation, need: int) -> int:
+def need_beyond_noise(at: Situation, need: int) -> int:
     """Return the need, but no lower than it would be if the rate and its bursts were underestimated by chance.
 
     Scale-down begins only at a level from which noise alone would not cause a scale-up. Without this band, a load between two
@@ -189,7 +191,7 @@ def unless_noise(at: Situation, need: int) -> int:
     arrivals = at.memory.arrivals
     above = at.rate + _BAND_SIGMAS * arrivals.error()
     burstier = arrivals.spread.doubt * (1 + _BAND_SIGMAS * arrivals.spread.error())
-    most = sized(at.with_margin(above), at.objectives, at.replica, dispersion=burstier, most=at.most)
+    most = replicas_for_rate(at.with_margin(above), at.objectives, at.replica, dispersion=burstier, most=at.most)
     return max(need, min(most, held))
 
 

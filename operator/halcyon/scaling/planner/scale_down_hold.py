@@ -21,7 +21,7 @@ from halcyon.scaling.frozen import immutable
 
 MIN_HOLD_S = 60.0
 """Minimum time before a release of what the rate needs: the rate falls with the mean of a minute."""
-FIRST_S = 180.0
+MAX_FIRST_HOLD_S = 180.0
 """Maximum patience with a load whose gaps are unknown. Burstier loads have mostly shown theirs by then."""
 MAX_HOLD_S = 1800.0
 """Maximum patience, unless a start itself takes longer."""
@@ -57,7 +57,7 @@ class ScaleDownHold:
             return max(start_s, self.shortest_s)
         if self.patience_s is not None:
             return max(start_s, self.patience_s)
-        return max(start_s, min(max(dispersion, 1.0) * self.shortest_s, FIRST_S))
+        return max(start_s, min(max(dispersion, 1.0) * self.shortest_s, MAX_FIRST_HOLD_S))
 
     def with_need(
         self,

@@ -22,8 +22,8 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from halcyon.scaling.planner.forecast.arrival_rate import ArrivalRate
 from halcyon.scaling.planner.forecast.recurring_spikes import SpikeMemory
-from halcyon.scaling.planner.forecast.seasonality import KEEP, History
-from halcyon.scaling.planner.invariants import unsound
+from halcyon.scaling.planner.forecast.seasonality import MAX_BINS, History
+from halcyon.scaling.planner.invariants import broken_invariant
 from halcyon.scaling.planner.outputs import PlannerMemory
 from halcyon.scaling.planner.scale_down_hold import ScaleDownHold
 
@@ -123,7 +123,7 @@ def _part(base: Any, raw: Any, path: str) -> Any:
         part = unpack(raw)
         # The part's own reader checks shapes, not values.
         part = _decoded(type(base), _encoded(part), path, base)
-    if (why := unsound(part)) is not None:
+    if (why := broken_invariant(part)) is not None:
         raise _UnreadableError(f"{path} contradicts itself: {why}")
     return part
 
@@ -234,8 +234,10 @@ def _pack_history(history: History) -> dict[str, Any]:
 
 def _unpack_history(document: dict[str, Any]) -> History:
     text = document["bins"]
-    if not isinstance(text, str) or len(text) % 3 or len(text) > 3 * KEEP:
-        raise _UnreadableError(f"history.bins is {_shown(text)}; it has three characters per bin, for {KEEP} at most")
+    if not isinstance(text, str) or len(text) % 3 or len(text) > 3 * MAX_BINS:
+        raise _UnreadableError(
+            f"history.bins is {_shown(text)}; it has three characters per bin, for {MAX_BINS} at most"
+        )
     known: dict[str, float | None] = {}
     bins = []
     for start in range(0, len(text), 3):

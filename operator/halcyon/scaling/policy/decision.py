@@ -13,25 +13,25 @@ from datetime import datetime
 from typing import Literal
 
 from halcyon.scaling.frozen import immutable
-from halcyon.scaling.hpa.recommendation import Reasons, Term
+from halcyon.scaling.hpa.recommendation import Reasons, SignalProposal
 from halcyon.scaling.planner.outputs import Plan, PlanPart
 
 PolicyName = Literal["Planner", "Rules"]
-CeilingName = Literal["quota", "budget"]
+ReplicaLimitName = Literal["quota", "budget"]
 """quota: a ResourceQuota of the namespace. budget: the site's GPU budget."""
-KEPT = 10
+MAX_CHANGES = 10
 """Number of replica changes that are kept."""
-_MOVED = 0.2
+_MIN_RELATIVE_CHANGE = 0.2
 """Relative change from which a value counts as changed."""
-_SLIGHT = {"requestRate": 0.2, "queueDepth": 2.0, "gpuUtilization": 5.0}
+_MIN_CHANGES = {"requestRate": 0.2, "queueDepth": 2.0, "gpuUtilization": 5.0}
 """Absolute change by signal that it must also exceed."""
-SPACING_S = 0.9
+MIN_DECISION_INTERVAL_S = 0.9
 """Minimum time between two decisions for one model: agents report once a second, and at once if the load surges."""
-REST_S = 4.5
+MAX_DECISION_INTERVAL_S = 4.5
 """Maximum time between two decisions, so that none is older than 5 s; agents report about as often."""
 UNLIMITED = "; limited by nothing"
 """End of the planner's sentence if nothing limits the decision."""
-RULES_SAY_UNTIL = "what one replica can do is not known yet, so queue depth and GPU utilisation decide"
+RULES_REASON = "what one replica can do is not known yet, so queue depth and GPU utilisation decide"
 
 
 @immutable(frozen=True, slots=True)
@@ -85,14 +85,14 @@ class Decision:
     def next_look_s(self) -> float:
         """Return the seconds until the next decision unless a report arrives first: soon while something is under way."""
         soon = self.look_again_at - self.at
-        return max(soon, SPACING_S) if soon < SPACING_S * 2 else REST_S
+        return max(soon, MIN_DECISION_INTERVAL_S) if soon < MIN_DECISION_INTERVAL_S * 2 else MAX_DECISION_INTERVAL_S
 
 
 @immutable(frozen=True, slots=True)
 class ReplicaLimit:
     """Limit set by the model's surroundings, regardless of its signals."""
 
-    name: CeilingName
+    name: ReplicaLimitName
     replicas: int
     why: str
 
@@ -124,14 +124,14 @@ def of_plan(plan: Plan, *, at: float, signals: tuple[Signal, ...]) -> Decision:
         plan.sentence(),
         limits,
         plan.terms,
-        tuple([_asking(signal, asked[signal.name]) for signal in signals]),
+        tuple([_with_proposal(signal, asked[signal.name]) for signal in signals]),
         # If present, it is the first (`planner.plan`).
         plan.limits[0].why if limits and limits[0] == "unknown" else "",
         look_again_at=plan.look_again_at,
     )
 
 
-def _asking(signal: Signal, proposal: int | None) -> Signal:
+def _with_proposal(signal: Signal, proposal: int | None) -> Signal:
     if proposal == signal.proposal:
         return signal
     return Signal(signal.name, signal.value, signal.target, proposal, signal.at, signal.source, signal.missing)
@@ -150,15 +150,17 @@ def of_rules(
         policy=policy,
         current=reasons.current,
         desired=count,
-        said=say if policy == "Rules" else f"{say}; {RULES_SAY_UNTIL}",
+        said=say if policy == "Rules" else f"{say}; {RULES_REASON}",
         limited_by=tuple(limit.kind for limit in reasons.limits),
         parts=_parts(reasons.terms),
-        signals=tuple(_asking(signal, asked.get(signal.name)) for signal in signals),
+        signals=tuple(_with_proposal(signal, asked.get(signal.name)) for signal in signals),
         unknown=missing,
     )
 
 
-def of_hpa(current: int, terms: tuple[Term, ...], *, at: float, signals: tuple[Signal, ...], heard: bool) -> Decision:
+def of_hpa(
+    current: int, terms: tuple[SignalProposal, ...], *, at: float, signals: tuple[Signal, ...], heard: bool
+) -> Decision:
     """Build the record of what the signals propose to an HPA, which then decides."""
     asked: dict[str, int | None] = {term.name: term.proposal for term in terms}
     return Decision(
@@ -168,13 +170,13 @@ def of_hpa(current: int, terms: tuple[Term, ...], *, at: float, signals: tuple[S
         desired=None,
         said="; ".join(term.say() for term in terms),
         parts=_parts(terms),
-        signals=tuple(_asking(signal, asked.get(signal.name)) for signal in signals),
+        signals=tuple(_with_proposal(signal, asked.get(signal.name)) for signal in signals),
         unknown="; ".join(f"{signal.name}: {signal.missing}" for signal in signals if signal.missing),
         heard=heard,
     )
 
 
-def _parts(terms: tuple[Term, ...]) -> tuple[PlanPart, ...]:
+def _parts(terms: tuple[SignalProposal, ...]) -> tuple[PlanPart, ...]:
     return tuple(PlanPart(term.name, term.proposal, term.say()) for term in terms if term.proposal is not None)
 
 
@@ -197,7 +199,7 @@ def counted(count: int) -> str:
     return f"{count} replica{'' if count == 1 else 's'}"
 
 
-def is_news(shown: Decision | None, now: Decision) -> bool:
+def has_changed(shown: Decision | None, now: Decision) -> bool:
     """Return whether a decision differs from the one shown: replicas, limits, missing signals, or a value that moved."""
     # Parts are left out: what each asks for moves by one with every fluctuation of the load.
     if (
@@ -206,7 +208,7 @@ def is_news(shown: Decision | None, now: Decision) -> bool:
         or shown.desired != now.desired
         or shown.limited_by != now.limited_by
         or bool(shown.unknown) != bool(now.unknown)
-        or (shown.next_look_s < REST_S) != (now.next_look_s < REST_S)
+        or (shown.next_look_s < MAX_DECISION_INTERVAL_S) != (now.next_look_s < MAX_DECISION_INTERVAL_S)
         or shown.policy != now.policy
         or len(shown.signals) != len(now.signals)
     ):
@@ -216,7 +218,7 @@ def is_news(shown: Decision | None, now: Decision) -> bool:
             before.name != after.name
             or before.target != after.target
             or before.source != after.source
-            or has_moved(before.value, after.value, slight=_SLIGHT.get(after.name, 0.0))
+            or has_moved(before.value, after.value, slight=_MIN_CHANGES.get(after.name, 0.0))
         ):
             return True
     return False
@@ -227,7 +229,7 @@ def has_moved(before: float | None, now: float | None, *, slight: float = 0.1) -
     if before is None or now is None:
         return before is not now
     moved = abs(now - before)
-    return moved > slight and moved > _MOVED * max(abs(before), abs(now))
+    return moved > slight and moved > _MIN_RELATIVE_CHANGE * max(abs(before), abs(now))
 
 
 def changes_from(decisions: object) -> list[Change]:

@@ -20,7 +20,7 @@ from halcyon.scaling.planner.outputs import LimitName, Plan, PlanLimit
 from halcyon.scaling.planner.plan import bounds
 from halcyon.scaling.planner.reading import Objectives
 
-_BEYOND = 1000
+_MAX_REPLICAS = 1000
 """Maximum replicas that a spec may set."""
 
 
@@ -31,35 +31,37 @@ def bounded(made: Plan, aims: Objectives, planned: Callable[[Objectives], Plan])
     replicas are discarded.
     """
     low, high = bounds(aims)
-    asked = _most(made)
+    asked = _max_needed(made)
     limits = [limit for limit in made.limits if limit.name not in {"min", "max"}]
     if made.count == high and asked is not None and asked >= high:
-        beyond = planned(replace(aims, high=_BEYOND, windows=tuple(replace(w, high=None) for w in aims.windows)))
-        needed = _most(beyond)
+        beyond = planned(replace(aims, high=_MAX_REPLICAS, windows=tuple(replace(w, high=None) for w in aims.windows)))
+        needed = _max_needed(beyond)
         if needed is not None and needed > high:
-            limits.append(PlanLimit("max", high, f"{_who(aims, 'max', high)}, and {needed} are needed"))
-            return _limited(made, beyond, limits)
+            limits.append(PlanLimit("max", high, f"{_bound_reason(aims, 'max', high)}, and {needed} are needed"))
+            return _with_limits(made, beyond, limits)
     raised = made.current < low and asked is None
     if made.count == low and (raised or (not limits and asked is not None and asked < low)):
-        limits.append(PlanLimit("min", low, _who(aims, "min", low)))
+        limits.append(PlanLimit("min", low, _bound_reason(aims, "min", low)))
     elif len(limits) < len(made.limits):
-        limits += [replace(one, said=_who(aims, one.name, one.replicas)) for one in made.limits if one not in limits]
+        limits += [
+            replace(one, said=_bound_reason(aims, one.name, one.replicas)) for one in made.limits if one not in limits
+        ]
     else:
         return made
-    return _limited(made, made, limits)
+    return _with_limits(made, made, limits)
 
 
-def _limited(made: Plan, asked: Plan, limits: list[PlanLimit]) -> Plan:
+def _with_limits(made: Plan, asked: Plan, limits: list[PlanLimit]) -> Plan:
     """Return the plan with the parts of `asked` and with these limits."""
     return Plan(made.count, made.current, asked.terms, asked.winner, tuple(limits), made.look_again_at, made.memory)
 
 
-def _most(made: Plan) -> int | None:
+def _max_needed(made: Plan) -> int | None:
     """Return the most replicas that any part asks for; None if there are no parts."""
     return max([term.replicas for term in made.terms]) if made.terms else None
 
 
-def _who(aims: Objectives, name: LimitName, count: int) -> str:
+def _bound_reason(aims: Objectives, name: LimitName, count: int) -> str:
     """Return who sets this bound: an open schedule, or the spec."""
     side = "low" if name == "min" else "high"
     for window in aims.windows:

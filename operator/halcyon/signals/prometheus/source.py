@@ -5,7 +5,7 @@ Only the site sets its address, never a ModelDeployment: otherwise a tenant coul
 | event                                     | result                                                                         |
 | ----------------------------------------- | ------------------------------------------------------------------------------ |
 | a response                                | it replaces all values; a pod that isn't in it is not known                    |
-| none, or an unusable one                  | the last values count until they are `STALE_S` old; pauses grow, with jitter   |
+| none, or an unusable one                  | the last values count until they are `MAX_AGE_S` old; pauses grow, with jitter   |
 | no response within `limit_s`              | the same; no query is sent until the request has ended                         |
 | a history query while it is unavailable   | `PrometheusError` at once, so that a thousand models wait for no timeouts      |
 
@@ -32,15 +32,15 @@ from halcyon.monitoring import instruments, operator_metrics
 from halcyon.scaling.planner.forecast.seasonality import BIN_S, History
 from halcyon.signals.prometheus import arrival_history, dcgm
 from halcyon.signals.prometheus.client import (
-    Ask,
     PrometheusError,
     PrometheusSite,
+    PrometheusUnavailable,
+    QueryFunction,
     QueryRange,
-    Unanswered,
-    ask_prometheus,
-    not_understood,
+    parsing_errors,
+    query_prometheus,
 )
-from halcyon.signals.prometheus.dcgm import STALE_S, PodKey
+from halcyon.signals.prometheus.dcgm import MAX_AGE_S, PodKey
 
 SOURCE: Literal["prometheus"] = "prometheus"
 
@@ -57,7 +57,7 @@ class PollInterval:
     longest_pause_s: float = 60.0
     """Maximum pause between attempts while they fail."""
     limit_s: float = 10.0
-    """Timeout of one request; with `poll_s`, and a scrape every 10 s, a value is seldom older than `STALE_S`."""
+    """Timeout of one request; with `poll_s`, and a scrape every 10 s, a value is seldom older than `MAX_AGE_S`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class PrometheusSource:
         monotonic: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         pace: PollInterval = PollInterval(),
-        ask: Ask = ask_prometheus,
+        ask: QueryFunction = query_prometheus,
         registry: CollectorRegistry | None = None,
     ) -> None:
         """Create the source; the first query is sent by `run`.
@@ -148,7 +148,7 @@ class PrometheusSource:
     def gpu(self, namespace: str, pod: str) -> Sampled | None:
         """Return the GPU utilisation of a pod, the mean of its GPUs or MIG slices; None if unknown or stale."""
         found = self._pods.get((namespace, pod))
-        return None if found is None or self._monotonic() - found.at > STALE_S else found
+        return None if found is None or self._monotonic() - found.at > MAX_AGE_S else found
 
     async def history(self, namespace: str, name: str) -> History | None:
         """Return a model's arrivals in the last 15 days; None if Prometheus has none.
@@ -156,7 +156,7 @@ class PrometheusSource:
         Raises:
             PrometheusError: the query failed, which says nothing about the past: retry later.
         """
-        if isinstance(self._failing, Unanswered):
+        if isinstance(self._failing, PrometheusUnavailable):
             raise self._failing
         # Only one history waits for its turn, or a start with many models would delay the GPU queries.
         async with self._histories:
@@ -169,23 +169,23 @@ class PrometheusSource:
             return f"{self._failing}; nothing is known from it yet" if self._failing else f"{said}: not asked yet"
         ago_s = self._monotonic() - self._answered_at
         if self._failing is not None:
-            return f"{self._failing}; its last answer is {ago_s:.0f} s old, and values count until they are {STALE_S:.0f} s old"
+            return f"{self._failing}; its last answer is {ago_s:.0f} s old, and values count until they are {MAX_AGE_S:.0f} s old"
         left_out = f", {self._left_out} samples left out (NaN, out of range or stale)" if self._left_out else ""
         return f"{said}: GPU utilisation of {len(self._pods)} pods, asked {ago_s:.0f} s ago{left_out}"
 
     def _read_gpu(self) -> dcgm.GpuSamples:
-        question = dcgm.question(self._site.gpu_matchers)
+        question = dcgm.query(self._site.gpu_matchers)
         rows = self._ask(self._site, question, None, self._pace.limit_s)
-        with not_understood(self._site, question):
-            return dcgm.answered(rows)
+        with parsing_errors(self._site, question):
+            return dcgm.parse(rows)
 
     def _read_history(self, namespace: str, name: str) -> History | None:
-        question = arrival_history.question(self._site.arrivals, namespace=namespace, name=name)
-        begin, end = arrival_history.span(self._wall())
+        question = arrival_history.query(self._site.arrivals, namespace=namespace, name=name)
+        begin, end = arrival_history.query_span(self._wall())
         rows = self._ask(self._site, question, QueryRange(begin, end, BIN_S), self._pace.limit_s)
-        with not_understood(self._site, question):
+        with parsing_errors(self._site, question):
             # Here, in the thread: fitting the seasonal models takes more than 0.1 s.
-            return arrival_history.history(arrival_history.samples(rows))
+            return arrival_history.history(arrival_history.parse(rows))
 
     async def _in_turn(self, kind: str, work: Callable[[], T]) -> T:
         """Run `work` in a thread, never beside another, and return its result.
@@ -235,6 +235,6 @@ class PrometheusSource:
                 threading.Thread(target=body, name="prometheus", daemon=True).start()
                 return await done
         except TimeoutError:
-            raise Unanswered(
+            raise PrometheusUnavailable(
                 f"Prometheus at {self._site.shown}: no answer within {self._pace.limit_s:g} s; is it overloaded?"
             ) from None

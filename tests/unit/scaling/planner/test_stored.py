@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from halcyon.scaling.planner.capacity.replica_capacity import Capacity
 from halcyon.scaling.planner.forecast.arrival_rate import ArrivalRate
 from halcyon.scaling.planner.forecast.dispersion import Dispersion
-from halcyon.scaling.planner.forecast.seasonality import KEEP, History
+from halcyon.scaling.planner.forecast.seasonality import MAX_BINS, History
 from halcyon.scaling.planner.headroom import Headroom
 from halcyon.scaling.planner.outputs import PlannerMemory
 from halcyon.scaling.planner.plan import plan
@@ -59,7 +59,7 @@ WEEKS = functools.cache(
     lambda seed: replace(
         LIVED(seed),
         history=History.of(
-            [None if random.Random(seed + n).random() < 0.05 else 10 ** random.Random(n).uniform(-3, 5) for n in range(KEEP)],
+            [None if random.Random(seed + n).random() < 0.05 else 10 ** random.Random(n).uniform(-3, 5) for n in range(MAX_BINS)],
             end=EPOCH,
         ),
     )
