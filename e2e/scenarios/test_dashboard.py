@@ -89,7 +89,7 @@ class Withheld:
 
     def planned(self, now: float) -> float | None:
         """Requests that wait, by the planner."""
-        picture = self.hub.look("n", "m", now)
+        picture = self.hub.snapshot("n", "m", now)
         assert picture is not None
         pods = (PodReading(self.pod, "ready", now, now),)
         gathered = reading(picture, replicas=1, pods=pods, epoch=WallClock(0.0), memory=self.memory)

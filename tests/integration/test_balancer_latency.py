@@ -147,7 +147,7 @@ class Judged:
                 samples=sightings,
                 maintenance=frozenset(),
             )
-            self.hub.receive(validate(AgentReport.from_json(made.to_json())).record, at)
+            self.hub.receive(validate(AgentReport.from_json(made.to_json())).report, at)
         servers = []
         for told in endpoints:
             made_pod = server(told.pod, ready=True, revision=self.revisions[told.slot])

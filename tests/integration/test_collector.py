@@ -75,7 +75,7 @@ class Scene:
         return self.count("accepted") == records
 
     def count(self, result: str) -> float:
-        return float(self.collector.records.labels(result)._value.get())
+        return float(self.collector.reports.labels(result)._value.get())
 
 
 @asynccontextmanager
@@ -270,7 +270,7 @@ async def test_absurd_values_are_counted_and_not_believed() -> None:
         stream = await scene.connect()
         await stream.send_str(record(0, triton(gpu=80.0, pending=-1), balancer=haproxy(-3)).to_json())
         await until(lambda: scene.count("accepted"))
-        assert scene.collector.absurd._value.get() == 3
+        assert scene.collector.implausible._value.get() == 3
         await stream.close()
 
 
@@ -331,9 +331,9 @@ async def test_a_model_s_agents_are_told_and_no_others() -> None:
         both = [await scene.connect(), await scene.connect()]
         theirs = await scene.connect("theirs")
         await until(lambda: scene.collector.streams._value.get() == 3)
-        scene.collector.tell("ns", "m", "news")
-        scene.collector.tell("ns", "nobody", "news of nobody")
-        scene.collector.tell("ns", "other", "news of another")
+        scene.collector.send("ns", "m", "news")
+        scene.collector.send("ns", "nobody", "news of nobody")
+        scene.collector.send("ns", "other", "news of another")
         assert [await stream.receive_str(timeout=5) for stream in both] == ["news", "news"]
         assert await theirs.receive_str(timeout=5) == "news of another"
 
@@ -348,8 +348,8 @@ async def test_one_that_has_gone_or_does_not_read_holds_nobody_up(monkeypatch: p
         transport_of(gone).abort()
         text = "x" * 1_000_000
         for _ in range(20):
-            scene.collector.tell("ns", "m", text)
+            scene.collector.send("ns", "m", text)
         for _ in range(20):
             assert await reads.receive_str(timeout=5) == text
-        await until(lambda: not scene.collector._telling)
+        await until(lambda: not scene.collector._sending)
         asleep.resume_reading()

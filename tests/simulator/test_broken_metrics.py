@@ -141,7 +141,7 @@ def hear(hub: ObservationStore, sent: Document | str | None, *, at: float) -> No
         return
     text = sent if isinstance(sent, str) else json.dumps({"version": 1, **sent})
     with contextlib.suppress(ReportError, ValueError, RecursionError):
-        hub.receive(validate(AgentReport.from_json(text)).record, at)
+        hub.receive(validate(AgentReport.from_json(text)).report, at)
 
 
 def play(breaker: Breaker) -> tuple[list[int], list[RulesReading]]:

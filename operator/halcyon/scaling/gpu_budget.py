@@ -39,7 +39,7 @@ class Demand:
 
     key: str
     """namespace/name."""
-    wanted: int
+    desired: int
     """Desired replicas."""
     gpus_per_replica: int = 1
     """0 for a model without a GPU, which gets all its desired replicas."""
@@ -79,16 +79,16 @@ class Grant(NamedTuple):
 
     key: str
     replicas: int
-    wanted: int
+    desired: int
     gpus_per_replica: int
     cause: Cause
     """Reason for granting less than desired."""
     limit: int = 0
     """GPUs of the budget or quota that is the cause."""
 
-    def say(self) -> str:
+    def describe(self) -> str:
         """Return for example `wants 8 (16 GPUs), granted 5: the site's budget of 40 GPUs is shared by priority and need`."""
-        head = f"wants {self.wanted} ({_gpus(self.wanted * self.gpus_per_replica)}), granted {self.replicas}"
+        head = f"wants {self.desired} ({_gpus(self.desired * self.gpus_per_replica)}), granted {self.replicas}"
         if self.cause == "none":
             return head
         if self.cause == "quota":
@@ -171,15 +171,15 @@ def allocate(demands: Iterable[Demand], budget: Budget) -> dict[str, Grant]:
     counted = [i for i in order if asked[i].gpus_per_replica]
     classes = [list(members) for _, members in groupby(counted, key=lambda i: asked[i].priority)]
     by_need = [part for members in classes for part in _needy_first(asked, members) if part]
-    wanted = [demand.wanted for demand in asked]
-    floors = [min(demand.floor, demand.wanted) for demand in asked]
+    wanted = [demand.desired for demand in asked]
+    floors = [min(demand.floor, demand.desired) for demand in asked]
     shares = _Shares(asked, budget)
     if not shares.fits(floors):
         held_floors = [min(f, d.current) for f, d in zip(floors, asked, strict=True)]
         shares.grow(classes, held_floors, fill=True, by_need=False)
     shares.grow(classes, floors, fill=True, by_need=False)
     if not budget.preempt:
-        held = [max(min(d.current, d.wanted), f) for f, d in zip(floors, asked, strict=True)]
+        held = [max(min(d.current, d.desired), f) for f, d in zip(floors, asked, strict=True)]
         shares.grow(by_need, held, fill=budget.fill, by_need=True)
     shares.grow(by_need, wanted, fill=budget.fill, by_need=True)
     return {demand.key: _grant(demand, shares.granted[i], shares, budget) for i, demand in enumerate(asked)}
@@ -191,11 +191,11 @@ def _needy_first(demands: Sequence[Demand], members: Sequence[int]) -> tuple[lis
 
 def _grant(demand: Demand, granted: int, shares: _Shares, budget: Budget) -> Grant:
     gpus = demand.gpus_per_replica
-    if granted == demand.wanted or not gpus:
-        return Grant(demand.key, demand.wanted, demand.wanted, gpus, "none")
+    if granted == demand.desired or not gpus:
+        return Grant(demand.key, demand.desired, demand.desired, gpus, "none")
     if budget.namespaces and shares.quotas.get(demand.namespace, gpus) < gpus:
-        return Grant(demand.key, granted, demand.wanted, gpus, "quota", budget.namespaces[demand.namespace])
-    return Grant(demand.key, granted, demand.wanted, gpus, "site", budget.gpus)
+        return Grant(demand.key, granted, demand.desired, gpus, "quota", budget.namespaces[demand.namespace])
+    return Grant(demand.key, granted, demand.desired, gpus, "site", budget.gpus)
 
 
 def _levelled(
@@ -293,7 +293,7 @@ def _check(demands: Sequence[Demand]) -> None:
         if demand.key in seen:
             raise ValueError(f"{demand.key} is there twice; a model has one demand")
         seen.add(demand.key)
-        least = min(demand.wanted, demand.gpus_per_replica, demand.current, demand.floor)
+        least = min(demand.desired, demand.gpus_per_replica, demand.current, demand.floor)
         if least < 0 or not 0 <= demand.need < math.inf:
             raise ValueError(f"{demand.key}: {demand} has a number below 0, or a need that is no number")
 

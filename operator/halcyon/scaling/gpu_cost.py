@@ -38,7 +38,7 @@ class Spent:
     unknown: float = 0.0
     inferences: float = 0.0
     """Batch items (rows) computed."""
-    most: float = 0.0
+    at_max_replicas: float = 0.0
     """GPU-seconds of the maximum replicas, had they run all the time; 0 without scaling."""
     seconds: float = 0.0
     """Time counted, in seconds."""
@@ -50,7 +50,7 @@ class Spent:
     @property
     def parts(self) -> tuple[float, ...]:
         """Return the fields as numbers; `dataclasses.astuple` takes thirty times as long."""
-        return self.starting, self.busy, self.idle, self.unknown, self.inferences, self.most, self.seconds
+        return self.starting, self.busy, self.idle, self.unknown, self.inferences, self.at_max_replicas, self.seconds
 
     @property
     def gpus(self) -> float:
@@ -79,7 +79,7 @@ class GpuUsage:
     serving: int
     """GPUs of pods that are ready, or finishing their last requests."""
     worked: ReportedWork = ReportedWork()
-    most: int | None = None
+    max_gpus: int | None = None
     """GPUs of the maximum replicas; None without scaling."""
 
     @property
@@ -147,7 +147,7 @@ def _between(before: GpuUsage, now: GpuUsage) -> Spent:
         idle=0.0 if busy is None else known * (1 - busy),
         unknown=known if busy is None else 0.0,
         inferences=rows,
-        most=(now.most or 0) * seconds,
+        at_max_replicas=(now.max_gpus or 0) * seconds,
         seconds=seconds,
     )
 
@@ -197,7 +197,7 @@ def cost(ledger: Ledger, price: float | None) -> Cost:
         gpus=held,
         per_hour=None if price is None else price * held,
         per_thousand=thousand,
-        saving=1 - day.gpus / day.most if day.most > 0 and day.seconds >= MIN_COUNTED_S else None,
+        saving=1 - day.gpus / day.at_max_replicas if day.at_max_replicas > 0 and day.seconds >= MIN_COUNTED_S else None,
         starting=day.starting / known if tells else None,
         busy=day.busy / known if tells else None,
         idle=day.idle / known if tells else None,

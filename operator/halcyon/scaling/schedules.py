@@ -89,7 +89,7 @@ class Problem:
     reason: str
     example: str
 
-    def say(self) -> str:
+    def describe(self) -> str:
         """Return for example `schedule office: start "0 8 * *" has 4 fields, not 5; for example "0 8 * * 1-5"`."""
         return f"schedule {self.schedule}: {self.field} {self.value} {self.reason}; for example {self.example}"
 
@@ -187,7 +187,7 @@ def _at(schedule: CronSchedule, at: float) -> Opening | None:
                 break
             end = start + schedule.duration_s
     except (CronSimError, ZoneInfoNotFoundError, OSError) as error:
-        raise ValueError("; ".join(problem.say() for problem in problems([schedule]))) from error
+        raise ValueError("; ".join(problem.describe() for problem in problems([schedule]))) from error
     return Opening(schedule.name, latest, end, schedule.low, schedule.high)
 
 

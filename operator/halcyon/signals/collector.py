@@ -88,19 +88,19 @@ class Collector:
         monotonic: Callable[[], float],
         registry: CollectorRegistry | None = None,
     ) -> None:
-        self._hub, self._authenticate, self._monotonic = hub, authenticate, monotonic
+        self._store, self._authenticate, self._monotonic = hub, authenticate, monotonic
         self._accepted: dict[bytes, tuple[float, str]] = {}
-        self._asking = asyncio.Semaphore(MAX_CONCURRENT_REVIEWS)
-        self._answers: dict[bytes, asyncio.Task[str | None]] = {}
+        self._review_slots = asyncio.Semaphore(MAX_CONCURRENT_REVIEWS)
+        self._reviews: dict[bytes, asyncio.Task[str | None]] = {}
         """Reviews in progress: an agent that disconnects and retries waits for the same one."""
         self.waiting = 0
         """Number of agents that wait for one."""
         self._streams: defaultdict[tuple[str, str], set[web.WebSocketResponse]] = defaultdict(set)
-        self._telling: set[asyncio.Task[None]] = set()
+        self._sending: set[asyncio.Task[None]] = set()
         self._per_model: Count[tuple[str, str]] = Count()
         registry = registry or CollectorRegistry()
-        self.records = instruments.counter(operator_metrics.RECORDS, registry)
-        self.absurd = instruments.counter(operator_metrics.ABSURD_VALUES, registry)
+        self.reports = instruments.counter(operator_metrics.RECORDS, registry)
+        self.implausible = instruments.counter(operator_metrics.ABSURD_VALUES, registry)
         self.logins = instruments.counter(operator_metrics.LOGINS, registry)
         self.streams = instruments.gauge(operator_metrics.STREAMS, registry)
 
@@ -116,7 +116,7 @@ class Collector:
             raise web.HTTPUnauthorized(text="needs the header Authorization: Bearer TOKEN")
         token = token.strip()
         try:
-            username = await self._whose(token, MAX_TOKEN_AGE_S)
+            username = await self._username(token, MAX_TOKEN_AGE_S)
         except Exception as error:
             _log.warning("a token could not be checked: %s", error)
             self.logins.labels("unknown").inc()
@@ -155,12 +155,12 @@ class Collector:
                 del self._per_model[model]
         return stream
 
-    def tell(self, namespace: str, name: str, text: str) -> None:
+    def send(self, namespace: str, name: str, text: str) -> None:
         """Send a text to each of a model's agents. Never waits and never fails: an agent that is too slow misses it."""
         for stream in self._streams.get((namespace, name), ()):
             task = asyncio.create_task(_send(stream, text))
-            self._telling.add(task)
-            task.add_done_callback(self._telling.discard)
+            self._sending.add(task)
+            task.add_done_callback(self._sending.discard)
 
     async def close(self) -> None:
         """End every stream; the agents connect to another replica at once."""
@@ -186,46 +186,46 @@ class Collector:
             if isinstance(vetted, str):
                 await self._end(stream, "garbage", model, WSCloseCode.INVALID_TEXT, vetted)
                 break
-            record = vetted.record
+            record = vetted.report
             if (record.namespace, record.name) != model:
                 why = f"the token speaks for {model[0]}/{model[1]}, the record for {record.namespace}/{record.name}"
                 await self._end(stream, "foreign", model, WSCloseCode.POLICY_VIOLATION, why)
                 break
             if now - asked >= REVIEW_INTERVAL_S:
                 asked = now
-                if not await self._still(token, model):
+                if not await self._is_still_valid(token, model):
                     await self._end(stream, "foreign", model, WSCloseCode.POLICY_VIOLATION, "the token has expired")
                     break
-            self.absurd.inc(vetted.absurd)
-            self.records.labels("accepted" if self._hub.receive(record, now) else "late").inc()
+            self.implausible.inc(vetted.implausible)
+            self.reports.labels("accepted" if self._store.receive(record, now) else "late").inc()
 
     async def _end(
         self, stream: web.WebSocketResponse, result: str, model: tuple[str, str], code: WSCloseCode, why: str
     ) -> None:
-        self.records.labels(result).inc()
+        self.reports.labels(result).inc()
         _log.warning("stream of %s/%s closed: %s", *model, why)
         # A close frame holds 123 bytes of reason.
         await stream.close(code=code, message=why.encode()[:120])
 
-    async def _still(self, token: str, model: tuple[str, str]) -> bool:
+    async def _is_still_valid(self, token: str, model: tuple[str, str]) -> bool:
         """Return whether the token is still valid. An unavailable authenticator ends no stream: that would be an outage."""
         try:
-            username = await self._whose(token, 0.0)
+            username = await self._username(token, 0.0)
         except Exception as error:  # noqa: BLE001  # whatever the caller's client raises
             _log.warning("the token of %s/%s could not be checked again: %s", *model, error)
             return True
         return username is not None and model_of_account(username) == model
 
-    async def _whose(self, token: str, remember_s: float) -> str | None:
+    async def _username(self, token: str, remember_s: float) -> str | None:
         digest = hashlib.sha256(token.encode()).digest()
         now = self._monotonic()
         at, known = self._accepted.get(digest, (-math.inf, None))
         if now - at < remember_s:
             return known
-        answer = self._answers.get(digest)
+        answer = self._reviews.get(digest)
         if answer is None:
-            answer = self._answers[digest] = asyncio.create_task(self._asked(token, digest))
-            answer.add_done_callback(lambda done: self._answered(digest, done))
+            answer = self._reviews[digest] = asyncio.create_task(self._review(token, digest))
+            answer.add_done_callback(lambda done: self._review_done(digest, done))
         self.waiting += 1
         try:
             # Shielded: a disconnecting agent must not end the review that others, or it itself, will wait for.
@@ -233,14 +233,14 @@ class Collector:
         finally:
             self.waiting -= 1
 
-    def _answered(self, digest: bytes, done: asyncio.Task[str | None]) -> None:
-        del self._answers[digest]
+    def _review_done(self, digest: bytes, done: asyncio.Task[str | None]) -> None:
+        del self._reviews[digest]
         if not done.cancelled():
             done.exception()  # so that asyncio doesn't report an unread exception if all agents have disconnected
 
-    async def _asked(self, token: str, digest: bytes) -> str | None:
+    async def _review(self, token: str, digest: bytes) -> str | None:
         now = self._monotonic()
-        async with self._asking:
+        async with self._review_slots:
             username = await self._authenticate(token, AUDIENCE)
         if username is None:
             self._accepted.pop(digest, None)

@@ -88,8 +88,8 @@ class ObservationStore:
         """Start without any report."""
         self._models: dict[tuple[str, str], ObservedModel] = {}
         self._on_change = on_change
-        self._on_record = on_record
-        self._swept = -math.inf
+        self._on_report = on_record
+        self._swept_at = -math.inf
 
     def receive(self, record: AgentReport, now: float) -> bool:
         """Store an authenticated and validated report; return False if it is late and was ignored.
@@ -104,15 +104,15 @@ class ObservationStore:
         confirms = agent is not None and agent.may_confirm(now)
         if agent is None:
             _make_room(model, now)
-            agent = model.agents[record.agent] = AgentState(heard=now, at=-math.inf)
+            agent = model.agents[record.agent] = AgentState(received_at=now, at=-math.inf)
         elif agent.at - FRESH_S < record.at <= agent.at:
             return False
         elif record.at <= agent.at:
             agent.transit = ClockOffset()  # its clock was set back
-        agent.heard, agent.at = max(now, agent.heard), record.at
+        agent.received_at, agent.at = max(now, agent.received_at), record.at
         made = agent.transit.made_at(record.at, now, sent=record.sent)
         if confirms:
-            agent.confirmed = now
+            agent.confirmed_at = now
         before, agent.pods = agent.pods, {sys.intern(pod.name): _pod_state(pod, record) for pod in record.pods}
         if record.balancer is not None:
             _add_balancer(agent, record.balancer, made, now)
@@ -124,10 +124,10 @@ class ObservationStore:
             if sample.batches is not None:
                 _add_batches(model.pods.setdefault(sample.name, ObservedPod()), sample.batches, record, made)
         _drop_gone(model, now)
-        model.said = None
-        self._tell(key, model, now)
-        if self._on_record is not None:
-            self._on_record(*key, confirms)
+        model.derived = None
+        self._notify(key, model, now)
+        if self._on_report is not None:
+            self._on_report(*key, confirms)
         return True
 
     def observe(
@@ -138,7 +138,7 @@ class ObservationStore:
         if model is None:
             return None
         since = now - window_s
-        speaking = {agent: seen for agent, seen in sorted(model.agents.items()) if now - seen.heard <= FRESH_S}
+        speaking = {agent: seen for agent, seen in sorted(model.agents.items()) if now - seen.received_at <= FRESH_S}
         return Observation(
             at=now,
             pods=tuple(_observe_pod(pod, model, speaking.values(), since) for pod in pods_of(speaking.values())),
@@ -146,45 +146,47 @@ class ObservationStore:
                 BalancerObservation(
                     agent,
                     tuple(BalancerPoint(*row) for row in seen.ring.rows(since)),
-                    () if seen.last is None else seen.last.latency,
+                    () if seen.last_sample is None else seen.last_sample.latency,
                 )
                 for agent, seen in speaking.items()
             ),
             silent=tuple(
-                (agent, now - seen.heard) for agent, seen in sorted(model.agents.items()) if agent not in speaking
+                (agent, now - seen.received_at) for agent, seen in sorted(model.agents.items()) if agent not in speaking
             ),
         )
 
-    def look(self, namespace: str, name: str, now: float) -> ModelSnapshot | None:
+    def snapshot(self, namespace: str, name: str, now: float) -> ModelSnapshot | None:
         """Return the content of `observe` at a fraction of the cost; None if no agent has reported the model."""
         model = self._models.get((namespace, name))
         if model is None:
             return None
-        said = model.said
+        said = model.derived
         if said is None or not said.holds(now):
-            said = model.said = derive_state(model, now)
+            said = model.derived = derive_state(model, now)
         silent = tuple((agent, now - heard) for agent, heard in said.silent) if said.silent else ()
         return ModelSnapshot(now, said.pods, said.balancers, silent)
 
     def mean_batch(self, namespace: str, name: str, now: float, window_s: float) -> float | None:
         """Return the rows per batch over the window, for all pods (`observations.mean_batch`); None if unknown."""
-        if (picture := self.look(namespace, name, now)) is None:
+        if (picture := self.snapshot(namespace, name, now)) is None:
             return None
         rings = [pod.ring for pod in picture.pods.values() if pod.ring is not None]
         rows = [rate for ring in rings if (rate := ring.rate(_ROWS, now, window_s)) is not None]
         executions = [rate for ring in rings if (rate := ring.rate(_EXECUTIONS, now, window_s)) is not None]
         return sum(rows) / total if rows and (total := sum(executions)) else None
 
-    def answers(self, namespace: str, name: str, now: float) -> dict[str, ReportedHistogram]:
+    def client_latencies(self, namespace: str, name: str, now: float) -> dict[str, ReportedHistogram]:
         """Return the latencies of client responses by agent, for each reporting balancer that has them."""
         model = self._models.get((namespace, name))
         return {
             agent: told
             for agent, seen in (model.agents if model else {}).items()
-            if now - seen.heard <= FRESH_S and seen.last is not None and (told := seen.last.clients) is not None
+            if now - seen.received_at <= FRESH_S
+            and seen.last_sample is not None
+            and (told := seen.last_sample.clients) is not None
         }
 
-    def knows(self, namespace: str, name: str) -> bool:
+    def has_model(self, namespace: str, name: str) -> bool:
         """Return whether any agent has reported a model."""
         return (namespace, name) in self._models
 
@@ -197,30 +199,30 @@ class ObservationStore:
         self._models.pop((namespace, name), None)
 
     def _sweep(self, now: float) -> None:
-        if now - self._swept < SWEEP_INTERVAL_S:
+        if now - self._swept_at < SWEEP_INTERVAL_S:
             return
-        self._swept = now
+        self._swept_at = now
         for key, model in list(self._models.items()):
-            for agent in [a for a, seen in model.agents.items() if now - seen.heard > EXPIRE_TIMEOUT_S]:
+            for agent in [a for a, seen in model.agents.items() if now - seen.received_at > EXPIRE_TIMEOUT_S]:
                 del model.agents[agent]
             if not model.agents:
                 del self._models[key]
             else:
                 _drop_gone(model, now)
-                model.said = None
+                model.derived = None
 
-    def _tell(self, key: tuple[str, str], model: ObservedModel, now: float) -> None:
+    def _notify(self, key: tuple[str, str], model: ObservedModel, now: float) -> None:
         if self._on_change is None:
             return
-        said = model.said = derive_state(model, now)
-        speaking = [seen for seen in model.agents.values() if now - seen.heard <= FRESH_S]
+        said = model.derived = derive_state(model, now)
+        speaking = [seen for seen in model.agents.values() if now - seen.received_at <= FRESH_S]
         states = {name: pod.state for name, pod in said.pods.items()}
         news = (
             _has_unserved_requests(speaking, states),
             tuple((p, s == "maintenance", *_loading(p, speaking)) for p, s in states.items()),
         )
-        if news != model.news:
-            model.news = news
+        if news != model.notified:
+            model.notified = news
             self._on_change(*key)
 
 
@@ -238,7 +240,7 @@ def _pod_state(sample: PodSample, record: AgentReport) -> AgentPodState:
 def _make_room(model: ObservedModel, now: float) -> None:
     """Keep the number of agents bounded: drop the one that has been silent longest."""
     if len(model.agents) >= MAX_AGENTS:
-        oldest = min(model.agents, key=lambda agent: (model.agents[agent].heard - now, agent))
+        oldest = min(model.agents, key=lambda agent: (model.agents[agent].received_at - now, agent))
         del model.agents[oldest]
 
 
@@ -246,20 +248,20 @@ def _add_balancer(agent: AgentState, sample: BalancerSample, made: float, now: f
     before = agent.ring.newest
     at = max(made, math.nextafter(before, math.inf))
     requests, refused, errors = agent.counters.read(at, [getattr(sample, name) for name in BALANCER_COUNTERS])
-    if agent.last is None:
-        agent.refusable = min(sample.queued, MAX_REJECTABLE)  # they came before they could be counted
-    agent.refusable += requests - agent.counted[0]
+    if agent.last_sample is None:
+        agent.rejectable = min(sample.queued, MAX_REJECTABLE)  # they came before they could be counted
+    agent.rejectable += requests - agent.counted[0]
     # A rejected request has arrived before: more rejections than requests are a bad sample, and would look like demand.
-    more = min(refused - agent.counted[1], agent.refusable)
-    agent.refused += more
-    agent.refusable = min(agent.refusable - more, MAX_REJECTABLE)
+    more = min(refused - agent.counted[1], agent.rejectable)
+    agent.rejected += more
+    agent.rejectable = min(agent.rejectable - more, MAX_REJECTABLE)
     agent.counted = requests, refused
-    if agent.last is not None and sample.rejected > agent.last.rejected:
-        agent.knocked = now
-    agent.last = sample
+    if agent.last_sample is not None and sample.rejected > agent.last_sample.rejected:
+        agent.rejected_at = now
+    agent.last_sample = sample
     # The ring may drop the row before, so each row has the time of its counts.
     counted_at = at if before == -math.inf else before
-    agent.ring.add((at, sample.queued, sample.inflight, requests, agent.refused, errors, counted_at))
+    agent.ring.add((at, sample.queued, sample.inflight, requests, agent.rejected, errors, counted_at))
 
 
 def _add_pod(model: ObservedModel, agent: str, sample: PodSample, at: float) -> None:
@@ -299,7 +301,7 @@ def _drop_gone(model: ObservedModel, now: float) -> None:
     named = {pod for seen in model.agents.values() for pod in seen.pods}
     for name in [name for name in model.pods if name not in named]:
         del model.pods[name]
-    speaking = {agent for agent, seen in model.agents.items() if now - seen.heard <= FRESH_S}
+    speaking = {agent for agent, seen in model.agents.items() if now - seen.received_at <= FRESH_S}
     for pod in model.pods.values():
         if not pod.counters.keys() <= speaking:
             pod.counters = {agent: counters for agent, counters in pod.counters.items() if agent in speaking}
@@ -334,5 +336,6 @@ def _has_unserved_requests(speaking: Iterable[AgentState], states: dict[str, Pod
     if any(state == "ready" for state in states.values()):
         return False
     return any(
-        seen.last is not None and (seen.last.queued > 0 or seen.heard - seen.knocked < FRESH_S) for seen in speaking
+        seen.last_sample is not None and (seen.last_sample.queued > 0 or seen.received_at - seen.rejected_at < FRESH_S)
+        for seen in speaking
     )

@@ -65,18 +65,18 @@ class SignalMemory:
     """(requests, rows) by pod, as read last."""
     shape: tuple[float, float] = (0.0, 0.0)
     """(requests, rows), older ones faded."""
-    odd: int = 0
+    implausible: int = 0
     """Consecutive readings with implausible rows per request."""
     rows_per_request: float = 1.0
     """Value reported last."""
     batches: MergedBatches = field(default_factory=MergedBatches)
     revision: str = ""
     """Revision of `batches`."""
-    merged: Mapping[str, array[int]] = field(default_factory=dict)
+    merged_batches: Mapping[str, array[int]] = field(default_factory=dict)
     """Tables by pod that are in `batches`: if the object is the same, nothing is new."""
     seconds: Mapping[int, tuple[int, float]] | None = None
     """`batches` in the form of a reading."""
-    refused: MergedCounter = field(default_factory=MergedCounter)
+    rejected: MergedCounter = field(default_factory=MergedCounter)
     """As the balancers reported it last: newer than `arrived`, because it only shows that requests are rejected now."""
 
 
@@ -126,13 +126,13 @@ def reading(
     heard = _sum_balancers(picture.balancers, now)
     unknown: list[str] = []
     silence = _silence_reason(picture, heard.rings, balancers)
-    arrived, counted_at, refused = memory.arrived, memory.counted_at, memory.refused
+    arrived, counted_at, refused = memory.arrived, memory.counted_at, memory.rejected
     if silence is not None:
         unknown.append(silence)
     else:
         counted_at = max(counted_at, heard.counted_at)
         arrived = arrived.with_values({agent: _count(ring, counted_at, now) for agent, ring in heard.rings.items()})
-        refused = refused.with_values(heard.refused)
+        refused = refused.with_values(heard.rejected)
     pending = _sum_estimated(waits)
     if pending is None:
         names = [str(pod.name) for pod in judged if pod.phase == "ready"]
@@ -163,7 +163,7 @@ class _BalancerSums(NamedTuple):
     rings: Mapping[str, Ring]
     queued: float
     inflight: float
-    refused: Mapping[str, float]
+    rejected: Mapping[str, float]
     counted_at: float
     """Time up to which all counts are known; minus infinity if there are none."""
 
@@ -284,7 +284,7 @@ def _with_batches(
 ) -> SignalMemory:
     """Add the batches that pods have run, for all reported pods of the revision, including draining ones."""
     before = memory.batches
-    last = memory.merged
+    last = memory.merged_batches
     if revision != memory.revision:
         before, last = MergedBatches(), {}
     seen = picture.pods
@@ -306,7 +306,7 @@ def _with_batches(
         memory,
         batches=batches,
         revision=revision,
-        merged={name: row for name, row in last.items() if name in exist} | new,
+        merged_batches={name: row for name, row in last.items() if name in exist} | new,
         seconds={rows: (count, us / 1e6) for rows, (count, us) in batches.table.items()} or None,
     )
 
@@ -329,9 +329,9 @@ def _with_rows(
             if requests > 0 and rows > 0:
                 ratios.append((rows / requests, requests))
     shape, odd, mean = (
-        with_ratios(memory.shape, memory.odd, memory.rows_per_request, sorted(ratios))
+        with_ratios(memory.shape, memory.implausible, memory.rows_per_request, sorted(ratios))
         if ratios
-        else (memory.shape, memory.odd, memory.rows_per_request)
+        else (memory.shape, memory.implausible, memory.rows_per_request)
     )
     return SignalMemory(
         arrived,
@@ -342,7 +342,7 @@ def _with_rows(
         mean,
         memory.batches,
         memory.revision,
-        memory.merged,
+        memory.merged_batches,
         memory.seconds,
         refused,
     )

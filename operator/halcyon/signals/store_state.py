@@ -68,7 +68,7 @@ class AgentPodState(NamedTuple):
 class AgentState:
     """Last report of one agent."""
 
-    heard: float
+    received_at: float
     at: float
     """Time of the report by its own clock."""
     pods: dict[str, AgentPodState] = field(default_factory=dict)
@@ -79,19 +79,19 @@ class AgentState:
     )
     counted: tuple[float, float] = (0.0, 0.0)
     """Totals of requests and rejections, as counted."""
-    refused: float = 0.0
+    rejected: float = 0.0
     """Total of the rejections that match a request."""
-    refusable: float = 0.0
+    rejectable: float = 0.0
     """Requests that arrived and may still be rejected: some wait as long as requestTimeout first."""
-    last: BalancerSample | None = None
-    knocked: float = -math.inf
+    last_sample: BalancerSample | None = None
+    rejected_at: float = -math.inf
     """Time when a rejected request was last seen, confirmed or not."""
-    confirmed: float = -math.inf
+    confirmed_at: float = -math.inf
     """Time when a report last came so soon that it confirmed the one before."""
 
     def may_confirm(self, now: float) -> bool:
         """Return whether a report that arrives now confirms the one before."""
-        return now - self.heard < MAX_CONFIRM_DELAY_S and now - self.confirmed >= MIN_CONFIRM_INTERVAL_S
+        return now - self.received_at < MAX_CONFIRM_DELAY_S and now - self.confirmed_at >= MIN_CONFIRM_INTERVAL_S
 
 
 @dataclass(slots=True)
@@ -148,14 +148,14 @@ class DerivedState:
     balancers: tuple[tuple[str, Ring], ...]
     silent: tuple[tuple[str, float], ...]
     """Silent agents, with the times of their last reports."""
-    first: float
+    oldest_report_at: float
     """Last report of the agent that will fall silent first."""
-    last: float
+    newest_silent_at: float
     """Last report of the agent that fell silent last."""
 
     def holds(self, now: float) -> bool:
         """Return whether the same agents still report."""
-        return now - self.first <= FRESH_S < now - self.last
+        return now - self.oldest_report_at <= FRESH_S < now - self.newest_silent_at
 
 
 @dataclass(slots=True)
@@ -164,9 +164,9 @@ class ObservedModel:
 
     agents: dict[str, AgentState] = field(default_factory=dict)
     pods: dict[str, ObservedPod] = field(default_factory=dict)
-    news: tuple[object, ...] = ()
+    notified: tuple[object, ...] = ()
     """State that was last passed to the controller."""
-    said: DerivedState | None = None
+    derived: DerivedState | None = None
     """Result derived from the last reports, until the next one or until an agent falls silent."""
 
 
@@ -175,19 +175,21 @@ def derive_state(model: ObservedModel, now: float) -> DerivedState:
     agents = model.agents
     if len(agents) == 1:  # nearly every model's: no other agent can contradict it
         ((agent, seen),) = agents.items()
-        if now - seen.heard <= FRESH_S:
+        if now - seen.received_at <= FRESH_S:
             views = seen.pods
             pods = {name: _view_pod(name, model.pods.get(name), views[name].state) for name in sorted(views)}
-            return DerivedState(pods, ((agent, seen.ring),), (), seen.heard, -math.inf)
-    speaking = [(agent, seen) for agent, seen in sorted(agents.items()) if now - seen.heard <= FRESH_S]
-    silent = tuple((agent, seen.heard) for agent, seen in sorted(agents.items()) if now - seen.heard > FRESH_S)
+            return DerivedState(pods, ((agent, seen.ring),), (), seen.received_at, -math.inf)
+    speaking = [(agent, seen) for agent, seen in sorted(agents.items()) if now - seen.received_at <= FRESH_S]
+    silent = tuple(
+        (agent, seen.received_at) for agent, seen in sorted(agents.items()) if now - seen.received_at > FRESH_S
+    )
     voices = [seen for _, seen in speaking]
     return DerivedState(
         pods={name: _view_pod(name, model.pods.get(name), state_of(name, voices)) for name in pods_of(voices)},
         balancers=tuple((agent, seen.ring) for agent, seen in speaking),
         silent=silent,
-        first=min((seen.heard for seen in voices), default=math.inf),
-        last=max((heard for _, heard in silent), default=-math.inf),
+        oldest_report_at=min((seen.received_at for seen in voices), default=math.inf),
+        newest_silent_at=max((heard for _, heard in silent), default=-math.inf),
     )
 
 

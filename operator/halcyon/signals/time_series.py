@@ -19,10 +19,10 @@ class Ring:
     The newest row is always kept. Rows before it are at least `step_s` apart, so memory is bounded whatever is sent.
     """
 
-    __slots__ = ("_keep_s", "_rows", "_step_s", "_width")
+    __slots__ = ("_max_age_s", "_rows", "_step_s", "_width")
 
     def __init__(self, width: int, *, keep_s: float, step_s: float = 0.9) -> None:
-        self._width, self._keep_s, self._step_s = width, keep_s, step_s
+        self._width, self._max_age_s, self._step_s = width, keep_s, step_s
         self._rows = array("d")
 
     def add(self, row: Sequence[float]) -> bool:
@@ -35,7 +35,7 @@ class Ring:
         rows.extend(row)
         old = 0
         # One row older than the window stays: its value holds into it.
-        while len(rows) - old >= 2 * width and rows[old + width] < row[0] - self._keep_s:
+        while len(rows) - old >= 2 * width and rows[old + width] < row[0] - self._max_age_s:
             old += width
         if old:
             del rows[:old]
@@ -184,7 +184,7 @@ class Counters:
         | is not known                                    | nothing; the total is not known                           |
     """
 
-    __slots__ = ("_at", "_most_per_s", "_state")
+    __slots__ = ("_at", "_max_per_s", "_state")
 
     def __init__(self, totals: Sequence[float], most_per_s: Sequence[float] | None = None) -> None:
         """Start with counters whose totals continue at `totals`.
@@ -194,7 +194,7 @@ class Counters:
             most_per_s: maximum growth of each, in its own unit; None: no check for jumps.
         """
         self._at = -math.inf
-        self._most_per_s = [math.inf] * len(totals) if most_per_s is None else most_per_s
+        self._max_per_s = [math.inf] * len(totals) if most_per_s is None else most_per_s
         self._state = array("d")
         """Per counter: the last value, the value before it fell (NaN: it did not), growth to be confirmed, the total."""
         for total in totals:
@@ -206,7 +206,7 @@ class Counters:
         self._at = at
         return [
             math.nan if value is None else self._count(4 * i, value, most_per_s * elapsed_s)
-            for i, (value, most_per_s) in enumerate(zip(values, self._most_per_s, strict=True))
+            for i, (value, most_per_s) in enumerate(zip(values, self._max_per_s, strict=True))
         ]
 
     def _count(self, base: int, value: float, most: float) -> float:

@@ -53,8 +53,8 @@ _LIMITS = (
 class ValidatedReport:
     """A report whose values are all plausible."""
 
-    record: AgentReport
-    absurd: int
+    report: AgentReport
+    implausible: int
     """Number of values that were dropped."""
 
 

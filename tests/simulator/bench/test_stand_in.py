@@ -39,8 +39,8 @@ def test_what_arrived_was_served_or_waits_and_no_pod_does_more_than_it_can(rate_
 def test_a_record_is_one_that_the_operator_takes_without_complaint(rate_rps: float, count: int) -> None:
     _, record = played(rate_rps, [f"p{n}" for n in range(count)], seconds=10)
     vetted = validate(AgentReport.from_json(record.to_json()))
-    assert vetted.record == record
-    assert vetted.absurd == 0
+    assert vetted.report == record
+    assert vetted.implausible == 0
 
 
 @given(rate_rps=st.floats(0, 200))

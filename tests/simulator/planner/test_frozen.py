@@ -46,7 +46,7 @@ def test_frozen_signals_are_said_within_two_looks_and_the_count_stays(rate: floa
     first = unknown.index(True) + 1
     assert first <= (2 * every_s if group < 13.0 else MAX_AGE_S)
     assert all(unknown[first - 1 :])
-    assert "frozen" in driven.plans[-1].say()
+    assert "frozen" in driven.plans[-1].describe()
     assert set(counts) == {good}
 
 

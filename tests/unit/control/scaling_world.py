@@ -94,7 +94,7 @@ class Dictated(Decider):
             defaults.policy(spec),
             current,
             wanted,
-            said=f"{wanted} replicas, since the test says so",
+            text=f"{wanted} replicas, since the test says so",
             signals=self.signals.get(key, ()),
             unknown=self.unknown.get(key, ""),
         )

@@ -94,7 +94,7 @@ def test_a_decision_while_it_learns_is_looked_at_again_as_soon_as_the_planner_sa
     model = Model()
     made = model.hear(10, arrived=20, served=0)
 
-    assert made.look_again_at == pytest.approx(EPOCH + model.clock.now + 1.0, abs=0.01)
+    assert made.next_decision_at == pytest.approx(EPOCH + model.clock.now + 1.0, abs=0.01)
 
 
 def test_a_model_at_zero_is_the_planner_s_although_nothing_is_known_of_it() -> None:

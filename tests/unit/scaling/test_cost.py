@@ -43,7 +43,7 @@ def test_time_is_counted_by_what_the_gpus_do() -> None:
     spent = counted(look(0), look(10, starting=2, serving=4, busy=0.75, most=16)).total
 
     assert (spent.starting, spent.busy, spent.idle, spent.unknown) == (20, 30, 10, 0)
-    assert (spent.most, spent.seconds, spent.gpus) == (160, 10, 60)
+    assert (spent.at_max_replicas, spent.seconds, spent.gpus) == (160, 10, 60)
 
 
 def test_what_nobody_tells_is_unknown_and_not_idle() -> None:

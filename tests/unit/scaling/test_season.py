@@ -271,5 +271,5 @@ def test_a_packed_history_of_another_shape_is_refused() -> None:
 
 
 def test_a_forecast_says_itself() -> None:
-    said = Forecast(412.3, "day", 12.0, 31.0).say()
+    said = Forecast(412.3, "day", 12.0, 31.0).describe()
     assert said == '412.3 req/s expected by the day (off by 12 on average; "as it is now" is off by 31)'

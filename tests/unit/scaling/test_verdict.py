@@ -53,7 +53,7 @@ def test_a_plan_becomes_a_verdict_with_what_each_signal_asks_for() -> None:
     terms = (PlanPart("rate", 4, "412 req/s needs 4"), PlanPart("backlog", 5, "120 waiting adds 1"))
     made = of_plan(planned(*terms, limits=(PlanLimit("max", 5, "maxReplicas is 5"),)), at=10.0, signals=SIGNALS)
 
-    assert (made.policy, made.current, made.desired, made.at, made.look_again_at) == ("Planner", 4, 5, 10.0, 12.0)
+    assert (made.policy, made.current, made.desired, made.at, made.next_decision_at) == ("Planner", 4, 5, 10.0, 12.0)
     assert made.why == "5 replicas: 412 req/s needs 4; 120 waiting adds 1; maxReplicas is 5"
     assert made.limited_by == ("max",)
     assert [(part.name, part.replicas) for part in made.parts] == [("rate", 4), ("backlog", 5)]
@@ -77,7 +77,7 @@ def test_a_verdict_that_is_kept_keeps_nothing_of_what_the_planner_remembers() ->
     assert {part.name for part in verdict.parts} == {"rate", "backlog"}
     assert not [held for held in reached(verdict) if isinstance(held, PlannerMemory | ArrivalRate | History)]
     assert [held for held in reached(made) if isinstance(held, PlannerMemory)]
-    assert verdict.why == made.say()
+    assert verdict.why == made.describe()
 
 
 def reached(value: object) -> list[object]:
@@ -114,9 +114,9 @@ def test_the_rules_decision_becomes_a_verdict() -> None:
 
     assert (made.policy, made.current, made.desired, made.why) == ("Rules", 4, 6, "so")
     assert made.limited_by == ("max",)
-    assert [(part.name, part.replicas, part.why) for part in made.parts] == [("queueDepth", 8, QUEUE.say())]
+    assert [(part.name, part.replicas, part.why) for part in made.parts] == [("queueDepth", 8, QUEUE.describe())]
     assert [s.proposal for s in made.signals] == [8, None]
-    assert made.look_again_at == math.inf
+    assert made.next_decision_at == math.inf
 
 
 def test_a_signal_that_is_missing_is_no_obstacle_to_what_the_others_prove() -> None:
@@ -124,7 +124,7 @@ def test_a_signal_that_is_missing_is_no_obstacle_to_what_the_others_prove() -> N
     holds = Reasons(9, None, (QUEUE, NO_GPU), None, (RecommendationLimit("unknown", 9),))
 
     assert of_rules(8, rises, "so", at=10.0, policy="Rules", signals=()).unknown == ""
-    assert of_rules(9, holds, "so", at=10.0, policy="Rules", signals=()).unknown == NO_GPU.say()
+    assert of_rules(9, holds, "so", at=10.0, policy="Rules", signals=()).unknown == NO_GPU.describe()
 
 
 def test_who_stands_in_for_the_planner_says_so() -> None:
@@ -177,8 +177,8 @@ SHOWN = Decision(10.0, "Planner", 4, 5, "so", ("hold",), signals=SIGNALS)
     ("change", "news"),
     [
         ({}, False),
-        ({"at": 99.0, "said": "otherwise", "look_again_at": 101.0}, False),
-        ({"look_again_at": 11.0}, True),
+        ({"at": 99.0, "text": "otherwise", "next_decision_at": 101.0}, False),
+        ({"next_decision_at": 11.0}, True),
         ({"current": 5}, True),
         ({"desired": 6}, True),
         ({"desired": None}, True),

@@ -69,8 +69,8 @@ def plain_reading(
     else:
         at = max(_counted_at(list(heard.values())), memory.counted_at)
         counts = {agent: _count(points, at) for agent, points in heard.items()}
-        refused = memory.refused.with_values({agent: points[-1].refused for agent, points in heard.items()})
-        memory = replace(memory, arrived=memory.arrived.with_values(counts), counted_at=at, refused=refused)
+        refused = memory.rejected.with_values({agent: points[-1].rejected for agent, points in heard.items()})
+        memory = replace(memory, arrived=memory.arrived.with_values(counts), counted_at=at, rejected=refused)
     pending = _filled([_pending(pod, now) for pod in ready.values()])
     if pending is None:
         unknown.append(f"most ready pods do not tell what waits in them: {_names(ready)}")
@@ -93,7 +93,7 @@ def plain_reading(
         revision=revision,
         rows_per_request=memory.rows_per_request,
         pods=judged,
-        refused=None if silence else memory.refused.total,
+        rejected=None if silence else memory.rejected.total,
     )
     return ReadingResult(made, memory, tuple(unknown))
 
@@ -211,8 +211,8 @@ def _with_pods(
     ratios = sorted((rows / requests, requests) for requests, rows in grown if requests > 0 and rows > 0)
     if not ratios:
         return memory
-    shape, odd, mean_rows = with_ratios(memory.shape, memory.odd, memory.rows_per_request, ratios)
-    return replace(memory, shape=shape, odd=odd, rows_per_request=mean_rows)
+    shape, odd, mean_rows = with_ratios(memory.shape, memory.implausible, memory.rows_per_request, ratios)
+    return replace(memory, shape=shape, implausible=odd, rows_per_request=mean_rows)
 
 
 def _answered(pod: PodObservation, now: float) -> tuple[float, float] | None:

@@ -20,7 +20,7 @@ def read(at: float, *sizes: tuple[Any, ...]) -> BatchStats:
 def test_good_ones_pass() -> None:
     for sizes in ([], [(1, 0, 0)], [(1, 3, 5), (65536, 2**53, 2**53)]):
         sent = record(0, triton(batches=read(0, *sizes)))
-        assert validate(sent).record == sent
+        assert validate(sent).report == sent
 
 
 @pytest.mark.parametrize(
@@ -48,9 +48,9 @@ def test_good_ones_pass() -> None:
 )
 def test_one_that_cannot_be_true_makes_the_table_unknown_and_nothing_else(sizes: list[tuple[Any, ...]]) -> None:
     vetted = validate(record(0, triton(pending=3, batches=read(0, *sizes))))
-    assert vetted.absurd == 1
-    assert vetted.record.pods[0].batches is None
-    assert vetted.record.pods[0].pending == 3
+    assert vetted.implausible == 1
+    assert vetted.report.pods[0].batches is None
+    assert vetted.report.pods[0].pending == 3
 
 
 @pytest.mark.parametrize("at", [math.nan, -1.0, "now", None])

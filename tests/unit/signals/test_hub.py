@@ -165,7 +165,7 @@ def test_one_bad_sample_of_a_counter_adds_nothing() -> None:
     for second, refused in enumerate([500_000, 500_001, 7, 500_002, 900_000, 500_003, 250_000, 500_004, 500_004]):
         hub.receive(record(second, balancer=haproxy(refused=refused, requests=refused)), float(second))
     points = seen(hub, 8.0).balancers[0].points
-    assert points[-1].refused - points[0].refused == 4
+    assert points[-1].rejected - points[0].rejected == 4
 
 
 def test_more_refusals_than_requests_are_a_bad_sample() -> None:
@@ -173,7 +173,7 @@ def test_more_refusals_than_requests_are_a_bad_sample() -> None:
     for second in range(6):
         hub.receive(record(second, balancer=haproxy(refused=1000 * second, requests=10 * second)), float(second))
     points = seen(hub, 5.0).balancers[0].points
-    assert points[-1].refused - points[0].refused == 40
+    assert points[-1].rejected - points[0].rejected == 40
 
 
 def test_refusals_that_are_more_than_the_requests_are_no_debt_of_later_ones() -> None:
@@ -182,14 +182,14 @@ def test_refusals_that_are_more_than_the_requests_are_no_debt_of_later_ones() ->
         refused = 0 if second < 2 else 500_000
         hub.receive(record(second, balancer=haproxy(refused=refused, requests=10 * second)), float(second))
     points = seen(hub, 7.0).balancers[0].points
-    assert [point.refused for point in points] == [0, 0, 0, 20, 20, 20, 20, 20]
+    assert [point.rejected for point in points] == [0, 0, 0, 20, 20, 20, 20, 20]
 
 
 def refused_of(hub: ObservationStore, *said: BalancerSample) -> float:
     """Refused ones in all after these records, one a second and the last one twice."""
     for second, sample in enumerate((*said, said[-1])):
         hub.receive(record(second, balancer=sample), float(second))
-    return seen(hub, float(len(said))).balancers[0].points[-1].refused
+    return seen(hub, float(len(said))).balancers[0].points[-1].rejected
 
 
 @pytest.mark.parametrize("late_s", [1, 30, 3600])
@@ -224,7 +224,7 @@ def test_a_counter_that_jumps_beyond_reason_adds_nothing() -> None:
     for second, refused in enumerate(JUMPS):
         hub.receive(record(second, balancer=haproxy(refused=refused, requests=refused)), float(second))
     points = seen(hub, 4.0).balancers[0].points
-    assert points[-1].refused - points[0].refused == 2
+    assert points[-1].rejected - points[0].rejected == 2
 
 
 @pytest.mark.parametrize("counter", POD_COUNTERS)
@@ -395,13 +395,13 @@ def test_whatever_comes_rates_are_never_negative_and_unknown_never_becomes_zero(
         observation = seen(hub, now)
         for b in observation.balancers:
             assert list(b.points) == sorted(b.points, key=lambda p: p.at)
-            assert all(later.refused >= p.refused for p, later in zip(b.points, b.points[1:], strict=False))
+            assert all(later.rejected >= p.rejected for p, later in zip(b.points, b.points[1:], strict=False))
         for pod in observation.pods:
             assert all(p.at <= now for p in pod.points)
             rows = [p.rows for p in pod.points if p.rows is not None]
             assert rows == sorted(rows)
             assert pod.name in pending_known or all(p.pending is None for p in pod.points)
-        total = total_rate([b.points for b in observation.balancers], now, 15.0, lambda p: p.refused)
+        total = total_rate([b.points for b in observation.balancers], now, 15.0, lambda p: p.rejected)
         assert total is None or total >= 0
 
 

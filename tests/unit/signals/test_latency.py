@@ -49,7 +49,7 @@ def sent(*slots: SlotLatency) -> AgentReport:
 def test_it_is_told_while_there_are_two_slots_and_arrives_as_it_was_counted() -> None:
     made = AgentReport.from_json(told("a", "b").to_json())
     hub = ObservationStore()
-    hub.receive(validate(made).record, 1.0)
+    hub.receive(validate(made).report, 1.0)
     observation = hub.observe("ns", "m", 1.0)
     assert observation is not None
     [balancer] = observation.balancers
@@ -69,12 +69,12 @@ def test_with_one_slot_nobody_has_anything_to_compare() -> None:
 def test_clients_answers_are_told_always_and_arrive_as_they_were_counted() -> None:
     made = AgentReport.from_json(told("a").to_json())
     hub = ObservationStore()
-    hub.receive(validate(made).record, 1.0)
-    assert hub.answers("ns", "m", 2.0) == {
+    hub.receive(validate(made).report, 1.0)
+    assert hub.client_latencies("ns", "m", 2.0) == {
         "m-balancer-0": ReportedHistogram(latency_buckets.SHOWN_MS, (1, 2, *[0] * 13))
     }
-    assert hub.answers("ns", "m", 2.0 + 2 * FRESH_S) == {}
-    assert hub.answers("ns", "nobody", 2.0) == {}
+    assert hub.client_latencies("ns", "m", 2.0 + 2 * FRESH_S) == {}
+    assert hub.client_latencies("ns", "nobody", 2.0) == {}
 
 
 def test_an_agent_that_does_not_tell_them_is_heard_nevertheless() -> None:
@@ -84,7 +84,7 @@ def test_an_agent_that_does_not_tell_them_is_heard_nevertheless() -> None:
     assert made == sent()
     hub = ObservationStore()
     hub.receive(made, 1.0)
-    assert hub.answers(made.namespace, made.name, 1.0) == {}
+    assert hub.client_latencies(made.namespace, made.name, 1.0) == {}
 
 
 def test_a_record_stays_small() -> None:
@@ -99,7 +99,7 @@ def test_a_record_stays_small() -> None:
 
 def test_what_can_be_true_passes() -> None:
     for slots in ((), (GOOD,), (GOOD, replace(GOOD, slot="b"))):
-        assert validate(sent(*slots)).record == sent(*slots)
+        assert validate(sent(*slots)).report == sent(*slots)
 
 
 @pytest.mark.parametrize(
@@ -125,8 +125,8 @@ def test_what_can_be_true_passes() -> None:
 )
 def test_one_that_cannot_be_true_makes_them_unknown_and_nothing_else(wrong: dict[str, Any]) -> None:
     vetted = validate(sent(GOOD, replace(GOOD, **wrong)))
-    assert vetted.absurd == 1
-    assert vetted.record.balancer == haproxy(queued=3)
+    assert vetted.implausible == 1
+    assert vetted.report.balancer == haproxy(queued=3)
 
 
 @pytest.mark.parametrize(
@@ -141,12 +141,12 @@ def test_one_that_cannot_be_true_makes_them_unknown_and_nothing_else(wrong: dict
 )
 def test_clients_answers_that_cannot_be_true_are_unknown_and_nothing_else(wrong: dict[str, Any]) -> None:
     made = replace(haproxy(queued=3), clients=ReportedHistogram((1, 2), (3, 4, 5)))
-    assert validate(record(0, balancer=made)).record.balancer == made
+    assert validate(record(0, balancer=made)).report.balancer == made
     bad = replace(haproxy(queued=3), clients=replace(ReportedHistogram((1, 2), (3, 4, 5)), **wrong))
     vetted = validate(record(0, balancer=bad))
-    assert vetted.absurd == 1
-    assert vetted.record.balancer == haproxy(queued=3)
+    assert vetted.implausible == 1
+    assert vetted.report.balancer == haproxy(queued=3)
 
 
 def test_more_slots_than_there_can_be_are_not_believed() -> None:
-    assert validate(sent(GOOD, GOOD, GOOD)).record.balancer == haproxy(queued=3)
+    assert validate(sent(GOOD, GOOD, GOOD)).report.balancer == haproxy(queued=3)

@@ -78,7 +78,7 @@ def test_a_share_a_little_above_one_is_one() -> None:
 )
 def test_what_cannot_be_true_is_left_out_and_counted(metric: str, value: str) -> None:
     answer = dcgm.parse(rows(metric, value))
-    assert (answer.pods, answer.left_out) == ({}, 1)
+    assert (answer.pods, answer.ignored) == ({}, 1)
 
 
 def test_a_value_is_known_until_it_is_stale_and_not_without_its_time() -> None:
@@ -289,7 +289,7 @@ async def test_one_request_is_under_way_and_the_gpus_do_not_wait_for_all_histori
 
 async def test_an_answer_that_does_not_end_fails_the_poll_and_nothing_is_asked_beside_it() -> None:
     door, clock = Door(), Clock()
-    asked = source(door, clock, limit_s=0.02)
+    asked = source(door, clock, timeout_s=0.02)
     door.leave.clear()
     await asked.poll()
     assert "no answer within 0.02 s" in asked.status()

@@ -103,7 +103,7 @@ def test_the_quick_reading_is_the_plain_one(told: list[Step], later_s: float) ->
         now += later_s
         listed = tuple(PodReading(name, phase, EPOCH, EPOCH + 9) for name, phase in step.listed)
         of_revision = None if not step.revision else {name for name in PODS if step.revision in name}
-        observation, picture = hub.observe("ns", "m", now, window_s=OBSERVATION_WINDOW_S), hub.look("ns", "m", now)
+        observation, picture = hub.observe("ns", "m", now, window_s=OBSERVATION_WINDOW_S), hub.snapshot("ns", "m", now)
         assert observation is not None
         assert picture is not None
         common: dict[str, Any] = {

@@ -90,7 +90,7 @@ def test_all_agents_and_pods_become_one_reading() -> None:
         gpu=140.0,
         batches=None,
         pods=kubernetes("p-0", "p-1"),
-        refused=0.0,
+        rejected=0.0,
     )
 
 
@@ -104,12 +104,14 @@ def test_arrivals_grow_with_each_balancer_and_do_not_jump_when_one_appears() -> 
 
 def test_refusals_grow_with_each_balancer_and_are_not_known_while_one_is_silent() -> None:
     made = gather(seen(balancer(refused=70.0)))
-    assert made.reading.refused == 0, "what was refused before anybody looked is past"
+    assert made.reading.rejected == 0, "what was refused before anybody looked is past"
     both = seen(balancer(refused=75.0), balancer("b-1", refused=1e6))
     made = gather(both, memory=made.memory)
-    assert made.reading.refused == 5
-    assert gather(both, memory=made.memory).memory.refused is made.memory.refused, "nothing new is made of nothing new"
-    assert gather(seen(balancer(refused=80.0), silent=(("b-1", 14.0),)), memory=made.memory).reading.refused is None
+    assert made.reading.rejected == 5
+    assert gather(both, memory=made.memory).memory.rejected is made.memory.rejected, (
+        "nothing new is made of nothing new"
+    )
+    assert gather(seen(balancer(refused=80.0), silent=(("b-1", 14.0),)), memory=made.memory).reading.rejected is None
 
 
 def test_a_balancer_that_fell_silent_while_its_pod_exists_makes_the_load_unknown() -> None:
@@ -227,7 +229,7 @@ def test_a_steady_load_is_steady_however_late_and_however_close_its_records_come
         made += 1.4 if is_quick else pause_s
         now = max(now, made + (0.0 if is_quick else late_s))
         hub.receive(record(made, agent="b-0", balancer=haproxy(requests=round(1000 * made))), now)
-        picture_now = hub.look("ns", "m", now)
+        picture_now = hub.snapshot("ns", "m", now)
         assert picture_now is not None
         found = reading(picture_now, replicas=1, pods=(), epoch=EPOCH, memory=memory)
         memory = found.memory

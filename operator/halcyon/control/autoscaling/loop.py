@@ -273,7 +273,7 @@ class Autoscaler:
         self.decisions += 1
         if model.verdict is not None:
             self.times.ended(now - model.decided)
-        model.due = now + made.next_look_s
+        model.due = now + made.next_decision_s
         model.verdict, model.decided = made, now
         if spec.scaling.mode != "Active" or made.desired is None:
             model.rival = ""

@@ -159,7 +159,7 @@ class ModelSignals:
 
     def is_heard(self, key: Key) -> bool:
         """Return whether any agent has reported on the model."""
-        return self.hub.knows(key.namespace, key.name)
+        return self.hub.has_model(key.namespace, key.name)
 
     def by_rules(self, key: Key, spec: Spec | None) -> RulesInput:
         """Return the input of the policy Rules."""
@@ -173,7 +173,7 @@ class ModelSignals:
         A pod that was ready when first seen, but later than its `startupTimeout` allows, was ready before. It has only become
         ready again, so that time is not taken for its start.
         """
-        picture = self.hub.look(key.namespace, key.name, self.clock())
+        picture = self.hub.snapshot(key.namespace, key.name, self.clock())
         if picture is None:
             return None
         model = self._model(key)
@@ -215,7 +215,7 @@ class ModelSignals:
 
     def worked(self, key: Key, spec: Spec) -> ReportedWork | None:
         """Return how busy the GPUs of ready pods are, and each pod's computed rows; None if no agent has reported on the model."""
-        picture = self.hub.look(key.namespace, key.name, self.clock())
+        picture = self.hub.snapshot(key.namespace, key.name, self.clock())
         if picture is None:
             return None
         told = gpu_work.reported_work(picture)

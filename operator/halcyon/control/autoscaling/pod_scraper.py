@@ -137,7 +137,7 @@ class PodScraper:
             maintenance=read.dead,
         )
         # A pod can report anything about itself.
-        believed = validate(record).record
+        believed = validate(record).report
         self.hub.receive(replace(believed, balancer=read.demand.sample(believed.pods)), self.clock())
 
     def _find_dead(self, key: Key, read: _Read, endpoints: list[Endpoint], seen: dict[str, ScrapedPod]) -> None:

@@ -182,7 +182,7 @@ class OperatorSource:
     def reading(self, name: Name) -> ModelNumbers:
         """Return its current numbers."""
         now = self.clock()
-        picture = self.hub.look(name.namespace, name.name, now)
+        picture = self.hub.snapshot(name.namespace, name.name, now)
         if picture is None:
             return UNKNOWN
         gpu, scaled = _gpu(picture, now), self.scaler.scaled(Key(*name))
@@ -195,7 +195,7 @@ class OperatorSource:
 
     def answers(self, name: Name) -> Mapping[str, ReportedHistogram]:
         """Return the histograms of answers to clients that its balancers have counted, by pod."""
-        return self.hub.answers(*name, self.clock())
+        return self.hub.client_latencies(*name, self.clock())
 
     def past(self, name: Name) -> Past | None:
         """Return the past arrivals that its planner remembers."""

@@ -172,5 +172,5 @@ class GpuCosts:
             starting=(len(there) - serving) * each,
             serving=serving * each,
             worked=self.sensing.worked(key, spec) or ReportedWork(),
-            most=None if spec.scaling is None else spec.scaling.max_replicas * each,
+            max_gpus=None if spec.scaling is None else spec.scaling.max_replicas * each,
         )

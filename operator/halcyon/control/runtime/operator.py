@@ -96,7 +96,7 @@ class Operator:
 
     def __post_init__(self) -> None:
         """Send notices about pods to their balancers from the start."""
-        PodNotices(self.caches, self.collector.tell)
+        PodNotices(self.caches, self.collector.send)
         self._built = time.monotonic()
         self._heard = False
         self._tolerance: bool | None = None

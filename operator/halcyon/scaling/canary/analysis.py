@@ -300,9 +300,9 @@ def _decided(checks: tuple[Evidence, ...], memory: CanaryMemory, rules: Rules) -
     least = min(memory.requests)
     if unknown:
         return "wait", f"waits: {'; '.join(unknown)}"
-    if least < rules.least_requests:
+    if least < rules.min_requests:
         whose = "the new revision" if least == memory.requests[1] else "the stable one"
-        return "wait", f"waits: {whose} has had {least} requests, and {rules.least_requests} of each are asked for"
+        return "wait", f"waits: {whose} has had {least} requests, and {rules.min_requests} of each are asked for"
     undecided = [check.why for check in checks if check.finding == "open"]
     if undecided:
         return "wait", f"waits, not decided yet: {'; '.join(undecided)}"

@@ -69,7 +69,7 @@ def queue_depth(observation: Observation, *, target: int, replicas: int) -> Valu
     speaking = [b for b in observation.balancers if fresh(b.points, now, lambda p: p.queued)]
     if not speaking:
         return Missing(f"no balancer says how much waits: HAProxy of {_names(observation.balancers)} does not answer")
-    refused = total_rate((b.points for b in speaking), now, WINDOW_S, lambda p: p.refused)
+    refused = total_rate((b.points for b in speaking), now, WINDOW_S, lambda p: p.rejected)
     if refused is None:
         return Missing("only one record of each balancer so far: the rate of refused requests needs two")
     waiting = refused + (mean_of_sum([b.points for b in speaking], now, WINDOW_S, lambda p: p.queued) or 0.0)

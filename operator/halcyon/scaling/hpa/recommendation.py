@@ -35,7 +35,7 @@ class SignalProposal:
     missing: str | None = None
     """Reason for the missing value."""
 
-    def say(self) -> str:
+    def describe(self) -> str:
         """Return for example `queueDepth 78 at 16 per replica needs 5`."""
         if self.value is None:
             return f"{self.name} is not known ({self.missing})"
@@ -51,7 +51,7 @@ class RecommendationLimit:
     count: int
     """Replicas after the limit was applied."""
 
-    def say(self) -> str:
+    def describe(self) -> str:
         """Return a phrase to append to those of the terms."""
         return {
             "min": f"minReplicas is {self.count}",
@@ -69,9 +69,9 @@ class Reasons:
 
     current: int
     """Replicas before."""
-    wanted: int | None
+    proposed: int | None
     """Replicas that the signals propose before any limit; None if they were not evaluated or don't count."""
-    terms: tuple[SignalProposal, ...] = ()
+    proposals: tuple[SignalProposal, ...] = ()
     winner: str | None = None
     """Name of the term that determined `wanted`."""
     limits: tuple[RecommendationLimit, ...] = ()
@@ -89,13 +89,13 @@ class Recommendation(Generic[M]):
     unwritten: M
     """Memory for the next decision if the replicas could not be written."""
 
-    def say(self) -> str:
+    def describe(self) -> str:
         """Return one sentence with numbers."""
         why, current = self.reasons, self.reasons.current
         change = "unchanged" if self.count == current else f"{current} before"
         head = f"{self.count} replica{'' if self.count == 1 else 's'} ({change})"
-        parts = [term.say() for term in why.terms]
-        if why.winner is not None and len(why.terms) > 1 and why.wanted is not None:
+        parts = [term.describe() for term in why.proposals]
+        if why.winner is not None and len(why.proposals) > 1 and why.proposed is not None:
             parts.append(f"{why.winner} decides")
-        parts += [limit.say() for limit in why.limits] or ["limited by nothing"]
+        parts += [limit.describe() for limit in why.limits] or ["limited by nothing"]
         return f"{head}: {'; '.join(parts)}"

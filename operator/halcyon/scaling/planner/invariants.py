@@ -69,12 +69,12 @@ def _unsound_capacity(part: Capacity) -> str | None:
 
 def _unsound_hold(part: ScaleDownHold) -> str | None:
     needs = (*part.needs, *part.bare)
-    counts = [*(count for _, count in needs), *(count for count in (part.held, part.would) if count is not None)]
+    counts = [*(count for _, count in needs), *(count for count in (part.held, part.bare_held) if count is not None)]
     if any(not 0 <= count <= MAX_COUNT for count in counts):
         return f"a count that is not between 0 and {MAX_COUNT}"
     if (
         any(b < a for kept in (part.needs, part.bare) for (a, _), (b, _) in pairwise(kept))
-        or min(part.patience_s or 0.0, part.shortest_s) < 0
+        or min(part.patience_s or 0.0, part.min_s) < 0
     ):
         return "times that don't ascend, or patience below 0"
     return None

@@ -48,10 +48,10 @@ class Situation:
     """Requests per second now."""
     rising: float | None
     """Requests per second one start time from now if a rise continues; None without a rise."""
-    margin: Headroom
+    headroom: Headroom
     """Headroom by which the load was seen to exceed what is known of it."""
     start_s: float
-    most: int
+    max_replicas: int
     """Maximum replicas that a part may ask for."""
     ready: int
     """Number of serving pods."""
@@ -66,12 +66,12 @@ class Situation:
     def size(self, rate: float) -> int:
         """Return the replicas for an arrival rate, at the latency objective or at the utilisation target."""
         return replicas_for_rate(
-            rate, self.objectives, self.replica, dispersion=self.memory.arrivals.spread.value, most=self.most
+            rate, self.objectives, self.replica, dispersion=self.memory.arrivals.spread.value, most=self.max_replicas
         )
 
-    def with_margin(self, rate: float) -> float:
+    def with_headroom(self, rate: float) -> float:
         """Return a rate with the headroom added."""
-        return rate * (1 + self.margin.value)
+        return rate * (1 + self.headroom.value)
 
 
 def rate_now(now: float, memory: PlannerMemory) -> float | None:
@@ -100,7 +100,7 @@ class _RateReason:
 
     need: int
     rate: float
-    margin: float
+    headroom: float
     objectives: Objectives
     replica: Replica
     dispersion: float
@@ -113,25 +113,25 @@ class _RateReason:
             each = rate_within(need, self.replica, aims.latency_s, dispersion=self.dispersion) / need
         else:
             each = aims.utilization * self.replica.peak_rps
-        return f"{self.rate:.4g} req/s and {100 * self.margin:.0f} % on top at {each:.4g} per replica needs {need}"
+        return f"{self.rate:.4g} req/s and {100 * self.headroom:.0f} % on top at {each:.4g} per replica needs {need}"
 
 
 def load_parts(at: Situation) -> tuple[PlanPart, ...]:
     """Return what the load of now and soon asks for; the rate's own part comes first."""
     objectives, spread = at.objectives, at.memory.arrivals.spread.value
-    need = at.size(at.with_margin(at.rate))
-    said = _RateReason(need, at.rate, at.margin.value, objectives, at.replica, spread)
+    need = at.size(at.with_headroom(at.rate))
+    said = _RateReason(need, at.rate, at.headroom.value, objectives, at.replica, spread)
     terms = [PlanPart("rate", need, said)]
     if at.rising is not None and at.rising > at.rate:
-        more = at.size(at.with_margin(at.rising))
+        more = at.size(at.with_headroom(at.rising))
         terms.append(PlanPart("trend", more, f"rising to {at.rising:.4g} req/s in {at.start_s:.0f} s needs {more}"))
     gpu, target = at.reading.gpu, objectives.gpu_utilization
     if target and gpu is not None and 0 <= gpu < math.inf:
-        more = min(math.ceil(gpu / target - 1e-9), at.most)
+        more = min(math.ceil(gpu / target - 1e-9), at.max_replicas)
         terms.append(PlanPart("gpuUtilization", more, f"GPU {gpu:.0f} % at {target:g} % per replica needs {more}"))
     if objectives.queue_depth and at.rate > 0:
         more = replicas_for_depth(
-            at.rate, objectives.queue_depth, at.replica, dispersion=spread, least=max(need, 1), most=at.most
+            at.rate, objectives.queue_depth, at.replica, dispersion=spread, least=max(need, 1), most=at.max_replicas
         )
         terms.append(PlanPart("queueDepth", more, f"{objectives.queue_depth:g} waiting per replica needs {more}"))
     return tuple(terms)
@@ -166,7 +166,7 @@ def recurring_parts(at: Situation) -> tuple[PlanPart, ...]:
     usual = forecast(at.memory.history, at.now, at.now + lead_s)
     if usual is not None and usual.rate * lead_s >= 1:
         need = at.size(usual.rate)
-        terms.append(PlanPart("season", need, f"{usual.say()} needs {need}"))
+        terms.append(PlanPart("season", need, f"{usual.describe()} needs {need}"))
     return tuple(terms)
 
 
@@ -191,7 +191,9 @@ def need_beyond_noise(at: Situation, need: int) -> int:
     arrivals = at.memory.arrivals
     above = at.rate + _BAND_SIGMAS * arrivals.error()
     burstier = arrivals.spread.doubt * (1 + _BAND_SIGMAS * arrivals.spread.error())
-    most = replicas_for_rate(at.with_margin(above), at.objectives, at.replica, dispersion=burstier, most=at.most)
+    most = replicas_for_rate(
+        at.with_headroom(above), at.objectives, at.replica, dispersion=burstier, most=at.max_replicas
+    )
     return max(need, min(most, held))
 
 
@@ -222,7 +224,8 @@ def backlog(at: Situation, held: int) -> PlanPart | None:
         start_s=at.start_s,
         drain_s=objectives.drain_s,
         most=min(
-            math.inf if objectives.queue_limit is None else float(objectives.queue_limit), at.memory.refusals.most()
+            math.inf if objectives.queue_limit is None else float(objectives.queue_limit),
+            at.memory.rejections.max_waiting(),
         ),
     )
     # Pods without a node are kept (a node autoscaler may be adding one for them), but not counted on.

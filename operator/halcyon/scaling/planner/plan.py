@@ -65,7 +65,7 @@ def plan(now: float, objectives: Objectives, reading: Reading, memory: PlannerMe
     )
     if reason is not None:
         arrivals = _postpone_idleness(now, reading, memory.arrivals)
-        memory = memory.having(capacity=capacity, hold=memory.hold.blind(now), arrivals=arrivals)
+        memory = memory.with_changes(capacity=capacity, hold=memory.hold.blind(now), arrivals=arrivals)
         return _keep(now, kept, current, memory, why=f"{reason}; the last good count stays", limit="unknown")
     start_s = capacity.start_s(_START_SHARE, objectives.start_s)
     memory = _update_memory(now, objectives, reading, memory, capacity, start_s)
@@ -103,7 +103,7 @@ def _forecast_rise(
     rising = None if under_way(memory.spikes) else arrivals.rising(lead_s)
     damping = memory.damping.with_forecast(now, arrivals.mean(WINDOW_S), rate, rising, lead_s)
     rising = damping.of(rate, rising)
-    margin = memory.margin
+    margin = memory.headroom
     if margin.is_due(now, start_s):
         margin = margin.with_forecast(now, arrivals.proven(_JUDGING_WINDOW_S), max(rate, rising or 0.0), start_s)
     return rising, margin, damping
@@ -149,7 +149,7 @@ def _decide(at: Situation, damping: TrendDamping, low: int, high: int) -> Plan:
     zero = before.zero
     if (idle_after_s := at.objectives.idle_after_s) is not None and low == 0:
         zero = zero.with_count(at.now, current, count, idle_after_s=idle_after_s, start_s=at.start_s)
-    memory = before.having(hold=hold, drain=drain, margin=at.margin, damping=damping, zero=zero)
+    memory = before.with_changes(hold=hold, drain=drain, margin=at.headroom, damping=damping, zero=zero)
     busy = waiting is not None or count != current or "starting" in [pod.phase for pod in at.reading.pods]
     return Plan(
         count, current, terms, winner.name, limits, at.now + (_BUSY_INTERVAL_S if busy else _CALM_INTERVAL_S), memory
@@ -290,15 +290,15 @@ def _update_memory(  # noqa: PLR0917  # one call, and each by its type
     if hold.held is None:
         # First reading: the running replicas are presumed right until there is a reason to change them.
         hold = hold.at_least(now, reading.replicas)
-    return memory.having(
+    return memory.with_changes(
         arrivals=arrivals,
         capacity=capacity,
         history=history,
         spikes=spikes,
         hold=hold,
         still=memory.still.with_reading(reading),
-        refusals=memory.refusals.with_reading(
-            reading.at or now, reading.refused, reading.waiting or 0.0, lasting_s=start_s
+        refusals=memory.rejections.with_reading(
+            reading.at or now, reading.rejected, reading.waiting or 0.0, lasting_s=start_s
         ),
     )
 

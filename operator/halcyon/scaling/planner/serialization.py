@@ -41,7 +41,7 @@ _UNKNOWN, _ZERO, _FIRST = 0, 1, 2
 """Codes of a bin's mean; from `_FIRST` on (exponent + `_EXPONENTS`) x 900 + (three digits - 100)."""
 _EXPONENTS = 140
 """Powers of ten on either side of 1 that a code can express."""
-_LATER = frozenset({"damping", "refusals", "zero"})
+_LATER = frozenset({"damping", "rejections", "zero"})
 """Parts that the first memories of version 1 did not have: if missing there, nothing was lost."""
 
 
@@ -320,7 +320,7 @@ def _newer_half(bins: str) -> str:
 _LESS: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
     ("capacity", "started", lambda _: {}),
     ("capacity", "seen", lambda _: []),
-    ("margin", "due", lambda _: []),
+    ("headroom", "due", lambda _: []),
     ("damping", "due", lambda _: []),
     ("history", "bins", _newer_half),
 )

@@ -62,7 +62,7 @@ class Decision:
     current: int
     desired: int | None
     """Desired replicas; None if another controller decides (the HPA, with the policy Rules)."""
-    said: object = ""
+    text: object = ""
     """Text of `why`, or an object that formats it (`lazy_text`)."""
     limited_by: tuple[str, ...] = ()
     """Names of the limits that changed or kept the result of the signals: `planner.outputs.LimitName` or
@@ -71,20 +71,20 @@ class Decision:
     signals: tuple[Signal, ...] = ()
     unknown: str = ""
     """Why the replicas stay as they are if signals are missing or implausible; otherwise empty."""
-    heard: bool = True
+    has_reports: bool = True
     """Whether any agent has ever reported for the model."""
-    look_again_at: float = math.inf
+    next_decision_at: float = math.inf
     """Time at which the policy wants to decide again."""
 
     @property
     def why(self) -> str:
         """Return one sentence with numbers. If an HPA decides, it says what the signals propose, without replicas."""
-        return str(self.said)
+        return str(self.text)
 
     @property
-    def next_look_s(self) -> float:
+    def next_decision_s(self) -> float:
         """Return the seconds until the next decision unless a report arrives first: soon while something is under way."""
-        soon = self.look_again_at - self.at
+        soon = self.next_decision_at - self.at
         return max(soon, MIN_DECISION_INTERVAL_S) if soon < MIN_DECISION_INTERVAL_S * 2 else MAX_DECISION_INTERVAL_S
 
 
@@ -109,7 +109,7 @@ class Change:
 
 def of_plan(plan: Plan, *, at: float, signals: tuple[Signal, ...]) -> Decision:
     """Build the decision from the planner's plan."""
-    by: dict[str, int] = {term.name: term.replicas for term in plan.terms}
+    by: dict[str, int] = {term.name: term.replicas for term in plan.parts}
     asked = {
         "requestRate": by.get("rate"),
         "queueDepth": by.get("backlog", by.get("queueDepth")),
@@ -123,11 +123,11 @@ def of_plan(plan: Plan, *, at: float, signals: tuple[Signal, ...]) -> Decision:
         plan.count,
         plan.sentence(),
         limits,
-        plan.terms,
+        plan.parts,
         tuple([_with_proposal(signal, asked[signal.name]) for signal in signals]),
         # If present, it is the first (`planner.plan`).
         plan.limits[0].why if limits and limits[0] == "unknown" else "",
-        look_again_at=plan.look_again_at,
+        next_decision_at=plan.next_decision_at,
     )
 
 
@@ -141,18 +141,18 @@ def of_rules(
     count: int, reasons: Reasons, say: str, *, at: float, policy: PolicyName, signals: tuple[Signal, ...]
 ) -> Decision:
     """Build a decision by the HPA's rules: for the policy Rules, or for Planner until a replica's capacity is known."""
-    asked: dict[str, int | None] = {term.name: term.proposal for term in reasons.terms}
+    asked: dict[str, int | None] = {term.name: term.proposal for term in reasons.proposals}
     # A missing signal keeps the replicas only if the others would lower them, or there are no others.
     holds = any(limit.kind == "unknown" for limit in reasons.limits)
-    missing = "; ".join(term.say() for term in reasons.terms if term.proposal is None) if holds else ""
+    missing = "; ".join(term.describe() for term in reasons.proposals if term.proposal is None) if holds else ""
     return Decision(
         at=at,
         policy=policy,
         current=reasons.current,
         desired=count,
-        said=say if policy == "Rules" else f"{say}; {RULES_REASON}",
+        text=say if policy == "Rules" else f"{say}; {RULES_REASON}",
         limited_by=tuple(limit.kind for limit in reasons.limits),
-        parts=_parts(reasons.terms),
+        parts=_parts(reasons.proposals),
         signals=tuple(_with_proposal(signal, asked.get(signal.name)) for signal in signals),
         unknown=missing,
     )
@@ -168,16 +168,16 @@ def of_hpa(
         policy="Rules",
         current=current,
         desired=None,
-        said="; ".join(term.say() for term in terms),
+        text="; ".join(term.describe() for term in terms),
         parts=_parts(terms),
         signals=tuple(_with_proposal(signal, asked.get(signal.name)) for signal in signals),
         unknown="; ".join(f"{signal.name}: {signal.missing}" for signal in signals if signal.missing),
-        heard=heard,
+        has_reports=heard,
     )
 
 
 def _parts(terms: tuple[SignalProposal, ...]) -> tuple[PlanPart, ...]:
-    return tuple(PlanPart(term.name, term.proposal, term.say()) for term in terms if term.proposal is not None)
+    return tuple(PlanPart(term.name, term.proposal, term.describe()) for term in terms if term.proposal is not None)
 
 
 def limited(verdict: Decision, ceilings: Iterable[ReplicaLimit]) -> Decision:
@@ -188,7 +188,7 @@ def limited(verdict: Decision, ceilings: Iterable[ReplicaLimit]) -> Decision:
     return replace(
         verdict,
         desired=lowest.replicas,
-        said=f"{counted(lowest.replicas)}, where {counted(verdict.desired)} are wanted: {lowest.why}. "
+        text=f"{counted(lowest.replicas)}, where {counted(verdict.desired)} are wanted: {lowest.why}. "
         + verdict.why.removesuffix(UNLIMITED),
         limited_by=(*verdict.limited_by, lowest.name),
     )
@@ -208,7 +208,7 @@ def has_changed(shown: Decision | None, now: Decision) -> bool:
         or shown.desired != now.desired
         or shown.limited_by != now.limited_by
         or bool(shown.unknown) != bool(now.unknown)
-        or (shown.next_look_s < MAX_DECISION_INTERVAL_S) != (now.next_look_s < MAX_DECISION_INTERVAL_S)
+        or (shown.next_decision_s < MAX_DECISION_INTERVAL_S) != (now.next_decision_s < MAX_DECISION_INTERVAL_S)
         or shown.policy != now.policy
         or len(shown.signals) != len(now.signals)
     ):

@@ -44,7 +44,7 @@ def bounded(made: Plan, aims: Objectives, planned: Callable[[Objectives], Plan])
         limits.append(PlanLimit("min", low, _bound_reason(aims, "min", low)))
     elif len(limits) < len(made.limits):
         limits += [
-            replace(one, said=_bound_reason(aims, one.name, one.replicas)) for one in made.limits if one not in limits
+            replace(one, text=_bound_reason(aims, one.name, one.replicas)) for one in made.limits if one not in limits
         ]
     else:
         return made
@@ -53,12 +53,12 @@ def bounded(made: Plan, aims: Objectives, planned: Callable[[Objectives], Plan])
 
 def _with_limits(made: Plan, asked: Plan, limits: list[PlanLimit]) -> Plan:
     """Return the plan with the parts of `asked` and with these limits."""
-    return Plan(made.count, made.current, asked.terms, asked.winner, tuple(limits), made.look_again_at, made.memory)
+    return Plan(made.count, made.current, asked.parts, asked.winner, tuple(limits), made.next_decision_at, made.memory)
 
 
 def _max_needed(made: Plan) -> int | None:
     """Return the most replicas that any part asks for; None if there are no parts."""
-    return max([term.replicas for term in made.terms]) if made.terms else None
+    return max([term.replicas for term in made.parts]) if made.parts else None
 
 
 def _bound_reason(aims: Objectives, name: LimitName, count: int) -> str:

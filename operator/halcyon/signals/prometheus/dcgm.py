@@ -57,7 +57,7 @@ class GpuSamples:
     """GPU utilisation of all pods in one result."""
 
     pods: Mapping[PodKey, Utilisation]
-    left_out: int = 0
+    ignored: int = 0
     """Number of samples that are implausible or too old."""
 
 

@@ -54,9 +54,9 @@ class PollInterval:
     """Intervals of the queries, in seconds."""
 
     poll_s: float = 10.0
-    longest_pause_s: float = 60.0
+    max_pause_s: float = 60.0
     """Maximum pause between attempts while they fail."""
-    limit_s: float = 10.0
+    timeout_s: float = 10.0
     """Timeout of one request; with `poll_s`, and a scrape every 10 s, a value is seldom older than `MAX_AGE_S`."""
 
 
@@ -97,14 +97,14 @@ class PrometheusSource:
             ask: runs one query; called in a thread.
             registry: for the counters.
         """
-        self._site, self._monotonic, self._wall, self._pace, self._ask = site, monotonic, wall, pace, ask
+        self._site, self._monotonic, self._wall, self._intervals, self._query = site, monotonic, wall, pace, ask
         self._pods: Mapping[PodKey, Sampled] = {}
         self._left_out = 0
         self._answered_at: float | None = None
-        self._failing: PrometheusError | None = None
+        self._failure: PrometheusError | None = None
         self._failures = 0
-        self._turn = asyncio.Lock()
-        self._histories = asyncio.Lock()
+        self._query_lock = asyncio.Lock()
+        self._history_lock = asyncio.Lock()
         self._idle = asyncio.Event()
         self._idle.set()
         registry = registry or CollectorRegistry()
@@ -125,25 +125,25 @@ class PrometheusSource:
         """
         sent = self._monotonic()
         try:
-            answer = await self._in_turn("gpu", self._read_gpu)
+            answer = await self._run_query("gpu", self._read_gpu)
         except PrometheusError as error:
             self._failures += 1
-            if str(error) != str(self._failing):
+            if str(error) != str(self._failure):
                 _log.warning("%s", error)
-            self._failing = error
-            growing_s = self._pace.poll_s * 2.0 ** min(self._failures - 1, 16)
+            self._failure = error
+            growing_s = self._intervals.poll_s * 2.0 ** min(self._failures - 1, 16)
             # The operator's replicas, in many clusters, must not retry all at once.
-            return min(growing_s, self._pace.longest_pause_s) * random.uniform(0.75, 1.25)  # noqa: S311  # no secret
-        if self._failing is not None:
+            return min(growing_s, self._intervals.max_pause_s) * random.uniform(0.75, 1.25)  # noqa: S311  # no secret
+        if self._failure is not None:
             _log.info("Prometheus at %s answers again", self._site.shown)
-        self._failing, self._failures = None, 0
+        self._failure, self._failures = None, 0
         # Aged from the time of sending: the exact evaluation time isn't known, and older is the safer side.
         self._pods = {
             pod: Sampled(used.percent, sent - used.age_s, SOURCE, used.metric) for pod, used in answer.pods.items()
         }
-        self._left_out, self._answered_at = answer.left_out, self._monotonic()
+        self._left_out, self._answered_at = answer.ignored, self._monotonic()
         self.known.set(len(self._pods))
-        return self._pace.poll_s
+        return self._intervals.poll_s
 
     def gpu(self, namespace: str, pod: str) -> Sampled | None:
         """Return the GPU utilisation of a pod, the mean of its GPUs or MIG slices; None if unknown or stale."""
@@ -156,44 +156,44 @@ class PrometheusSource:
         Raises:
             PrometheusError: the query failed, which says nothing about the past: retry later.
         """
-        if isinstance(self._failing, PrometheusUnavailable):
-            raise self._failing
+        if isinstance(self._failure, PrometheusUnavailable):
+            raise self._failure
         # Only one history waits for its turn, or a start with many models would delay the GPU queries.
-        async with self._histories:
-            return await self._in_turn("history", partial(self._read_history, namespace, name))
+        async with self._history_lock:
+            return await self._run_query("history", partial(self._read_history, namespace, name))
 
     def status(self) -> str:
         """Describe the state of this source, in a sentence without secrets."""
         said = f"Prometheus at {self._site.shown}"
         if self._answered_at is None:
-            return f"{self._failing}; nothing is known from it yet" if self._failing else f"{said}: not asked yet"
+            return f"{self._failure}; nothing is known from it yet" if self._failure else f"{said}: not asked yet"
         ago_s = self._monotonic() - self._answered_at
-        if self._failing is not None:
-            return f"{self._failing}; its last answer is {ago_s:.0f} s old, and values count until they are {MAX_AGE_S:.0f} s old"
+        if self._failure is not None:
+            return f"{self._failure}; its last answer is {ago_s:.0f} s old, and values count until they are {MAX_AGE_S:.0f} s old"
         left_out = f", {self._left_out} samples left out (NaN, out of range or stale)" if self._left_out else ""
         return f"{said}: GPU utilisation of {len(self._pods)} pods, asked {ago_s:.0f} s ago{left_out}"
 
     def _read_gpu(self) -> dcgm.GpuSamples:
         question = dcgm.query(self._site.gpu_matchers)
-        rows = self._ask(self._site, question, None, self._pace.limit_s)
+        rows = self._query(self._site, question, None, self._intervals.timeout_s)
         with parsing_errors(self._site, question):
             return dcgm.parse(rows)
 
     def _read_history(self, namespace: str, name: str) -> History | None:
         question = arrival_history.query(self._site.arrivals, namespace=namespace, name=name)
         begin, end = arrival_history.query_span(self._wall())
-        rows = self._ask(self._site, question, QueryRange(begin, end, BIN_S), self._pace.limit_s)
+        rows = self._query(self._site, question, QueryRange(begin, end, BIN_S), self._intervals.timeout_s)
         with parsing_errors(self._site, question):
             # Here, in the thread: fitting the seasonal models takes more than 0.1 s.
             return arrival_history.history(arrival_history.parse(rows))
 
-    async def _in_turn(self, kind: str, work: Callable[[], T]) -> T:
+    async def _run_query(self, kind: str, work: Callable[[], T]) -> T:
         """Run `work` in a thread, never beside another, and return its result.
 
         Raises:
             PrometheusError: `work` raised it, or it wasn't done in time.
         """
-        async with self._turn:
+        async with self._query_lock:
             try:
                 result = await self._in_thread(work)
             except Exception as error:
@@ -227,7 +227,7 @@ class PrometheusSource:
                 loop.call_soon_threadsafe(settle, give)
 
         try:
-            async with asyncio.timeout(self._pace.limit_s):
+            async with asyncio.timeout(self._intervals.timeout_s):
                 # A request whose caller has given up still runs: a thread can't be ended from outside.
                 await self._idle.wait()
                 self._idle.clear()
@@ -236,5 +236,5 @@ class PrometheusSource:
                 return await done
         except TimeoutError:
             raise PrometheusUnavailable(
-                f"Prometheus at {self._site.shown}: no answer within {self._pace.limit_s:g} s; is it overloaded?"
+                f"Prometheus at {self._site.shown}: no answer within {self._intervals.timeout_s:g} s; is it overloaded?"
             ) from None

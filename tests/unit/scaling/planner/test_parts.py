@@ -422,7 +422,7 @@ def test_regret_doubles_the_patience_and_calm_halves_it() -> None:
     assert max(spans) <= MAX_HOLD_S
     for second in range(6 * 210, 30000, 5):
         _, hold = hold.with_need(float(second), 2, 60.0)
-    assert hold.patience_s == hold.shortest_s
+    assert hold.patience_s == hold.min_s
 
 
 @pytest.mark.parametrize(

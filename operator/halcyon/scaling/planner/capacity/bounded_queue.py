@@ -48,6 +48,6 @@ class RejectionBound:
         """Return whether requests were rejected within the last `lasting_s`."""
         return self.at is not None and now - self.at <= lasting_s
 
-    def most(self) -> float:
+    def max_waiting(self) -> float:
         """Return the maximum requests that can wait, as observed; infinite if none are rejected."""
         return math.inf if self.at is None else self.waiting

@@ -105,7 +105,7 @@ class Forecast:
     unseasonal_error: float
     """The same error of the best forecast without a season ("it stays as it is now")."""
 
-    def say(self) -> str:
+    def describe(self) -> str:
         """Return for example `412 req/s expected by the day (off by 12 on average; "as it is now" is off by 31)`."""
         return (
             f"{self.rate:.4g} req/s expected by the {'week' if self.source == 'week' else 'day'} "
