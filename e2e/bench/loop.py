@@ -116,7 +116,7 @@ async def _run(models: int, for_s: float) -> Row:
     client = _Stored(_objects(keys))
     caches = ClusterState(cast("Kube", client), enqueue=lambda _: None)
     scaler: Autoscaler
-    hub = ObservationStore(on_record=lambda ns, name, confirms: scaler.heard(Key(ns, name), confirms=confirms))
+    hub = ObservationStore(on_report=lambda ns, name, confirms: scaler.heard(Key(ns, name), confirms=confirms))
     scaler = Autoscaler(
         client=cast("Kube", client),
         caches=caches,

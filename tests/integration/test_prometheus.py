@@ -221,7 +221,7 @@ async def test_while_prometheus_is_away_values_hold_until_they_are_stale_and_com
 
 
 async def test_it_polls_by_itself_until_it_is_cancelled(scene: Scene) -> None:
-    source = PrometheusSource(PrometheusSite(f"http://{scene.prometheus.address}"), pace=PollInterval(poll_s=0.1))
+    source = PrometheusSource(PrometheusSite(f"http://{scene.prometheus.address}"), intervals=PollInterval(poll_s=0.1))
     running = asyncio.create_task(source.run())
     for value in (50.0, 60.0):
         scene.exporter.pages["/ending"] = gpu(UTIL, "polled", f"{value}")

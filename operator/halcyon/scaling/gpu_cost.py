@@ -98,16 +98,16 @@ class Ledger:
     hours: tuple[tuple[int, Spent], ...] = ()
     """(hour since the epoch, GPU time spent in it), oldest first, for one day."""
 
-    def counted(self, look: GpuUsage) -> Ledger:
+    def counted(self, usage: GpuUsage) -> Ledger:
         """Return the ledger with the time since the last sample added; the first sample adds nothing."""
-        before, hour = self.last, int(look.at // HOUR_S)
+        before, hour = self.last, int(usage.at // HOUR_S)
         kept = tuple((at, was) for at, was in self.hours if hour - HOURS < at <= hour)
-        if before is None or not 0 < look.at - before.at <= MAX_GAP_S:
-            return replace(self, last=look, hours=kept)
-        spent = _between(before, look)
+        if before is None or not 0 < usage.at - before.at <= MAX_GAP_S:
+            return replace(self, last=usage, hours=kept)
+        spent = _between(before, usage)
         now = next((was for at, was in kept if at == hour), Spent())
         past = ((at, was) for at, was in kept if at != hour)
-        return Ledger(look, self.total + spent, (*past, (hour, now + spent)))
+        return Ledger(usage, self.total + spent, (*past, (hour, now + spent)))
 
     @property
     def day(self) -> Spent:
@@ -189,7 +189,7 @@ def cost(ledger: Ledger, price: float | None) -> Cost:
     """Return the costs to publish; `price` is that of one GPU for an hour."""
     day, held = ledger.day, 0 if ledger.last is None else ledger.last.held
     known = day.starting + day.busy + day.idle
-    tells = known > 0 and day.seconds >= MIN_COUNTED_S
+    is_known = known > 0 and day.seconds >= MIN_COUNTED_S
     thousand = (
         None if price is None or day.inferences < MIN_INFERENCES else price * day.gpus / 3600 / day.inferences * 1000
     )
@@ -198,9 +198,9 @@ def cost(ledger: Ledger, price: float | None) -> Cost:
         per_hour=None if price is None else price * held,
         per_thousand=thousand,
         saving=1 - day.gpus / day.at_max_replicas if day.at_max_replicas > 0 and day.seconds >= MIN_COUNTED_S else None,
-        starting=day.starting / known if tells else None,
-        busy=day.busy / known if tells else None,
-        idle=day.idle / known if tells else None,
+        starting=day.starting / known if is_known else None,
+        busy=day.busy / known if is_known else None,
+        idle=day.idle / known if is_known else None,
     )
 
 

@@ -95,26 +95,26 @@ class BusyMemory:
         return Value(min(100.0 * busy, 100.0), end)
 
 
-def _updated(before: _Pod | None, pod: PodObservation, batches: Batches, now: float) -> _Pod:
+def _updated(previous: _Pod | None, pod: PodObservation, batches: Batches, now: float) -> _Pod:
     newest = fresh(pod.points, now, lambda p: p.executions)
     executions = None if newest is None else newest.executions
     at = pod.points[-1].at if pod.points else now
     rows, spent_us = tuple(size[0] for size in batches), sum(size[2] for size in batches)
-    if before is None:
+    if previous is None:
         return _Pod(rows, spent_us, (), executions, at)
-    if _is_new(before, rows, spent_us):
+    if _is_new(previous, rows, spent_us):
         return _Pod(rows, spent_us, ((at, spent_us),), executions, at)
-    if before.reads and at - before.reads[-1][0] > MAX_GAP_S:
-        before = replace(before, reads=())
-    if executions != before.executions:
-        before = replace(before, executions=executions, still_since=at)
-    if spent_us != before.spent_us:
-        return replace(before, rows=rows, spent_us=spent_us, reads=_with_read(before.reads, at, spent_us))
-    if executions is not None and at - before.still_since >= MIN_IDLE_S:
+    if previous.reads and at - previous.reads[-1][0] > MAX_GAP_S:
+        previous = replace(previous, reads=())
+    if executions != previous.executions:
+        previous = replace(previous, executions=executions, still_since=at)
+    if spent_us != previous.spent_us:
+        return replace(previous, rows=rows, spent_us=spent_us, reads=_with_read(previous.reads, at, spent_us))
+    if executions is not None and at - previous.still_since >= MIN_IDLE_S:
         # A sample has the counters as of the sample before, because growth is confirmed by the next one.
         confirmed_at = pod.points[-2].at if len(pod.points) > 1 else at
-        return replace(before, reads=_with_read(before.reads, confirmed_at, spent_us))
-    return before
+        return replace(previous, reads=_with_read(previous.reads, confirmed_at, spent_us))
+    return previous
 
 
 def _is_new(before: _Pod, rows: tuple[int, ...], spent_us: int) -> bool:

@@ -82,13 +82,13 @@ class Collector:
 
     def __init__(
         self,
-        hub: ObservationStore,
+        store: ObservationStore,
         authenticate: Authenticator,
         *,
         monotonic: Callable[[], float],
         registry: CollectorRegistry | None = None,
     ) -> None:
-        self._store, self._authenticate, self._monotonic = hub, authenticate, monotonic
+        self._store, self._authenticate, self._monotonic = store, authenticate, monotonic
         self._accepted: dict[bytes, tuple[float, str]] = {}
         self._review_slots = asyncio.Semaphore(MAX_CONCURRENT_REVIEWS)
         self._reviews: dict[bytes, asyncio.Task[str | None]] = {}
@@ -158,9 +158,9 @@ class Collector:
     def send(self, namespace: str, name: str, text: str) -> None:
         """Send a text to each of a model's agents. Never waits and never fails: an agent that is too slow misses it."""
         for stream in self._streams.get((namespace, name), ()):
-            task = asyncio.create_task(_send(stream, text))
-            self._sending.add(task)
-            task.add_done_callback(self._sending.discard)
+            sending = asyncio.create_task(_send(stream, text))
+            self._sending.add(sending)
+            sending.add_done_callback(self._sending.discard)
 
     async def close(self) -> None:
         """End every stream; the agents connect to another replica at once."""
@@ -174,38 +174,38 @@ class Collector:
         )
 
     async def _read(self, stream: web.WebSocketResponse, token: str, model: tuple[str, str]) -> None:
-        allowance, asked = _TokenBucket(self._monotonic()), self._monotonic()
+        bucket, reviewed_at = _TokenBucket(self._monotonic()), self._monotonic()
         async for message in stream:
             now = self._monotonic()
             if message.type is WSMsgType.ERROR:
                 break
-            if not allowance.take(now):
+            if not bucket.take(now):
                 await self._end(stream, "flood", model, WSCloseCode.POLICY_VIOLATION, "too many records")
                 break
-            vetted = _parse(message.data)
-            if isinstance(vetted, str):
-                await self._end(stream, "garbage", model, WSCloseCode.INVALID_TEXT, vetted)
+            validated = _parse(message.data)
+            if isinstance(validated, str):
+                await self._end(stream, "garbage", model, WSCloseCode.INVALID_TEXT, validated)
                 break
-            record = vetted.report
-            if (record.namespace, record.name) != model:
-                why = f"the token speaks for {model[0]}/{model[1]}, the record for {record.namespace}/{record.name}"
-                await self._end(stream, "foreign", model, WSCloseCode.POLICY_VIOLATION, why)
+            report = validated.report
+            if (report.namespace, report.name) != model:
+                reason = f"the token speaks for {model[0]}/{model[1]}, the record for {report.namespace}/{report.name}"
+                await self._end(stream, "foreign", model, WSCloseCode.POLICY_VIOLATION, reason)
                 break
-            if now - asked >= REVIEW_INTERVAL_S:
-                asked = now
+            if now - reviewed_at >= REVIEW_INTERVAL_S:
+                reviewed_at = now
                 if not await self._is_still_valid(token, model):
                     await self._end(stream, "foreign", model, WSCloseCode.POLICY_VIOLATION, "the token has expired")
                     break
-            self.implausible.inc(vetted.implausible)
-            self.reports.labels("accepted" if self._store.receive(record, now) else "late").inc()
+            self.implausible.inc(validated.implausible)
+            self.reports.labels("accepted" if self._store.receive(report, now) else "late").inc()
 
     async def _end(
-        self, stream: web.WebSocketResponse, result: str, model: tuple[str, str], code: WSCloseCode, why: str
+        self, stream: web.WebSocketResponse, result: str, model: tuple[str, str], code: WSCloseCode, reason: str
     ) -> None:
         self.reports.labels(result).inc()
-        _log.warning("stream of %s/%s closed: %s", *model, why)
+        _log.warning("stream of %s/%s closed: %s", *model, reason)
         # A close frame holds 123 bytes of reason.
-        await stream.close(code=code, message=why.encode()[:120])
+        await stream.close(code=code, message=reason.encode()[:120])
 
     async def _is_still_valid(self, token: str, model: tuple[str, str]) -> bool:
         """Return whether the token is still valid. An unavailable authenticator ends no stream: that would be an outage."""
@@ -216,20 +216,20 @@ class Collector:
             return True
         return username is not None and model_of_account(username) == model
 
-    async def _username(self, token: str, remember_s: float) -> str | None:
+    async def _username(self, token: str, max_age_s: float) -> str | None:
         digest = hashlib.sha256(token.encode()).digest()
         now = self._monotonic()
         at, known = self._accepted.get(digest, (-math.inf, None))
-        if now - at < remember_s:
+        if now - at < max_age_s:
             return known
-        answer = self._reviews.get(digest)
-        if answer is None:
-            answer = self._reviews[digest] = asyncio.create_task(self._review(token, digest))
-            answer.add_done_callback(lambda done: self._review_done(digest, done))
+        review = self._reviews.get(digest)
+        if review is None:
+            review = self._reviews[digest] = asyncio.create_task(self._review(token, digest))
+            review.add_done_callback(lambda done: self._review_done(digest, done))
         self.waiting += 1
         try:
             # Shielded: a disconnecting agent must not end the review that others, or it itself, will wait for.
-            return await asyncio.shield(answer)
+            return await asyncio.shield(review)
         finally:
             self.waiting -= 1
 

@@ -84,45 +84,45 @@ OnReport = Callable[[str, str, bool], None]
 class ObservationStore:
     """Store of the agents' reports. Memory is bounded per model; a model without reports is forgotten."""
 
-    def __init__(self, on_change: OnChange | None = None, on_record: OnReport | None = None) -> None:
+    def __init__(self, on_change: OnChange | None = None, on_report: OnReport | None = None) -> None:
         """Start without any report."""
         self._models: dict[tuple[str, str], ObservedModel] = {}
         self._on_change = on_change
-        self._on_report = on_record
+        self._on_report = on_report
         self._swept_at = -math.inf
 
-    def receive(self, record: AgentReport, now: float) -> bool:
+    def receive(self, report: AgentReport, now: float) -> bool:
         """Store an authenticated and validated report; return False if it is late and was ignored.
 
         A report that is older than the agent's last one is late, unless it is older by more than `FRESH_S`: then the agent's
         clock was set back.
         """
         self._sweep(now)
-        key = (record.namespace, record.name)
+        key = (report.namespace, report.name)
         model = self._models.setdefault(key, ObservedModel())
-        agent = model.agents.get(record.agent)
+        agent = model.agents.get(report.agent)
         confirms = agent is not None and agent.may_confirm(now)
         if agent is None:
             _make_room(model, now)
-            agent = model.agents[record.agent] = AgentState(received_at=now, at=-math.inf)
-        elif agent.at - FRESH_S < record.at <= agent.at:
+            agent = model.agents[report.agent] = AgentState(received_at=now, at=-math.inf)
+        elif agent.at - FRESH_S < report.at <= agent.at:
             return False
-        elif record.at <= agent.at:
+        elif report.at <= agent.at:
             agent.transit = ClockOffset()  # its clock was set back
-        agent.received_at, agent.at = max(now, agent.received_at), record.at
-        made = agent.transit.made_at(record.at, now, sent=record.sent)
+        agent.received_at, agent.at = max(now, agent.received_at), report.at
+        made_at = agent.transit.made_at(report.at, now, sent=report.sent)
         if confirms:
             agent.confirmed_at = now
-        before, agent.pods = agent.pods, {sys.intern(pod.name): _pod_state(pod, record) for pod in record.pods}
-        if record.balancer is not None:
-            _add_balancer(agent, record.balancer, made, now)
-        for sample in record.pods:
+        before, agent.pods = agent.pods, {sys.intern(pod.name): _pod_state(pod, report) for pod in report.pods}
+        if report.balancer is not None:
+            _add_balancer(agent, report.balancer, made_at, now)
+        for sample in report.pods:
             # A repeated sample must not confirm itself.
-            told = before.get(sample.name)
-            if sample.state != "unreachable" and (told is None or sample.at != told.at):
-                _add_pod(model, record.agent, sample, made - _age(sample, record))
+            previous = before.get(sample.name)
+            if sample.state != "unreachable" and (previous is None or sample.at != previous.at):
+                _add_pod(model, report.agent, sample, made_at - _age(sample, report))
             if sample.batches is not None:
-                _add_batches(model.pods.setdefault(sample.name, ObservedPod()), sample.batches, record, made)
+                _add_batches(model.pods.setdefault(sample.name, ObservedPod()), sample.batches, report, made_at)
         _drop_gone(model, now)
         model.derived = None
         self._notify(key, model, now)
@@ -138,20 +138,20 @@ class ObservationStore:
         if model is None:
             return None
         since = now - window_s
-        speaking = {agent: seen for agent, seen in sorted(model.agents.items()) if now - seen.received_at <= FRESH_S}
+        active = {agent: seen for agent, seen in sorted(model.agents.items()) if now - seen.received_at <= FRESH_S}
         return Observation(
             at=now,
-            pods=tuple(_observe_pod(pod, model, speaking.values(), since) for pod in pods_of(speaking.values())),
+            pods=tuple(_observe_pod(pod, model, active.values(), since) for pod in pods_of(active.values())),
             balancers=tuple(
                 BalancerObservation(
                     agent,
                     tuple(BalancerPoint(*row) for row in seen.ring.rows(since)),
                     () if seen.last_sample is None else seen.last_sample.latency,
                 )
-                for agent, seen in speaking.items()
+                for agent, seen in active.items()
             ),
             silent=tuple(
-                (agent, now - seen.received_at) for agent, seen in sorted(model.agents.items()) if agent not in speaking
+                (agent, now - seen.received_at) for agent, seen in sorted(model.agents.items()) if agent not in active
             ),
         )
 
@@ -160,17 +160,17 @@ class ObservationStore:
         model = self._models.get((namespace, name))
         if model is None:
             return None
-        said = model.derived
-        if said is None or not said.holds(now):
-            said = model.derived = derive_state(model, now)
-        silent = tuple((agent, now - heard) for agent, heard in said.silent) if said.silent else ()
-        return ModelSnapshot(now, said.pods, said.balancers, silent)
+        derived = model.derived
+        if derived is None or not derived.holds(now):
+            derived = model.derived = derive_state(model, now)
+        silent = tuple((agent, now - received_at) for agent, received_at in derived.silent) if derived.silent else ()
+        return ModelSnapshot(now, derived.pods, derived.balancers, silent)
 
     def mean_batch(self, namespace: str, name: str, now: float, window_s: float) -> float | None:
         """Return the rows per batch over the window, for all pods (`observations.mean_batch`); None if unknown."""
-        if (picture := self.snapshot(namespace, name, now)) is None:
+        if (snapshot := self.snapshot(namespace, name, now)) is None:
             return None
-        rings = [pod.ring for pod in picture.pods.values() if pod.ring is not None]
+        rings = [pod.ring for pod in snapshot.pods.values() if pod.ring is not None]
         rows = [rate for ring in rings if (rate := ring.rate(_ROWS, now, window_s)) is not None]
         executions = [rate for ring in rings if (rate := ring.rate(_EXECUTIONS, now, window_s)) is not None]
         return sum(rows) / total if rows and (total := sum(executions)) else None
@@ -179,11 +179,11 @@ class ObservationStore:
         """Return the latencies of client responses by agent, for each reporting balancer that has them."""
         model = self._models.get((namespace, name))
         return {
-            agent: told
+            agent: histogram
             for agent, seen in (model.agents if model else {}).items()
             if now - seen.received_at <= FRESH_S
             and seen.last_sample is not None
-            and (told := seen.last_sample.clients) is not None
+            and (histogram := seen.last_sample.clients) is not None
         }
 
     def has_model(self, namespace: str, name: str) -> bool:
@@ -214,27 +214,27 @@ class ObservationStore:
     def _notify(self, key: tuple[str, str], model: ObservedModel, now: float) -> None:
         if self._on_change is None:
             return
-        said = model.derived = derive_state(model, now)
-        speaking = [seen for seen in model.agents.values() if now - seen.received_at <= FRESH_S]
-        states = {name: pod.state for name, pod in said.pods.items()}
-        news = (
-            _has_unserved_requests(speaking, states),
-            tuple((p, s == "maintenance", *_loading(p, speaking)) for p, s in states.items()),
+        derived = model.derived = derive_state(model, now)
+        active = [seen for seen in model.agents.values() if now - seen.received_at <= FRESH_S]
+        states = {name: pod.state for name, pod in derived.pods.items()}
+        state = (
+            _has_unserved_requests(active, states),
+            tuple((p, s == "maintenance", *_loading(p, active)) for p, s in states.items()),
         )
-        if news != model.notified:
-            model.notified = news
+        if state != model.notified:
+            model.notified = state
             self._on_change(*key)
 
 
-def _age(sample: PodSample, record: AgentReport) -> float:
+def _age(sample: PodSample, report: AgentReport) -> float:
     """Return the seconds from a sample to its sending: a difference within one clock, between 0 and `MAX_POD_AGE_S`."""
-    return min(max(record.at - sample.at, 0.0), MAX_POD_AGE_S)
+    return min(max(report.at - sample.at, 0.0), MAX_POD_AGE_S)
 
 
-def _pod_state(sample: PodSample, record: AgentReport) -> AgentPodState:
+def _pod_state(sample: PodSample, report: AgentReport) -> AgentPodState:
     # Interned, because every report repeats the same few texts.
     versions = tuple(sys.intern(version) for version in sample.versions)
-    return AgentPodState(sys.intern(sample.state), sample.at, _age(sample, record), sample.load_error, versions)  # type: ignore[arg-type]  # intern forgets the Literal
+    return AgentPodState(sys.intern(sample.state), sample.at, _age(sample, report), sample.load_error, versions)  # type: ignore[arg-type]  # intern forgets the Literal
 
 
 def _make_room(model: ObservedModel, now: float) -> None:
@@ -244,18 +244,18 @@ def _make_room(model: ObservedModel, now: float) -> None:
         del model.agents[oldest]
 
 
-def _add_balancer(agent: AgentState, sample: BalancerSample, made: float, now: float) -> None:
+def _add_balancer(agent: AgentState, sample: BalancerSample, made_at: float, now: float) -> None:
     before = agent.ring.newest
-    at = max(made, math.nextafter(before, math.inf))
-    requests, refused, errors = agent.counters.read(at, [getattr(sample, name) for name in BALANCER_COUNTERS])
+    at = max(made_at, math.nextafter(before, math.inf))
+    requests, rejected, errors = agent.counters.read(at, [getattr(sample, name) for name in BALANCER_COUNTERS])
     if agent.last_sample is None:
         agent.rejectable = min(sample.queued, MAX_REJECTABLE)  # they came before they could be counted
     agent.rejectable += requests - agent.counted[0]
     # A rejected request has arrived before: more rejections than requests are a bad sample, and would look like demand.
-    more = min(refused - agent.counted[1], agent.rejectable)
+    more = min(rejected - agent.counted[1], agent.rejectable)
     agent.rejected += more
     agent.rejectable = min(agent.rejectable - more, MAX_REJECTABLE)
-    agent.counted = requests, refused
+    agent.counted = requests, rejected
     if agent.last_sample is not None and sample.rejected > agent.last_sample.rejected:
         agent.rejected_at = now
     agent.last_sample = sample
@@ -282,9 +282,9 @@ def _add_pod(model: ObservedModel, agent: str, sample: PodSample, at: float) -> 
     pod.ring.add((at, pending, gpu, *known))
 
 
-def _add_batches(pod: ObservedPod, batches: BatchStats, record: AgentReport, made: float) -> None:
+def _add_batches(pod: ObservedPod, batches: BatchStats, report: AgentReport, made_at: float) -> None:
     # Their age is a difference within one clock too. Agents repeat the last read until the next one.
-    at = made - max(record.at - batches.at, 0.0)
+    at = made_at - max(report.at - batches.at, 0.0)
     row = array("q", (value for size in batches.sizes for value in size))
     if at <= pod.batches_at or row == pod.batches:
         return
@@ -301,24 +301,24 @@ def _drop_gone(model: ObservedModel, now: float) -> None:
     named = {pod for seen in model.agents.values() for pod in seen.pods}
     for name in [name for name in model.pods if name not in named]:
         del model.pods[name]
-    speaking = {agent for agent, seen in model.agents.items() if now - seen.received_at <= FRESH_S}
+    active = {agent for agent, seen in model.agents.items() if now - seen.received_at <= FRESH_S}
     for pod in model.pods.values():
-        if not pod.counters.keys() <= speaking:
-            pod.counters = {agent: counters for agent, counters in pod.counters.items() if agent in speaking}
+        if not pod.counters.keys() <= active:
+            pod.counters = {agent: counters for agent, counters in pod.counters.items() if agent in active}
 
 
-def _loading(pod: str, speaking: Iterable[AgentState]) -> tuple[str | None, tuple[str, ...]]:
+def _loading(pod: str, active: Iterable[AgentState]) -> tuple[str | None, tuple[str, ...]]:
     """Return load error and versions, from the agent whose sample was youngest on arrival."""
-    views = [seen.pods[pod] for seen in speaking if pod in seen.pods]
+    views = [seen.pods[pod] for seen in active if pod in seen.pods]
     best = min(views, key=lambda view: (view.state == "unreachable", view.age))
     return best.load_error, best.versions
 
 
-def _observe_pod(name: str, model: ObservedModel, speaking: Iterable[AgentState], since: float) -> PodObservation:
+def _observe_pod(name: str, model: ObservedModel, active: Iterable[AgentState], since: float) -> PodObservation:
     pod = model.pods.get(name)
-    error, versions = _loading(name, speaking)
+    error, versions = _loading(name, active)
     points = () if pod is None else tuple(_pod_point(row) for row in pod.ring.rows(since))
-    return PodObservation(name, state_of(name, speaking), points, error, versions, None if pod is None else _sizes(pod))
+    return PodObservation(name, state_of(name, active), points, error, versions, None if pod is None else _sizes(pod))
 
 
 def _sizes(pod: ObservedPod) -> Batches | None:
@@ -331,11 +331,11 @@ def _pod_point(row: Sequence[float]) -> PodPoint:
     return PodPoint(at, *[None if isnan(value) else value for value in values])
 
 
-def _has_unserved_requests(speaking: Iterable[AgentState], states: dict[str, PodState]) -> bool:
+def _has_unserved_requests(active: Iterable[AgentState], states: dict[str, PodState]) -> bool:
     """Return whether requests wait, or were just rejected, while no pod is ready."""
     if any(state == "ready" for state in states.values()):
         return False
     return any(
         seen.last_sample is not None and (seen.last_sample.queued > 0 or seen.received_at - seen.rejected_at < FRESH_S)
-        for seen in speaking
+        for seen in active
     )

@@ -2,7 +2,7 @@
 
 | value              | known if                                                                                        |
 | ------------------ | ----------------------------------------------------------------------------------------------- |
-| arrived, inflight  | every existing balancer has reported within `FRESH_S`; the same for `refused`                    |
+| arrived, inflight  | every existing balancer has reported within `FRESH_S`; the same for `rejected`                   |
 | waiting            | the same, and at least half of the ready pods report their queue; the others count as these      |
 | gpu                | at least half of the ready pods report it; the others count as these                            |
 | batches, rows      | from all pods that report them, once any has                                                    |
@@ -92,7 +92,7 @@ class ReadingResult:
 
 
 def reading(
-    picture: ModelSnapshot,
+    snapshot: ModelSnapshot,
     *,
     replicas: int,
     pods: tuple[PodReading, ...],
@@ -105,7 +105,7 @@ def reading(
     """Build the planner's reading from the present state of a model.
 
     Args:
-        picture: times are of the monotonic clock.
+        snapshot: times are of the monotonic clock.
         replicas: replicas in force (spec.replicas).
         pods: the server pods in Kubernetes; times are seconds since the epoch.
         epoch: converts monotonic times to these.
@@ -115,46 +115,46 @@ def reading(
         revision: the one that is being rolled out, or was last.
         of_revision: names of its pods, whose batches count; None: all pods.
     """
-    now = picture.at
-    judged = _with_broken_pods(pods, picture.pods)
+    now = snapshot.at
+    pods_read = _with_broken_pods(pods, snapshot.pods)
     waits, gpus = [], []
-    for pod in judged:
+    for pod in pods_read:
         if pod.phase == "ready":
-            view = picture.pods.get(str(pod.name))
+            view = snapshot.pods.get(str(pod.name))
             waits.append(_pending(view, now))
             gpus.append(_gpu(view, now))
-    heard = _sum_balancers(picture.balancers, now)
+    sums = _sum_balancers(snapshot.balancers, now)
     unknown: list[str] = []
-    silence = _silence_reason(picture, heard.rings, balancers)
-    arrived, counted_at, refused = memory.arrived, memory.counted_at, memory.rejected
+    silence = _silence_reason(snapshot, sums.rings, balancers)
+    arrived, counted_at, rejected = memory.arrived, memory.counted_at, memory.rejected
     if silence is not None:
         unknown.append(silence)
     else:
-        counted_at = max(counted_at, heard.counted_at)
-        arrived = arrived.with_values({agent: _count(ring, counted_at, now) for agent, ring in heard.rings.items()})
-        refused = refused.with_values(heard.rejected)
+        counted_at = max(counted_at, sums.counted_at)
+        arrived = arrived.with_values({agent: _count(ring, counted_at, now) for agent, ring in sums.rings.items()})
+        rejected = rejected.with_values(sums.rejected)
     pending = _sum_estimated(waits)
     if pending is None:
-        names = [str(pod.name) for pod in judged if pod.phase == "ready"]
+        names = [str(pod.name) for pod in pods_read if pod.phase == "ready"]
         unknown.append(f"most ready pods do not tell what waits in them: {_names(names)}")
-    memory = _with_batches(memory, picture, pods, revision, of_revision)
-    memory = _with_rows(memory, picture, arrived, counted_at, refused)
+    memory = _with_batches(memory, snapshot, pods, revision, of_revision)
+    memory = _with_rows(memory, snapshot, arrived, counted_at, rejected)
     # If values are unknown: the time since when.
-    newest = max((ring.newest for _, ring in picture.balancers if len(ring)), default=None) if silence else counted_at
-    made = Reading(
+    newest = max((ring.newest for _, ring in snapshot.balancers if len(ring)), default=None) if silence else counted_at
+    result = Reading(
         None if newest is None else epoch.at(newest),
         replicas,
         None if silence else arrived.total,
-        None if silence or pending is None else heard.queued + pending,
-        None if silence else heard.queued + heard.inflight,
+        None if silence or pending is None else sums.queued + pending,
+        None if silence else sums.queued + sums.inflight,
         _sum_estimated(gpus) if gpus else None,
         memory.seconds,
         revision,
         memory.rows_per_request,
-        judged,
-        None if silence else refused.total,
+        pods_read,
+        None if silence else rejected.total,
     )
-    return ReadingResult(made, memory, tuple(unknown))
+    return ReadingResult(result, memory, tuple(unknown))
 
 
 class _BalancerSums(NamedTuple):
@@ -174,18 +174,18 @@ def _sum_balancers(balancers: Sequence[tuple[str, Ring]], now: float) -> _Balanc
     A balancer that counts nothing sends nothing, so its silence is as good as a report: it does not delay the others' counts.
     """
     rings: dict[str, Ring] = {}
-    refused: dict[str, float] = {}
+    rejected: dict[str, float] = {}
     busy: list[float] = []
     idle: list[float] = []
     queued = inflight = 0.0
     for agent, ring in balancers:
         if now - ring.newest > FRESH_S:
             continue
-        at, waiting, computed, requests, denied, _, counted_at = ring.newest_row
+        at, waiting, computed, requests, rejections, _, counted_at = ring.newest_row
         is_alone = ring.count(now - OBSERVATION_WINDOW_S) == 1
         if not is_alone and at - counted_at > FRESH_S:
             continue
-        rings[agent], refused[agent] = ring, denied
+        rings[agent], rejected[agent] = ring, rejections
         queued += waiting
         inflight += computed
         if not is_alone and requests > ring.value(2, _REQUESTS):
@@ -193,7 +193,7 @@ def _sum_balancers(balancers: Sequence[tuple[str, Ring]], now: float) -> _Balanc
         else:
             # Requests counted since then may be in its last report, and aren't confirmed.
             idle.append(at if is_alone else max(counted_at, at - MAX_REPORT_DELAY_S))
-    return _BalancerSums(rings, queued, inflight, refused, min(busy) if busy else max(idle, default=-math.inf))
+    return _BalancerSums(rings, queued, inflight, rejected, min(busy) if busy else max(idle, default=-math.inf))
 
 
 def _count(ring: Ring, at: float, now: float) -> float:
@@ -222,26 +222,26 @@ def _with_broken_pods(pods: tuple[PodReading, ...], seen: Mapping[str, PodSnapsh
 
 
 def _silence_reason(
-    picture: ModelSnapshot, heard: Mapping[str, Ring], balancers: AbstractSet[str] | None
+    snapshot: ModelSnapshot, known: Mapping[str, Ring], balancers: AbstractSet[str] | None
 ) -> str | None:
     """Return which expected balancers are silent, or None if all report."""
-    silent = dict(picture.silent)
-    expected = {agent for agent, _ in picture.balancers} | silent.keys() if balancers is None else balancers
-    if expected <= heard.keys():
-        return None if heard else "no balancer's agent has spoken yet"
-    missing = sorted(expected - heard.keys())
-    agents = dict(picture.balancers)
-    said = []
+    silent = dict(snapshot.silent)
+    expected = {agent for agent, _ in snapshot.balancers} | silent.keys() if balancers is None else balancers
+    if expected <= known.keys():
+        return None if known else "no balancer's agent has spoken yet"
+    missing = sorted(expected - known.keys())
+    agents = dict(snapshot.balancers)
+    reasons = []
     for name in missing[:_MAX_NAMED]:
         if name in silent:
-            said.append(f"{name} was last heard {silent[name]:.0f} s ago")
+            reasons.append(f"{name} was last heard {silent[name]:.0f} s ago")
         elif name in agents:
-            is_back = picture.at - agents[name].newest <= FRESH_S
-            said.append(f"{name} is back only now" if is_back else f"HAProxy of {name} does not answer")
+            is_back = snapshot.at - agents[name].newest <= FRESH_S
+            reasons.append(f"{name} is back only now" if is_back else f"HAProxy of {name} does not answer")
         else:
-            said.append(f"{name} has not spoken yet")
+            reasons.append(f"{name} has not spoken yet")
     more = f" and {len(missing) - _MAX_NAMED} more" if len(missing) > _MAX_NAMED else ""
-    return f"the load of some balancers is not known ({', '.join(said)}{more}); the limit is {FRESH_S:.0f} s"
+    return f"the load of some balancers is not known ({', '.join(reasons)}{more}); the limit is {FRESH_S:.0f} s"
 
 
 def _pending(pod: PodSnapshot | None, now: float) -> float | None:
@@ -277,7 +277,7 @@ def _sum_estimated(values: Sequence[float | None]) -> float | None:
 
 def _with_batches(
     memory: SignalMemory,
-    picture: ModelSnapshot,
+    snapshot: ModelSnapshot,
     pods: Sequence[PodReading],
     revision: str,
     of_revision: AbstractSet[str] | None,
@@ -287,7 +287,7 @@ def _with_batches(
     last = memory.merged_batches
     if revision != memory.revision:
         before, last = MergedBatches(), {}
-    seen = picture.pods
+    seen = snapshot.pods
     new: dict[str, array[int]] = {}
     tables: dict[str, Batches] = {}
     for name, pod in seen.items():
@@ -312,23 +312,23 @@ def _with_batches(
 
 
 def _with_rows(
-    memory: SignalMemory, picture: ModelSnapshot, arrived: MergedCounter, counted_at: float, refused: MergedCounter
+    memory: SignalMemory, snapshot: ModelSnapshot, arrived: MergedCounter, counted_at: float, rejected: MergedCounter
 ) -> SignalMemory:
     """Add the rows and requests that pods have counted, and the counts of the balancers."""
-    now, before = picture.at, memory.answered
+    now, before = snapshot.at, memory.answered
     answered: dict[str, tuple[float, float]] = {}
     ratios: list[tuple[float, float]] = []
-    for name, pod in picture.pods.items():
+    for name, pod in snapshot.pods.items():
         ring = pod.ring
         if ring is None or not (back := ring.fresh((_SUCCEEDED, _ROWS), now, FRESH_S, now - OBSERVATION_WINDOW_S)):
             continue
-        told = answered[name] = ring.value(back, _SUCCEEDED), ring.value(back, _ROWS)
+        counts = answered[name] = ring.value(back, _SUCCEEDED), ring.value(back, _ROWS)
         if (earlier := before.get(name)) is not None:
-            requests, rows = told[0] - earlier[0], told[1] - earlier[1]
+            requests, rows = counts[0] - earlier[0], counts[1] - earlier[1]
             # Requests without rows were not computed (a cache answered), and rows without requests are a faulty counter.
             if requests > 0 and rows > 0:
                 ratios.append((rows / requests, requests))
-    shape, odd, mean = (
+    shape, implausible, mean = (
         with_ratios(memory.shape, memory.implausible, memory.rows_per_request, sorted(ratios))
         if ratios
         else (memory.shape, memory.implausible, memory.rows_per_request)
@@ -338,13 +338,13 @@ def _with_rows(
         counted_at,
         answered,
         shape,
-        odd,
+        implausible,
         mean,
         memory.batches,
         memory.revision,
         memory.merged_batches,
         memory.seconds,
-        refused,
+        rejected,
     )
 
 

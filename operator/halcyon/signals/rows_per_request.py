@@ -16,22 +16,22 @@ _MIN_CONSECUTIVE = 5
 
 
 def with_ratios(
-    shape: tuple[float, float], odd: int, told: float, ratios: Sequence[tuple[float, float]]
+    shape: tuple[float, float], implausible: int, reported: float, ratios: Sequence[tuple[float, float]]
 ) -> tuple[tuple[float, float], int, float]:
     """Return (shape, odd, rows per request to report), the three of `SignalMemory`, with the pods' new counts.
 
     `ratios`: (rows per request, requests) of each pod, ascending; at least one.
     """
-    more = sum(weight for _, weight in ratios)
-    ratio = _weighted_median(ratios, more)
+    new_requests = sum(weight for _, weight in ratios)
+    ratio = _weighted_median(ratios, new_requests)
     requests, rows = shape
     if requests > 0 and not 1 / _MAX_FACTOR <= ratio * requests / rows <= _MAX_FACTOR:
-        if odd + 1 < _MIN_CONSECUTIVE:
-            return shape, odd + 1, told
+        if implausible + 1 < _MIN_CONSECUTIVE:
+            return shape, implausible + 1, reported
         requests = rows = 0.0
-    keep = math.exp(-more / MAX_REQUESTS)
-    requests, rows = keep * requests + more, keep * rows + more * ratio
-    return (requests, rows), 0, _steady_mean(told, requests, rows)
+    keep = math.exp(-new_requests / MAX_REQUESTS)
+    requests, rows = keep * requests + new_requests, keep * rows + new_requests * ratio
+    return (requests, rows), 0, _steady_mean(reported, requests, rows)
 
 
 def _weighted_median(weighted: Sequence[tuple[float, float]], total: float) -> float:
@@ -44,8 +44,8 @@ def _weighted_median(weighted: Sequence[tuple[float, float]], total: float) -> f
     return weighted[-1][0]
 
 
-def _steady_mean(told: float, requests: float, rows: float) -> float:
-    if requests <= 0 or rows <= 0 or abs(rows / requests / told - 1) <= _MIN_CHANGE:
-        return told
+def _steady_mean(reported: float, requests: float, rows: float) -> float:
+    if requests <= 0 or rows <= 0 or abs(rows / requests / reported - 1) <= _MIN_CHANGE:
+        return reported
     # Rounded to three digits: a mean of 2 must be 2, not the next float above, because whole requests per batch are counted.
     return float(f"{rows / requests:.3g}")

@@ -73,7 +73,7 @@ class AgentState:
     """Time of the report by its own clock."""
     pods: dict[str, AgentPodState] = field(default_factory=dict)
     transit: ClockOffset = field(default_factory=ClockOffset)
-    ring: Ring = field(default_factory=lambda: Ring(7, keep_s=MAX_BALANCER_AGE_S))
+    ring: Ring = field(default_factory=lambda: Ring(7, max_age_s=MAX_BALANCER_AGE_S))
     counters: Counters = field(
         default_factory=lambda: Counters([math.nan] * len(BALANCER_COUNTERS), BALANCER_MAX_PER_S)
     )
@@ -98,7 +98,7 @@ class AgentState:
 class ObservedPod:
     """Numbers of one pod, merged from all agents."""
 
-    ring: Ring = field(default_factory=lambda: Ring(9, keep_s=MAX_POD_AGE_S))
+    ring: Ring = field(default_factory=lambda: Ring(9, max_age_s=MAX_POD_AGE_S))
     totals: list[float] = field(default_factory=lambda: [math.nan] * len(POD_COUNTERS))
     counters: dict[str, Counters] = field(default_factory=dict)
     batches_at: float = -math.inf
@@ -179,17 +179,20 @@ def derive_state(model: ObservedModel, now: float) -> DerivedState:
             views = seen.pods
             pods = {name: _view_pod(name, model.pods.get(name), views[name].state) for name in sorted(views)}
             return DerivedState(pods, ((agent, seen.ring),), (), seen.received_at, -math.inf)
-    speaking = [(agent, seen) for agent, seen in sorted(agents.items()) if now - seen.received_at <= FRESH_S]
+    active = [(agent, seen) for agent, seen in sorted(agents.items()) if now - seen.received_at <= FRESH_S]
     silent = tuple(
         (agent, seen.received_at) for agent, seen in sorted(agents.items()) if now - seen.received_at > FRESH_S
     )
-    voices = [seen for _, seen in speaking]
+    active_states = [seen for _, seen in active]
     return DerivedState(
-        pods={name: _view_pod(name, model.pods.get(name), state_of(name, voices)) for name in pods_of(voices)},
-        balancers=tuple((agent, seen.ring) for agent, seen in speaking),
+        pods={
+            name: _view_pod(name, model.pods.get(name), state_of(name, active_states))
+            for name in pods_of(active_states)
+        },
+        balancers=tuple((agent, seen.ring) for agent, seen in active),
         silent=silent,
-        oldest_report_at=min((seen.received_at for seen in voices), default=math.inf),
-        newest_silent_at=max((heard for _, heard in silent), default=-math.inf),
+        oldest_report_at=min((seen.received_at for seen in active_states), default=math.inf),
+        newest_silent_at=max((received_at for _, received_at in silent), default=-math.inf),
     )
 
 
@@ -197,12 +200,12 @@ def _view_pod(name: str, pod: ObservedPod | None, state: PodState) -> PodSnapsho
     return PodSnapshot(name, state, None, None) if pod is None else PodSnapshot(name, state, pod.ring, pod.batches)
 
 
-def pods_of(speaking: Iterable[AgentState]) -> list[str]:
+def pods_of(active: Iterable[AgentState]) -> list[str]:
     """Return the names of the pods in their last reports, ascending."""
-    return sorted({pod for seen in speaking for pod in seen.pods})
+    return sorted({pod for seen in active for pod in seen.pods})
 
 
-def state_of(pod: str, speaking: Iterable[AgentState]) -> PodState:
+def state_of(pod: str, active: Iterable[AgentState]) -> PodState:
     """Return the first state in the order of precedence that any of them reports."""
-    said = {seen.pods[pod].state for seen in speaking if pod in seen.pods}
-    return next(state for state in _STATE_ORDER if state in said)
+    states = {seen.pods[pod].state for seen in active if pod in seen.pods}
+    return next(state for state in _STATE_ORDER if state in states)

@@ -144,7 +144,7 @@ SITUATIONS: dict[str, Callable[[], Situation]] = {
         _RULED,
         replicas=4,
         ready=4,
-        verdict=of_hpa(4, _ASKED, at=AT, signals=_BY_RULES, heard=True),
+        verdict=of_hpa(4, _ASKED, at=AT, signals=_BY_RULES, has_reports=True),
         hpa=_HPA_SAYS,
         changes=(Change(AT - 31, 3, 4, "4 replicas: queueDepth 60 at 16 per replica needs 4; gpuUtilization 221 at 80 per replica needs 3"),),
     ),
@@ -152,7 +152,7 @@ SITUATIONS: dict[str, Callable[[], Situation]] = {
         _RULED,
         replicas=8,
         ready=8,
-        verdict=of_hpa(8, (SignalProposal("queueDepth", 16, 310.0, 2.42, 20), _ASKED[1]), at=AT, signals=(replace(_BY_RULES[0], value=310.0), _BY_RULES[1]), heard=True),
+        verdict=of_hpa(8, (SignalProposal("queueDepth", 16, 310.0, 2.42, 20), _ASKED[1]), at=AT, signals=(replace(_BY_RULES[0], value=310.0), _BY_RULES[1]), has_reports=True),
         hpa={
             "desiredReplicas": 8,
             "conditions": [

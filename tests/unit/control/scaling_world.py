@@ -154,7 +154,7 @@ class World:
         self.kube = _Kube(self)
         self.caches = ClusterState(self.kube, enqueue=lambda _: None)
         self.hub = ObservationStore(
-            on_record=lambda ns, name, confirms: self.scaler.heard(Key(ns, name), confirms=confirms)
+            on_report=lambda ns, name, confirms: self.scaler.heard(Key(ns, name), confirms=confirms)
         )
         self.sensing = ModelSignals(self.caches, self.hub, time, lambda: self.wall_ahead_s + time())
         self.scaler = self.another_scaler()

@@ -429,7 +429,7 @@ def test_the_order_in_which_agents_are_heard_does_not_matter(
 
 def test_whoever_wants_to_know_hears_of_every_record_that_was_taken_in() -> None:
     heard: list[tuple[str, str]] = []
-    hub = ObservationStore(on_record=lambda namespace, name, _: heard.append((namespace, name)))
+    hub = ObservationStore(on_report=lambda namespace, name, _: heard.append((namespace, name)))
     hub.receive(record(5), 5.0)
     hub.receive(record(6, name="other"), 6.0)
     hub.receive(record(7), 7.0)
@@ -441,7 +441,7 @@ def test_whoever_wants_to_know_hears_of_every_record_that_was_taken_in() -> None
 
 def test_a_record_is_in_the_picture_when_it_is_told_of() -> None:
     queued: list[float] = []
-    hub = ObservationStore(on_record=lambda *_: queued.append(seen(hub, 1.0).balancers[0].points[-1].queued))
+    hub = ObservationStore(on_report=lambda *_: queued.append(seen(hub, 1.0).balancers[0].points[-1].queued))
     hub.receive(record(1, balancer=haproxy(7)), 1.0)
 
     assert queued == [7]
@@ -449,7 +449,7 @@ def test_a_record_is_in_the_picture_when_it_is_told_of() -> None:
 
 def test_a_record_right_after_another_of_the_same_agent_confirms_it_and_that_not_without_end() -> None:
     confirmed: list[bool] = []
-    hub = ObservationStore(on_record=lambda _namespace, _name, confirms: confirmed.append(confirms))
+    hub = ObservationStore(on_report=lambda _namespace, _name, confirms: confirmed.append(confirms))
     for at in (0.0, 1.0, 1.2, 2.0, 2.3, 2.4, 2.5):
         hub.receive(record(at), at)
     hub.receive(record(2.6, agent="m-balancer-1"), 2.6)

@@ -206,7 +206,7 @@ def failing(error: Exception) -> Callable[[], Rows]:
 
 
 def source(door: Door, clock: Clock, **pace: float) -> PrometheusSource:
-    return PrometheusSource(SITE, monotonic=clock, wall=lambda: NOW, ask=door, pace=PollInterval(**pace))
+    return PrometheusSource(SITE, monotonic=clock, wall=lambda: NOW, query=door, intervals=PollInterval(**pace))
 
 
 async def test_a_value_is_as_old_as_its_sample_and_goes_when_it_is_stale() -> None:

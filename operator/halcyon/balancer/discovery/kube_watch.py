@@ -113,7 +113,7 @@ class Watch(Generic[_T]):
             params: selectors.
             project: what to keep of one object. Objects that it can't read are skipped.
             on_change: called with everything that is kept, by name, after the list and after each change.
-            on_refusal: called with the API server's message if a permission is missing, and with an empty text once it is granted.
+            on_denied: called with the API server's message if a permission is missing, and with an empty text once it is granted.
             silence_s: a stream without a byte for this many seconds counts as dead.
             first_pause_s: pause after the first failure; each further one doubles it.
         """

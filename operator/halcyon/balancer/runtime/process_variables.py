@@ -24,14 +24,14 @@ class Variables:
     """Variables of one HAProxy."""
 
     def __init__(self, runtime: RuntimeSocket) -> None:
-        """Write nothing before `tell`; all values are 0 until `want` sets others."""
+        """Write nothing before `write`; all values are 0 until `set` sets others."""
         self._runtime = runtime
         self._desired = dict.fromkeys((RATE, SERVICE, STOPPING, ONCE), 0)
         self._written: dict[str, int] = {}
         self._process: int | None = None
 
     def set(self, values: Mapping[str, int]) -> None:
-        """Set the values that the next `tell` writes."""
+        """Set the values that the next `write` writes to HAProxy."""
         self._desired |= values
 
     async def write(self, process: int) -> None:

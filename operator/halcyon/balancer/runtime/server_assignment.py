@@ -130,7 +130,7 @@ def place(
     """Run one step towards the endpoints.
 
     Args:
-        lines: current assignment, with every server of the configuration.
+        servers: current assignment, with every server of the configuration.
         endpoints: every pod of the slots.
         observed: the same servers as HAProxy has them. A server missing here gets no command.
         now: monotonic, in seconds.

@@ -60,7 +60,7 @@ class MountedSecrets:
     def __init__(
         self, secrets: SecretNames, *, mounted: Path, config: Path, wall: Callable[[], float] = time.time
     ) -> None:
-        """Adopt the files that a previous agent left; the Secrets are read by `look`.
+        """Adopt the files that a previous agent left; the Secrets are read by `refresh`.
 
         Args:
             secrets: their names, for messages.

@@ -97,7 +97,7 @@ class ReportStream:
         Args:
             collector: name, port and CA of the operator.
             token_path: file of the bearer token; it rotates, so it is read for each connection.
-            pace: intervals.
+            intervals: how often to send, and pauses between connection attempts.
             on_notice: called with each notice, whichever replica sent it.
             resolve: resolves name and port to addresses. Default: DNS.
         """

@@ -21,7 +21,7 @@ class BalancerErrorStore(ObservationStore):
 
     def __init__(self, on_change: Callable[[str, str], None], on_record: OnReport) -> None:
         """Create the store; `on_change` is also called for each error that appears, disappears or changes."""
-        super().__init__(on_change=on_change, on_record=on_record)
+        super().__init__(on_change=on_change, on_report=on_record)
         self._changed = on_change
         self._troubles: dict[Key, dict[str, tuple[str, float]]] = {}
 

@@ -259,7 +259,7 @@ class Decider:
             () if isinstance(found.read, Missing) else algorithm.asked(found.read, defaults.targets(spec)),
             at=self.sensing.epoch.at(now),
             signals=found.signals,
-            heard=found.heard,
+            has_reports=found.heard,
         )
 
     def _follow_clock(self) -> None:

@@ -66,13 +66,13 @@ def queue_depth(observation: Observation, *, target: int, replicas: int) -> Valu
     if silence:
         return Missing(silence)
     now = observation.at
-    speaking = [b for b in observation.balancers if fresh(b.points, now, lambda p: p.queued)]
-    if not speaking:
+    active = [b for b in observation.balancers if fresh(b.points, now, lambda p: p.queued)]
+    if not active:
         return Missing(f"no balancer says how much waits: HAProxy of {_names(observation.balancers)} does not answer")
-    refused = total_rate((b.points for b in speaking), now, WINDOW_S, lambda p: p.rejected)
-    if refused is None:
+    rejected = total_rate((b.points for b in active), now, WINDOW_S, lambda p: p.rejected)
+    if rejected is None:
         return Missing("only one record of each balancer so far: the rate of refused requests needs two")
-    waiting = refused + (mean_of_sum([b.points for b in speaking], now, WINDOW_S, lambda p: p.queued) or 0.0)
+    waiting = rejected + (mean_of_sum([b.points for b in active], now, WINDOW_S, lambda p: p.queued) or 0.0)
     ready = [pod for pod in observation.pods if pod.ready]
     gauged = [pod for pod in ready if fresh(pod.points, now, lambda p: p.pending)]
     timed = [waits for pod in ready if pod not in gauged and (waits := _by_its_time(pod, now)) is not None]
@@ -145,6 +145,6 @@ def _at(observation: Observation) -> float:
     return observation.at if latest is None else latest
 
 
-def _names(things: list[PodObservation] | tuple[BalancerObservation, ...]) -> str:
-    names = sorted(thing.name if isinstance(thing, PodObservation) else thing.agent for thing in things)
+def _names(sources: list[PodObservation] | tuple[BalancerObservation, ...]) -> str:
+    names = sorted(source.name if isinstance(source, PodObservation) else source.agent for source in sources)
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

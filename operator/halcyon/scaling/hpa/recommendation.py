@@ -39,8 +39,8 @@ class SignalProposal:
         """Return for example `queueDepth 78 at 16 per replica needs 5`."""
         if self.value is None:
             return f"{self.name} is not known ({self.missing})"
-        said = f"{self.name} {self.value:.4g} at {self.target:g} per replica"
-        return f"{said} is close enough to {self.proposal}" if self.tolerated else f"{said} needs {self.proposal}"
+        text = f"{self.name} {self.value:.4g} at {self.target:g} per replica"
+        return f"{text} is close enough to {self.proposal}" if self.tolerated else f"{text} needs {self.proposal}"
 
 
 @dataclass(frozen=True)
@@ -91,11 +91,11 @@ class Recommendation(Generic[M]):
 
     def describe(self) -> str:
         """Return one sentence with numbers."""
-        why, current = self.reasons, self.reasons.current
+        reasons, current = self.reasons, self.reasons.current
         change = "unchanged" if self.count == current else f"{current} before"
         head = f"{self.count} replica{'' if self.count == 1 else 's'} ({change})"
-        parts = [term.describe() for term in why.proposals]
-        if why.winner is not None and len(why.proposals) > 1 and why.proposed is not None:
-            parts.append(f"{why.winner} decides")
-        parts += [limit.describe() for limit in why.limits] or ["limited by nothing"]
+        parts = [proposal.describe() for proposal in reasons.proposals]
+        if reasons.winner is not None and len(reasons.proposals) > 1 and reasons.proposed is not None:
+            parts.append(f"{reasons.winner} decides")
+        parts += [limit.describe() for limit in reasons.limits] or ["limited by nothing"]
         return f"{head}: {'; '.join(parts)}"

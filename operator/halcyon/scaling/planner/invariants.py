@@ -51,8 +51,8 @@ def _unsound_arrivals(part: ArrivalRate) -> str | None:
     spread = part.spread
     figures = (spread.value, spread.noise, spread.before or 0.0, spread.before_s, spread.quiet_s)
     if min(*figures, *spread.first, spread.later, spread.edge) < 0:
-        told = ", ".join(f"{figure:g}" for figure in (*figures, spread.later, spread.edge))
-        return f"of its dispersion something is below 0: it, its noise, the block before, its seconds, quiet seconds, later and edge are {told}"
+        figures_text = ", ".join(f"{figure:g}" for figure in (*figures, spread.later, spread.edge))
+        return f"of its dispersion something is below 0: it, its noise, the block before, its seconds, quiet seconds, later and edge are {figures_text}"
     return None
 
 

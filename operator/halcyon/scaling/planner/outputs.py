@@ -68,9 +68,9 @@ class Sentence:
     def __str__(self) -> str:
         """Return one sentence with numbers."""
         head = f"{self.count} replica{'' if self.count == 1 else 's'}"
-        parts = [term.why for term in self.parts if term.name in {self.winner, "backlog"}]
-        parts += [limit.why for limit in self.limits] or ["limited by nothing"]
-        return f"{head}: {'; '.join(parts)}"
+        texts = [part.why for part in self.parts if part.name in {self.winner, "backlog"}]
+        texts += [limit.why for limit in self.limits] or ["limited by nothing"]
+        return f"{head}: {'; '.join(texts)}"
 
 
 @immutable(frozen=True, slots=True)

@@ -108,11 +108,11 @@ class _RateReason:
     @override
     def __str__(self) -> str:
         """Return the sentence. The load per replica is computed here only, because decisions don't need it."""
-        aims, need = self.objectives, self.need
-        if aims.latency_s is not None and need:
-            each = rate_within(need, self.replica, aims.latency_s, dispersion=self.dispersion) / need
+        objectives, need = self.objectives, self.need
+        if objectives.latency_s is not None and need:
+            each = rate_within(need, self.replica, objectives.latency_s, dispersion=self.dispersion) / need
         else:
-            each = aims.utilization * self.replica.peak_rps
+            each = objectives.utilization * self.replica.peak_rps
         return f"{self.rate:.4g} req/s and {100 * self.headroom:.0f} % on top at {each:.4g} per replica needs {need}"
 
 
@@ -120,21 +120,21 @@ def load_parts(at: Situation) -> tuple[PlanPart, ...]:
     """Return what the load of now and soon asks for; the rate's own part comes first."""
     objectives, spread = at.objectives, at.memory.arrivals.spread.value
     need = at.size(at.with_headroom(at.rate))
-    said = _RateReason(need, at.rate, at.headroom.value, objectives, at.replica, spread)
-    terms = [PlanPart("rate", need, said)]
+    reason = _RateReason(need, at.rate, at.headroom.value, objectives, at.replica, spread)
+    parts = [PlanPart("rate", need, reason)]
     if at.rising is not None and at.rising > at.rate:
         more = at.size(at.with_headroom(at.rising))
-        terms.append(PlanPart("trend", more, f"rising to {at.rising:.4g} req/s in {at.start_s:.0f} s needs {more}"))
+        parts.append(PlanPart("trend", more, f"rising to {at.rising:.4g} req/s in {at.start_s:.0f} s needs {more}"))
     gpu, target = at.reading.gpu, objectives.gpu_utilization
     if target and gpu is not None and 0 <= gpu < math.inf:
         more = min(math.ceil(gpu / target - 1e-9), at.max_replicas)
-        terms.append(PlanPart("gpuUtilization", more, f"GPU {gpu:.0f} % at {target:g} % per replica needs {more}"))
+        parts.append(PlanPart("gpuUtilization", more, f"GPU {gpu:.0f} % at {target:g} % per replica needs {more}"))
     if objectives.queue_depth and at.rate > 0:
         more = replicas_for_depth(
             at.rate, objectives.queue_depth, at.replica, dispersion=spread, least=max(need, 1), most=at.max_replicas
         )
-        terms.append(PlanPart("queueDepth", more, f"{objectives.queue_depth:g} waiting per replica needs {more}"))
-    return tuple(terms)
+        parts.append(PlanPart("queueDepth", more, f"{objectives.queue_depth:g} waiting per replica needs {more}"))
+    return tuple(parts)
 
 
 def replicas_for_depth(rate: float, depth: float, replica: Replica, *, dispersion: float, least: int, most: int) -> int:
@@ -158,24 +158,24 @@ def recurring_parts(at: Situation) -> tuple[PlanPart, ...]:
 
     These only ever raise the replicas.
     """
-    terms = []
+    parts = []
     lead_s = at.start_s + _AHEAD_S
     if (spike := expected(at.memory.spikes, at.now, lead_s)) is not None:
         need = at.size(spike.rate)
-        terms.append(PlanPart("spike", need, f"{spike.source}, needs {need}"))
+        parts.append(PlanPart("spike", need, f"{spike.source}, needs {need}"))
     usual = forecast(at.memory.history, at.now, at.now + lead_s)
     if usual is not None and usual.rate * lead_s >= 1:
         need = at.size(usual.rate)
-        terms.append(PlanPart("season", need, f"{usual.describe()} needs {need}"))
-    return tuple(terms)
+        parts.append(PlanPart("season", need, f"{usual.describe()} needs {need}"))
+    return tuple(parts)
 
 
-def certain_need(at: Situation, terms: Sequence[PlanPart]) -> int:
+def certain_need(at: Situation, parts: Sequence[PlanPart]) -> int:
     """Return what these parts need; before the rate is certain, more than is held only as far as it is sure."""
-    need, held = max([term.replicas for term in terms]), at.memory.hold.held
+    need, held = max([part.replicas for part in parts]), at.memory.hold.held
     if at.sure >= 1 or held is None or need <= held:
         return need
-    surely = max(term.replicas for term in load_parts(replace(at, rate=at.rate * at.sure, sure=1.0)))
+    surely = max(part.replicas for part in load_parts(replace(at, rate=at.rate * at.sure, sure=1.0)))
     return min(need, max(surely, held))
 
 
@@ -214,7 +214,7 @@ def backlog(at: Situation, held: int) -> PlanPart | None:
     arriving = sorted(_joins(at.now, pod, at.start_s) for pod in pods if pod.phase == "starting")
     missing = at.reading.replicas - sum(pod.phase not in {"draining", "broken"} for pod in pods)
     arriving += [at.start_s] * max(missing, 0)
-    asked = drain(
+    plan = drain(
         backlog=waiting,
         rate=rate,
         later_rate=at.later,
@@ -229,12 +229,12 @@ def backlog(at: Situation, held: int) -> PlanPart | None:
         ),
     )
     # Pods without a node are kept (a node autoscaler may be adding one for them), but not counted on.
-    stuck = sum(pod.phase == "unschedulable" for pod in pods) if asked.keep and not asked.new else 0
-    total = asked.keep + asked.new + stuck
-    wish = f"to drain in {objectives.drain_s:g} s needs"
-    if asked.new < asked.quickest:
-        wish = f"would drain in {objectives.drain_s:g} s with {asked.quickest - asked.new} more, whose start costs more than it saves:"
-    return PlanPart("backlog", total, f"{waiting:.0f} waiting {wish} {total} ({asked.new} new)")
+    stuck = sum(pod.phase == "unschedulable" for pod in pods) if plan.keep and not plan.new else 0
+    total = plan.keep + plan.new + stuck
+    goal = f"to drain in {objectives.drain_s:g} s needs"
+    if plan.new < plan.quickest:
+        goal = f"would drain in {objectives.drain_s:g} s with {plan.quickest - plan.new} more, whose start costs more than it saves:"
+    return PlanPart("backlog", total, f"{waiting:.0f} waiting {goal} {total} ({plan.new} new)")
 
 
 def _joins(now: float, pod: PodReading, start_s: float) -> float:

@@ -76,7 +76,7 @@ def plan(now: float, objectives: Objectives, reading: Reading, memory: PlannerMe
     if rate is None:
         why = "the arrival rate is known from the second reading on"
         return _plan_unlearnt(now, objectives, reading, memory, why=why)
-    rising, margin, damping = _forecast_rise(now, memory, rate, start_s)
+    rising, headroom, damping = _forecast_rise(now, memory, rate, start_s)
     ready = [pod.phase for pod in reading.pods].count("ready")
     at = Situation(
         now,
@@ -86,7 +86,7 @@ def plan(now: float, objectives: Objectives, reading: Reading, memory: PlannerMe
         replica,
         rate,
         rising,
-        margin,
+        headroom,
         start_s,
         max(high, 1),
         ready,
@@ -103,10 +103,10 @@ def _forecast_rise(
     rising = None if under_way(memory.spikes) else arrivals.rising(lead_s)
     damping = memory.damping.with_forecast(now, arrivals.mean(WINDOW_S), rate, rising, lead_s)
     rising = damping.of(rate, rising)
-    margin = memory.headroom
-    if margin.is_due(now, start_s):
-        margin = margin.with_forecast(now, arrivals.proven(_JUDGING_WINDOW_S), max(rate, rising or 0.0), start_s)
-    return rising, margin, damping
+    headroom = memory.headroom
+    if headroom.is_due(now, start_s):
+        headroom = headroom.with_forecast(now, arrivals.proven(_JUDGING_WINDOW_S), max(rate, rising or 0.0), start_s)
+    return rising, headroom, damping
 
 
 def _plan_unlearnt(now: float, objectives: Objectives, reading: Reading, memory: PlannerMemory, *, why: str) -> Plan:
@@ -115,23 +115,23 @@ def _plan_unlearnt(now: float, objectives: Objectives, reading: Reading, memory:
     current = reading.replicas
     if (idle := _idle_reason(now, objectives, reading, memory)) is not None:
         return _keep(now, _within(0, low, high), current, memory, why=idle, limit="idle")
-    asked = current == 0 and (bool(reading.inflight) or memory.arrivals.last_at is not None)
-    if asked:
+    has_requests = current == 0 and (bool(reading.inflight) or memory.arrivals.last_at is not None)
+    if has_requests:
         why = f"requests have come, and no replica runs; {why}"
-    return _keep(now, _within(1 if asked else current, low, high), current, memory, why=why, limit="learning")
+    return _keep(now, _within(1 if has_requests else current, low, high), current, memory, why=why, limit="learning")
 
 
 def _decide(at: Situation, damping: TrendDamping, low: int, high: int) -> Plan:
     current, before = at.reading.replicas, at.memory
-    terms, back = load_parts(at), recurring_parts(at)
-    held, winner, hold, limits = _hold_for_load(at, terms, back, low)
-    terms += back
+    parts, recurring = load_parts(at), recurring_parts(at)
+    held, winner, hold, limits = _hold_for_load(at, parts, recurring, low)
+    parts += recurring
     count = held
     waiting = backlog(at, held)
     draining, drain = _hold_for_backlog(at, waiting)
     idle = "idle" in [limit.name for limit in limits]
     if waiting is not None:
-        terms += (waiting,)
+        parts += (waiting,)
         winner = waiting if waiting.replicas > count else winner
     if draining > count and not idle:
         count = draining
@@ -152,29 +152,29 @@ def _decide(at: Situation, damping: TrendDamping, low: int, high: int) -> Plan:
     memory = before.with_changes(hold=hold, drain=drain, margin=at.headroom, damping=damping, zero=zero)
     busy = waiting is not None or count != current or "starting" in [pod.phase for pod in at.reading.pods]
     return Plan(
-        count, current, terms, winner.name, limits, at.now + (_BUSY_INTERVAL_S if busy else _CALM_INTERVAL_S), memory
+        count, current, parts, winner.name, limits, at.now + (_BUSY_INTERVAL_S if busy else _CALM_INTERVAL_S), memory
     )
 
 
 def _hold_for_load(
-    at: Situation, terms: tuple[PlanPart, ...], back: tuple[PlanPart, ...], low: int
+    at: Situation, parts: tuple[PlanPart, ...], recurring: tuple[PlanPart, ...], low: int
 ) -> tuple[int, PlanPart, ScaleDownHold, tuple[PlanLimit, ...]]:
     """Return (replicas to hold for the load, the part that determined them, the hold's memory, limits)."""
-    winner = terms[0]
-    for term in (*terms[1:], *back):
-        if term.replicas > winner.replicas:
-            winner = term
+    winner = parts[0]
+    for part in (*parts[1:], *recurring):
+        if part.replicas > winner.replicas:
+            winner = part
     memory = at.memory
     if (idle := _idle_reason(at.now, at.objectives, at.reading, memory)) is not None:
-        held = max((term.replicas for term in back), default=0)
+        held = max((part.replicas for part in recurring), default=0)
         return held, winner, memory.hold.at_least(at.now, held), (PlanLimit("idle", held, idle),)
     known = memory.spikes.bet is not None
-    asked, spread = max([certain_need(at, terms), 1, *[term.replicas for term in back]]), memory.arrivals.spread
-    need = need_beyond_noise(at, asked)
-    bare = need if spread.is_learnt else asked
+    needed, spread = max([certain_need(at, parts), 1, *[part.replicas for part in recurring]]), memory.arrivals.spread
+    need = need_beyond_noise(at, needed)
+    bare = need if spread.is_learnt else needed
     held, hold = memory.hold.with_need(at.now, need, at.start_s, bare=bare, foreseen=known, dispersion=spread.value)
-    if (patient := _extended_idle_reason(at)) is not None:
-        return held, winner, hold, (PlanLimit("hold", held, patient),)
+    if (reason := _extended_idle_reason(at)) is not None:
+        return held, winner, hold, (PlanLimit("hold", held, reason),)
     if low < held < winner.replicas:
         seen = f"{at.rate * at.sure:.4g} of {at.rate:.4g} req/s are sure after {memory.arrivals.seen_s():.0f} s"
         return held, winner, hold, (PlanLimit("learning", held, f"{held} for now, since {seen}"),)
@@ -188,16 +188,16 @@ def _hold_for_load(
     return held, winner, hold, (PlanLimit("hold", held, why),)
 
 
-def _hold_for_backlog(at: Situation, term: PlanPart | None) -> tuple[int, ScaleDownHold]:
+def _hold_for_backlog(at: Situation, part: PlanPart | None) -> tuple[int, ScaleDownHold]:
     """Return the replicas to hold for the backlog, and the hold's memory.
 
     Pods that have done their work are released at once. Forecasts of the backlog are noisy and are held a while, and so are
     pods that still start for them: a backlog that is gone before its pods have come may return.
     """
     drain = at.memory.drain
-    if term is None and at.reading.replicas <= at.ready:
+    if part is None and at.reading.replicas <= at.ready:
         return 0, drain if not drain.needs else replace(drain, needs=(), held=0)
-    need = 0 if term is None else term.replicas
+    need = 0 if part is None else part.replicas
     return drain.with_need(at.now, need, at.objectives.drain_s, foreseen=True)
 
 

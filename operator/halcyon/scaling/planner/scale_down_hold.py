@@ -81,16 +81,16 @@ class ScaleDownHold:
         if self.bare is not self.needs or bare != need:  # they are nearly always the same object
             bares = _with(self.bare, now, bare, span)
             bares = needs if bares == needs else bares
-        held, would = needs[0][1], bares[0][1]
+        held, bare_held = needs[0][1], bares[0][1]
         patience, lowered, eased = self.patience_s, self.lowered_at, now if self.eased_at is None else self.eased_at
-        if _is_lower(self.held, held) or _is_lower(self.bare_held, would):
+        if _is_lower(self.held, held) or _is_lower(self.bare_held, bare_held):
             lowered = now
-        elif (_is_higher(self.held, held) or _is_higher(self.bare_held, would)) and not foreseen:
+        elif (_is_higher(self.held, held) or _is_higher(self.bare_held, bare_held)) and not foreseen:
             if lowered is not None and now - lowered < REGRET * span:
                 patience, lowered, eased = min(2 * span, max(MAX_HOLD_S, start_s)), None, now
         elif now - eased > 4 * span and (patience is None or patience > self.min_s):
             patience, eased = max((span if patience is None else patience) / 2, self.min_s), now
-        return held, ScaleDownHold(needs, patience, self.min_s, lowered, eased, held, bares, would)
+        return held, ScaleDownHold(needs, patience, self.min_s, lowered, eased, held, bares, bare_held)
 
     def at_least(self, now: float, count: int) -> ScaleDownHold:
         """Return the memory with just `count` as the need."""

@@ -83,9 +83,9 @@ def unpacked(document: object) -> Restored:
     if not isinstance(document, dict):
         return Restored(fresh, (f"a memory is a JSON object; this is {_shown(document)}",))
     if document.get("version") != VERSION:
-        why = f"version is {_shown(document.get('version'))}; this Halcyon reads version {VERSION}"
-        return Restored(fresh, (why,))
-    found: dict[str, Any] = {}
+        reason = f"version is {_shown(document.get('version'))}; this Halcyon reads version {VERSION}"
+        return Restored(fresh, (reason,))
+    parts: dict[str, Any] = {}
     problems: list[str] = []
     for part in fields(PlannerMemory):
         if part.name not in document:
@@ -95,11 +95,11 @@ def unpacked(document: object) -> Restored:
             continue
         base = getattr(fresh, part.name)
         try:
-            found[part.name] = _part(base, document[part.name], part.name)
+            parts[part.name] = _part(base, document[part.name], part.name)
         except _BROKEN as error:
-            said = str(error) if isinstance(error, _UnreadableError) else f"{part.name} can't be read ({error!r})"
-            problems.append(f"{said}; {part.name} begins anew")
-    return Restored(replace(fresh, **found), tuple(problems))
+            reason = str(error) if isinstance(error, _UnreadableError) else f"{part.name} can't be read ({error!r})"
+            problems.append(f"{reason}; {part.name} begins anew")
+    return Restored(replace(fresh, **parts), tuple(problems))
 
 
 def resumed(memory: PlannerMemory) -> PlannerMemory:
@@ -123,8 +123,8 @@ def _part(base: Any, raw: Any, path: str) -> Any:
         part = unpack(raw)
         # The part's own reader checks shapes, not values.
         part = _decoded(type(base), _encoded(part), path, base)
-    if (why := broken_invariant(part)) is not None:
-        raise _UnreadableError(f"{path} contradicts itself: {why}")
+    if (reason := broken_invariant(part)) is not None:
+        raise _UnreadableError(f"{path} contradicts itself: {reason}")
     return part
 
 
@@ -157,10 +157,10 @@ def _decoded(hint: Any, raw: Any, path: str, base: Any = None) -> Any:  # noqa: 
         options = get_args(hint)
         if raw is None and types.NoneType in options:
             return None
-        wanted = [option for option in options if option is not types.NoneType]
-        if len(wanted) > 1:
-            wanted = [option for option in wanted if type(raw) is option]
-        return _decoded(wanted[0] if wanted else str, raw, path)
+        types_left = [option for option in options if option is not types.NoneType]
+        if len(types_left) > 1:
+            types_left = [option for option in types_left if type(raw) is option]
+        return _decoded(types_left[0] if types_left else str, raw, path)
     if is_dataclass(hint):
         return _object(hint, raw, path, base)
     if hint is float:
@@ -185,7 +185,7 @@ def _decoded(hint: Any, raw: Any, path: str, base: Any = None) -> Any:  # noqa: 
 def _object(hint: Any, raw: Any, path: str, base: Any) -> Any:
     if not isinstance(raw, dict):
         raise _UnreadableError(f"{path} is {_shown(raw)}, not an object")
-    found = {}
+    values = {}
     hints = _hints(hint)
     for field in fields(hint):
         if not field.init:
@@ -195,10 +195,10 @@ def _object(hint: Any, raw: Any, path: str, base: Any) -> Any:
         value, before = raw[field.name], getattr(base, field.name, None)
         # "Never" is a time before all others; no other value may be infinite.
         if isinstance(value, str) and field.default == -math.inf and value == str(-math.inf):
-            found[field.name] = -math.inf
+            values[field.name] = -math.inf
             continue
-        found[field.name] = _decoded(hints[field.name], value, f"{path}.{field.name}", before)
-    return replace(base, **found) if base is not None else hint(**found)
+        values[field.name] = _decoded(hints[field.name], value, f"{path}.{field.name}", before)
+    return replace(base, **values) if base is not None else hint(**values)
 
 
 @cache

@@ -109,11 +109,11 @@ class Change:
 
 def of_plan(plan: Plan, *, at: float, signals: tuple[Signal, ...]) -> Decision:
     """Build the decision from the planner's plan."""
-    by: dict[str, int] = {term.name: term.replicas for term in plan.parts}
-    asked = {
-        "requestRate": by.get("rate"),
-        "queueDepth": by.get("backlog", by.get("queueDepth")),
-        "gpuUtilization": by.get("gpuUtilization"),
+    proposals: dict[str, int] = {term.name: term.replicas for term in plan.parts}
+    by_signal = {
+        "requestRate": proposals.get("rate"),
+        "queueDepth": proposals.get("backlog", proposals.get("queueDepth")),
+        "gpuUtilization": proposals.get("gpuUtilization"),
     }
     limits = tuple([limit.name for limit in plan.limits])
     return Decision(
@@ -124,7 +124,7 @@ def of_plan(plan: Plan, *, at: float, signals: tuple[Signal, ...]) -> Decision:
         plan.sentence(),
         limits,
         plan.parts,
-        tuple([_with_proposal(signal, asked[signal.name]) for signal in signals]),
+        tuple([_with_proposal(signal, by_signal[signal.name]) for signal in signals]),
         # If present, it is the first (`planner.plan`).
         plan.limits[0].why if limits and limits[0] == "unknown" else "",
         next_decision_at=plan.next_decision_at,
@@ -138,10 +138,10 @@ def _with_proposal(signal: Signal, proposal: int | None) -> Signal:
 
 
 def of_rules(
-    count: int, reasons: Reasons, say: str, *, at: float, policy: PolicyName, signals: tuple[Signal, ...]
+    count: int, reasons: Reasons, sentence: str, *, at: float, policy: PolicyName, signals: tuple[Signal, ...]
 ) -> Decision:
     """Build a decision by the HPA's rules: for the policy Rules, or for Planner until a replica's capacity is known."""
-    asked: dict[str, int | None] = {term.name: term.proposal for term in reasons.proposals}
+    proposals: dict[str, int | None] = {term.name: term.proposal for term in reasons.proposals}
     # A missing signal keeps the replicas only if the others would lower them, or there are no others.
     holds = any(limit.kind == "unknown" for limit in reasons.limits)
     missing = "; ".join(term.describe() for term in reasons.proposals if term.proposal is None) if holds else ""
@@ -150,47 +150,51 @@ def of_rules(
         policy=policy,
         current=reasons.current,
         desired=count,
-        text=say if policy == "Rules" else f"{say}; {RULES_REASON}",
+        text=sentence if policy == "Rules" else f"{sentence}; {RULES_REASON}",
         limited_by=tuple(limit.kind for limit in reasons.limits),
         parts=_parts(reasons.proposals),
-        signals=tuple(_with_proposal(signal, asked.get(signal.name)) for signal in signals),
+        signals=tuple(_with_proposal(signal, proposals.get(signal.name)) for signal in signals),
         unknown=missing,
     )
 
 
 def of_hpa(
-    current: int, terms: tuple[SignalProposal, ...], *, at: float, signals: tuple[Signal, ...], heard: bool
+    current: int, parts: tuple[SignalProposal, ...], *, at: float, signals: tuple[Signal, ...], has_reports: bool
 ) -> Decision:
     """Build the record of what the signals propose to an HPA, which then decides."""
-    asked: dict[str, int | None] = {term.name: term.proposal for term in terms}
+    proposals: dict[str, int | None] = {term.name: term.proposal for term in parts}
     return Decision(
         at=at,
         policy="Rules",
         current=current,
         desired=None,
-        text="; ".join(term.describe() for term in terms),
-        parts=_parts(terms),
-        signals=tuple(_with_proposal(signal, asked.get(signal.name)) for signal in signals),
+        text="; ".join(term.describe() for term in parts),
+        parts=_parts(parts),
+        signals=tuple(_with_proposal(signal, proposals.get(signal.name)) for signal in signals),
         unknown="; ".join(f"{signal.name}: {signal.missing}" for signal in signals if signal.missing),
-        has_reports=heard,
+        has_reports=has_reports,
     )
 
 
-def _parts(terms: tuple[SignalProposal, ...]) -> tuple[PlanPart, ...]:
-    return tuple(PlanPart(term.name, term.proposal, term.describe()) for term in terms if term.proposal is not None)
+def _parts(proposals: tuple[SignalProposal, ...]) -> tuple[PlanPart, ...]:
+    return tuple(
+        PlanPart(proposal.name, proposal.proposal, proposal.describe())
+        for proposal in proposals
+        if proposal.proposal is not None
+    )
 
 
-def limited(verdict: Decision, ceilings: Iterable[ReplicaLimit]) -> Decision:
+def limited(decision: Decision, limits: Iterable[ReplicaLimit]) -> Decision:
     """Apply the lowest limit; return the decision unchanged if none is below it, or another controller decides."""
-    lowest = min(ceilings, key=lambda ceiling: ceiling.replicas, default=None)
-    if lowest is None or verdict.desired is None or verdict.desired <= lowest.replicas:
-        return verdict
+    lowest = min(limits, key=lambda limit: limit.replicas, default=None)
+    if lowest is None or decision.desired is None or decision.desired <= lowest.replicas:
+        return decision
     return replace(
-        verdict,
+        decision,
         desired=lowest.replicas,
-        text=f"{counted(lowest.replicas)}, where {counted(verdict.desired)} are wanted: {lowest.why}. "
-        + verdict.why.removesuffix(UNLIMITED),
-        limited_by=(*verdict.limited_by, lowest.name),
+        text=f"{counted(lowest.replicas)}, where {counted(decision.desired)} are wanted: {lowest.why}. "
+        + decision.why.removesuffix(UNLIMITED),
+        limited_by=(*decision.limited_by, lowest.name),
     )
 
 
@@ -234,11 +238,11 @@ def has_moved(before: float | None, now: float | None, *, slight: float = 0.1) -
 
 def changes_from(decisions: object) -> list[Change]:
     """Return the changes recorded in the status, newest first; unreadable ones are left out."""
-    found = []
+    changes = []
     for entry in decisions if isinstance(decisions, list) else ():
         try:
             at = datetime.fromisoformat(entry["time"]).timestamp()
-            found.append(Change(at, int(entry["before"]), int(entry["after"]), str(entry["why"])))
+            changes.append(Change(at, int(entry["before"]), int(entry["after"]), str(entry["why"])))
         except (KeyError, TypeError, ValueError):
             continue
-    return found
+    return changes

@@ -28,7 +28,7 @@ _MAX_OFF_GRID_S = 1.0
 def query(template: str, *, namespace: str, name: str) -> str:
     """Return the PromQL query for one model: `template` with `$namespace` and `$name` filled in."""
     filled = {"namespace": namespace, "name": name}
-    return re.sub(r"\$(namespace|name)\b", lambda found: filled[found[1]], template)
+    return re.sub(r"\$(namespace|name)\b", lambda match: filled[match[1]], template)
 
 
 def query_span(now: float) -> tuple[float, float]:

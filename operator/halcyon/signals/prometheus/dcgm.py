@@ -92,9 +92,9 @@ def parse(rows: Iterable[Mapping[str, Any]]) -> GpuSamples:
             times[kind.removeprefix(_TIME), series] = max(float(evaluated) - float(number), 0.0)
         else:
             values[kind, series] = float(number)
-    found: dict[PodKey, dict[str, list[tuple[float, float]]]] = defaultdict(lambda: {ACTIVE: [], UTIL: []})
+    samples_by_pod: dict[PodKey, dict[str, list[tuple[float, float]]]] = defaultdict(lambda: {ACTIVE: [], UTIL: []})
     sliced = set()
-    left_out = 0
+    ignored = 0
     for (metric, series), value in values.items():
         pod = _pod(series)
         if pod is None:
@@ -104,17 +104,17 @@ def parse(rows: Iterable[Mapping[str, Any]]) -> GpuSamples:
         age_s = times.get((metric, series))
         # NaN fails the comparison too.
         if age_s is not None and age_s <= MAX_AGE_S and 0 <= value <= _MAX[metric]:
-            found[pod][metric].append((min(value * _PERCENT[metric], 100.0), age_s))
+            samples_by_pod[pod][metric].append((min(value * _PERCENT[metric], 100.0), age_s))
         else:
-            left_out += 1
+            ignored += 1
     pods = {}
-    for pod, by_metric in found.items():
+    for pod, by_metric in samples_by_pod.items():
         # DCGM's plain utilisation is absent or 0 on a GPU divided into slices, which would be misleading.
         metric = ACTIVE if by_metric[ACTIVE] or pod in sliced else UTIL
         if samples := by_metric[metric]:
             percent = sum(percent for percent, _ in samples) / len(samples)
             pods[pod] = Utilisation(percent, max(age_s for _, age_s in samples), Metric(metric))
-    return GpuSamples(pods, left_out)
+    return GpuSamples(pods, ignored)
 
 
 def _pod(series: tuple[str, ...]) -> PodKey | None:

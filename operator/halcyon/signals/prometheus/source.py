@@ -6,7 +6,7 @@ Only the site sets its address, never a ModelDeployment: otherwise a tenant coul
 | ----------------------------------------- | ------------------------------------------------------------------------------ |
 | a response                                | it replaces all values; a pod that isn't in it is not known                    |
 | none, or an unusable one                  | the last values count until they are `MAX_AGE_S` old; pauses grow, with jitter   |
-| no response within `limit_s`              | the same; no query is sent until the request has ended                         |
+| no response within `timeout_s`            | the same; no query is sent until the request has ended                         |
 | a history query while it is unavailable   | `PrometheusError` at once, so that a thousand models wait for no timeouts      |
 
 There is one request at a time, in a thread that process exit does not wait for. Out of scope: queries and their meaning
@@ -83,8 +83,8 @@ class PrometheusSource:
         *,
         monotonic: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
-        pace: PollInterval = PollInterval(),
-        ask: QueryFunction = query_prometheus,
+        intervals: PollInterval = PollInterval(),
+        query: QueryFunction = query_prometheus,
         registry: CollectorRegistry | None = None,
     ) -> None:
         """Create the source; the first query is sent by `run`.
@@ -93,11 +93,11 @@ class PrometheusSource:
             site: which Prometheus, and its settings.
             monotonic: the clock of `Sampled.at`.
             wall: seconds since the epoch, to determine which bins of history are closed.
-            pace: intervals.
-            ask: runs one query; called in a thread.
+            intervals: time between queries, and timeouts.
+            query: runs one query; called in a thread.
             registry: for the counters.
         """
-        self._site, self._monotonic, self._wall, self._intervals, self._query = site, monotonic, wall, pace, ask
+        self._site, self._monotonic, self._wall, self._intervals, self._query = site, monotonic, wall, intervals, query
         self._pods: Mapping[PodKey, Sampled] = {}
         self._left_out = 0
         self._answered_at: float | None = None
@@ -125,7 +125,7 @@ class PrometheusSource:
         """
         sent = self._monotonic()
         try:
-            answer = await self._run_query("gpu", self._read_gpu)
+            samples = await self._run_query("gpu", self._read_gpu)
         except PrometheusError as error:
             self._failures += 1
             if str(error) != str(self._failure):
@@ -139,16 +139,16 @@ class PrometheusSource:
         self._failure, self._failures = None, 0
         # Aged from the time of sending: the exact evaluation time isn't known, and older is the safer side.
         self._pods = {
-            pod: Sampled(used.percent, sent - used.age_s, SOURCE, used.metric) for pod, used in answer.pods.items()
+            pod: Sampled(used.percent, sent - used.age_s, SOURCE, used.metric) for pod, used in samples.pods.items()
         }
-        self._left_out, self._answered_at = answer.ignored, self._monotonic()
+        self._left_out, self._answered_at = samples.ignored, self._monotonic()
         self.known.set(len(self._pods))
         return self._intervals.poll_s
 
     def gpu(self, namespace: str, pod: str) -> Sampled | None:
         """Return the GPU utilisation of a pod, the mean of its GPUs or MIG slices; None if unknown or stale."""
-        found = self._pods.get((namespace, pod))
-        return None if found is None or self._monotonic() - found.at > MAX_AGE_S else found
+        sample = self._pods.get((namespace, pod))
+        return None if sample is None or self._monotonic() - sample.at > MAX_AGE_S else sample
 
     async def history(self, namespace: str, name: str) -> History | None:
         """Return a model's arrivals in the last 15 days; None if Prometheus has none.
@@ -164,26 +164,26 @@ class PrometheusSource:
 
     def status(self) -> str:
         """Describe the state of this source, in a sentence without secrets."""
-        said = f"Prometheus at {self._site.shown}"
+        source = f"Prometheus at {self._site.shown}"
         if self._answered_at is None:
-            return f"{self._failure}; nothing is known from it yet" if self._failure else f"{said}: not asked yet"
+            return f"{self._failure}; nothing is known from it yet" if self._failure else f"{source}: not asked yet"
         ago_s = self._monotonic() - self._answered_at
         if self._failure is not None:
             return f"{self._failure}; its last answer is {ago_s:.0f} s old, and values count until they are {MAX_AGE_S:.0f} s old"
-        left_out = f", {self._left_out} samples left out (NaN, out of range or stale)" if self._left_out else ""
-        return f"{said}: GPU utilisation of {len(self._pods)} pods, asked {ago_s:.0f} s ago{left_out}"
+        ignored = f", {self._left_out} samples left out (NaN, out of range or stale)" if self._left_out else ""
+        return f"{source}: GPU utilisation of {len(self._pods)} pods, asked {ago_s:.0f} s ago{ignored}"
 
     def _read_gpu(self) -> dcgm.GpuSamples:
-        question = dcgm.query(self._site.gpu_matchers)
-        rows = self._query(self._site, question, None, self._intervals.timeout_s)
-        with parsing_errors(self._site, question):
+        query = dcgm.query(self._site.gpu_matchers)
+        rows = self._query(self._site, query, None, self._intervals.timeout_s)
+        with parsing_errors(self._site, query):
             return dcgm.parse(rows)
 
     def _read_history(self, namespace: str, name: str) -> History | None:
-        question = arrival_history.query(self._site.arrivals, namespace=namespace, name=name)
+        query = arrival_history.query(self._site.arrivals, namespace=namespace, name=name)
         begin, end = arrival_history.query_span(self._wall())
-        rows = self._query(self._site, question, QueryRange(begin, end, BIN_S), self._intervals.timeout_s)
-        with parsing_errors(self._site, question):
+        rows = self._query(self._site, query, QueryRange(begin, end, BIN_S), self._intervals.timeout_s)
+        with parsing_errors(self._site, query):
             # Here, in the thread: fitting the seasonal models takes more than 0.1 s.
             return arrival_history.history(arrival_history.parse(rows))
 
@@ -212,19 +212,19 @@ class PrometheusSource:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
 
-        def settle(give: Callable[[], None]) -> None:
+        def settle(deliver: Callable[[], None]) -> None:
             self._idle.set()
             if not done.done():
-                give()
+                deliver()
 
         def body() -> None:
-            give: Callable[[], None]
+            deliver: Callable[[], None]
             try:
-                give = partial(done.set_result, work())
+                deliver = partial(done.set_result, work())
             except Exception as error:  # noqa: BLE001  # goes to the caller
-                give = partial(done.set_exception, error)
+                deliver = partial(done.set_exception, error)
             with suppress(RuntimeError):  # the loop has closed: no caller is left
-                loop.call_soon_threadsafe(settle, give)
+                loop.call_soon_threadsafe(settle, deliver)
 
         try:
             async with asyncio.timeout(self._intervals.timeout_s):

@@ -145,10 +145,10 @@ class Capacity:
         return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
 
 
-def _sum(before: _Sums, look: Sequence[tuple[float, int, float]]) -> _Sums:
+def _sum(before: _Sums, sample: Sequence[tuple[float, int, float]]) -> _Sums:
     """Return the faded sums with the (weight, rows, mean seconds) of one sample added."""
     total, rows, rows2, seconds, rows_seconds = before
-    new = sum(weight for weight, _, _ in look)
+    new = sum(weight for weight, _, _ in sample)
     share = min(1.0, _MAX_SAMPLE_BATCHES / new) if new > 0 else 0.0
     keep = min(1.0, (_MAX_WEIGHT - share * new) / total) if total > 0 else 1.0
     total, rows, rows2, seconds, rows_seconds = (
@@ -158,7 +158,7 @@ def _sum(before: _Sums, look: Sequence[tuple[float, int, float]]) -> _Sums:
         seconds * keep,
         rows_seconds * keep,
     )
-    for each, size, mean in look:
+    for each, size, mean in sample:
         weight = share * each
         total += weight
         rows += weight * size

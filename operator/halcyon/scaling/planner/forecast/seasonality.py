@@ -335,13 +335,13 @@ def _usual(bins: Sequence[float | None], lag: int, times: int) -> float | None:
 
     The median, not the maximum or the mean: a burst on one day is not expected on the next.
     """
-    found: list[float] = []
+    rates: list[float] = []
     for back in range(1, times + 1):
         at = len(bins) - 1 + AHEAD - back * lag
         if at < 1:
             break
-        found += [mean for mean in bins[at - 1 : at + 2] if mean is not None]
-    return _median(found)
+        rates += [mean for mean in bins[at - 1 : at + 2] if mean is not None]
+    return _median(rates)
 
 
 def _levelled(usual: Sequence[float | None], bins: Sequence[float | None], scale: float | None) -> Row:
