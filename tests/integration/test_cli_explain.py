@@ -102,7 +102,7 @@ def test_what_the_nodes_have_of_what_pods_lack_is_told_with_who_holds_it(desk: D
     desk.api.answers |= {"/api/v1/nodes": (200, {"items": [node]}), "/api/v1/pods": (200, {"items": [pod]})}
 
     assert "room        1 of 4 nvidia.com/gpu free on 1 node; batch/train holds 3\n" in desk.run("digits")[1]
-    (room,) = json.loads(desk.run("digits", "-o", "json")[1])["room"]
+    (room,) = json.loads(desk.run("digits", "-o", "json")[1])["freeCapacity"]
     assert (room["resource"], room["total"], room["free"]) == ("nvidia.com/gpu", 4, 1)
     assert room["holders"] == [{"name": "batch/train", "count": 3}]
     (asked,) = {path for _, path in desk.api.asked if path.startswith("/api/v1/pods")}

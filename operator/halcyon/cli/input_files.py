@@ -16,7 +16,7 @@ def name(file: Path) -> str:
     return "stdin" if file == STDIN else str(file)
 
 
-def text(file: Path, *, most_bytes: int, hint: str) -> str:
+def text(file: Path, *, max_bytes: int, hint: str) -> str:
     """The whole file, of UTF-8; `hint` ends the sentence about one that is larger than `most_bytes`.
 
     Raises:
@@ -24,12 +24,12 @@ def text(file: Path, *, most_bytes: int, hint: str) -> str:
     """
     try:
         if file == STDIN:
-            content = sys.stdin.buffer.read(most_bytes + 1)
+            content = sys.stdin.buffer.read(max_bytes + 1)
         else:
             with file.open("rb") as stream:
-                content = stream.read(most_bytes + 1)
-        if len(content) > most_bytes:
-            raise InputError(f"{name(file)}: is larger than {most_bytes // 2**20} MiB{hint}")
+                content = stream.read(max_bytes + 1)
+        if len(content) > max_bytes:
+            raise InputError(f"{name(file)}: is larger than {max_bytes // 2**20} MiB{hint}")
         return content.decode()
     except OSError as error:
         raise InputError(f"{name(file)}: can't be read: {error.strerror}") from None

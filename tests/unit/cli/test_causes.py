@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from halcyon.cli.explain.build import report
-from halcyon.cli.output.report_text import text
+from halcyon.cli.output.report_text import render
 from tests.unit.cli.staged import STAGES
 
 FILE = Path(__file__).parents[3] / "build/explain.json"
@@ -78,8 +78,8 @@ MARKS = {
 @cache
 def explained(name: str) -> str:
     """The page of a situation, on one line."""
-    told = STAGES[name]()
-    page = text(report(told.resource, told.now), told.now, width=140)
+    staged = STAGES[name]()
+    page = render(report(staged.resource, staged.now), staged.now, width=140)
     # What was so before is no cause of what is.
     now, _, past = page.partition("\nCHANGED")
     return " ".join(now.split()) + (" CHANGED " + " ".join(past.split()[2:7]) if past else "")

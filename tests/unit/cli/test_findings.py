@@ -105,8 +105,8 @@ def test_the_cause_is_named_first_with_its_evidence_and_a_next_step(name: str) -
     make, what, then = CASES[name]
     first = found_in(make())[0]
 
-    assert first.what == what
-    assert then in first.then
+    assert first.summary == what
+    assert then in first.next_step
     assert all(first.evidence)
 
 
@@ -120,7 +120,7 @@ def test_every_rule_has_a_situation() -> None:
             [
                 *rule(
                     Facts(s, AT, [{**EVENT, "regarding": {"kind": "HorizontalPodAutoscaler", "name": "m"}}]),
-                    ConditionIndex.of(s),
+                    ConditionIndex.from_inventory(s),
                 )
             ]
             for s in situations
@@ -168,7 +168,7 @@ def test_warnings_of_late_are_told_once_each_but_not_those_of_pods_that_are_read
 def test_an_operator_that_is_not_there_is_told() -> None:
     fresh = scenes.unheard()
     assert "0 of 0 operator pods are ready" in found_in(fresh, operators=[])[0].evidence
-    assert "helm install" in found_in(fresh, operators=[])[0].then
+    assert "helm install" in found_in(fresh, operators=[])[0].next_step
     there = pod("halcyon-0", ready=True)
     assert "1 of 1 operator pods are ready" in found_in(fresh, operators=[there])[0].evidence
 
@@ -180,8 +180,8 @@ def test_what_the_nodes_have_of_it_is_told_where_it_is_lacked() -> None:
         FreeCapacity("amd.com/gpu", 8, 8, 8, 1, ()),
     )
 
-    (cause,) = found_in(seen, room=(other, free))
-    assert cause.evidence == (f"pod p: {scenes.NO_GPU}", free.say())
+    (cause,) = found_in(seen, free_capacity=(other, free))
+    assert cause.evidence == (f"pod p: {scenes.NO_GPU}", free.describe())
 
 
 def test_many_pods_are_counted() -> None:

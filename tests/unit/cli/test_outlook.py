@@ -12,7 +12,7 @@ import pytest
 from halcyon.cli.arguments.options import Output
 from halcyon.cli.commands.main import main
 from halcyon.cli.plan import preview
-from halcyon.cli.plan.child_diff import Child, children, overlaid, restarts
+from halcyon.cli.plan.child_diff import ChildDiff, diff_children, merged, restarts
 from halcyon.cli.plan.cluster_scope import PlannedScope
 from halcyon.control.desired.plan import make
 from halcyon.control.state.scope import Scope
@@ -24,7 +24,7 @@ from tests.unit.control.objects import pod, view, world
 GOLDEN = Path(__file__).parent / "golden"
 
 
-def nobody(*_: Any) -> None:
+def no_dry_run(*_: Any) -> None:
     """Nobody can be asked."""
 
 
@@ -37,13 +37,13 @@ def applied(spec: dict[str, Any] | None = None, now: dict[str, Any] | None = Non
     return replace(view(now), children=world(before), revisions=(target,), pods=pods)
 
 
-def found(now: Scope) -> dict[tuple[str, str], Child]:
-    return {(c.kind, c.name): c for c in children(now, make(now), nobody)}
+def found(now: Scope) -> dict[tuple[str, str], ChildDiff]:
+    return {(c.kind, c.name): c for c in diff_children(now, make(now), no_dry_run)}
 
 
 def page(now: Scope, *notes: str, color: bool = False) -> str:
     planned = make(now)
-    listed = children(now, planned, nobody)
+    listed = diff_children(now, planned, no_dry_run)
     return "\n".join(preview._page(PlannedScope(now, notes), planned, listed, Output("table", color=color))) + "\n"
 
 
@@ -101,7 +101,7 @@ def test_fields_of_others_are_no_difference() -> None:
     ],
 )
 def test_applying_leaves_what_it_does_not_name(live: Any, wanted: Any, after: Any) -> None:
-    assert overlaid(live, wanted) == after
+    assert merged(live, wanted) == after
 
 
 @pytest.mark.parametrize("color", [False, True])

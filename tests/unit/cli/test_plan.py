@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from halcyon.cli.commands.main import main
-from halcyon.cli.plan.observations_file import ReadingsError, parsed
+from halcyon.cli.plan.observations_file import ObservationsError, parse_observations
 
 ROOT = Path(__file__).parents[3]
 DIGITS = ROOT / "manifests/examples/digits.yaml"
@@ -285,15 +285,15 @@ def test_a_wrong_record_is_told_with_file_place_value_and_example(desk: Desk, re
 
 
 def test_times_may_be_written_as_people_write_them_and_what_is_left_out_is_not_known() -> None:
-    (one,) = parsed('[{"at": "2025-11-21T04:40:00Z", "replicas": 2}]', file="f")
+    (one,) = parse_observations('[{"at": "2025-11-21T04:40:00Z", "replicas": 2}]', file="f")
     assert one.now == one.reading.at == 1_763_700_000.0
     assert {one.reading.arrived, one.reading.waiting, one.reading.gpu, one.reading.batches} == {None}
-    (one,) = parsed('[{"at": null, "now": 7, "replicas": 2, "waiting": NaN}]', file="f")
+    (one,) = parse_observations('[{"at": null, "now": 7, "replicas": 2, "waiting": NaN}]', file="f")
     assert (one.now, one.reading.at) == (7.0, None)
-    (one,) = parsed('[{"at": 1, "replicas": 2, "revision": "0db7c77ec7"}]', file="f")
+    (one,) = parse_observations('[{"at": 1, "replicas": 2, "revision": "0db7c77ec7"}]', file="f")
     assert one.reading.revision == "0db7c77ec7"
-    with pytest.raises(ReadingsError):
-        parsed("[" * 100_000, file="f")
+    with pytest.raises(ObservationsError):
+        parse_observations("[" * 100_000, file="f")
 
 
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:

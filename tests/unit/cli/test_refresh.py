@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from halcyon.cli.commands.main import main
-from halcyon.cli.commands.refresh import State, state_of, wait
+from halcyon.cli.commands.refresh import State, rollout_state, wait
 
 
 def model(
@@ -36,7 +36,7 @@ def model(
     ],
 )
 def test_a_model_is_served_once_its_new_rendering_is_all_there_is(found: dict[str, Any], state: State) -> None:
-    assert state_of(found, "m-old") == state
+    assert rollout_state(found, "m-old") == state
 
 
 class Clock:

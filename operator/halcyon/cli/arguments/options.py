@@ -19,17 +19,17 @@ import yaml
 from typing_extensions import override
 
 from halcyon.api.types import duration_s
-from halcyon.cli.kube.client import TIMEOUT_S, Place
-from halcyon.cli.kube.model_names import names
+from halcyon.cli.kube.client import TIMEOUT_S, Target
+from halcyon.cli.kube.model_names import model_names
 
-Run = TypeVar("Run", bound=Callable[..., Any])
-Form = Literal["table", "wide", "json", "yaml"]
+Command = TypeVar("Command", bound=Callable[..., Any])
+OutputForm = Literal["table", "wide", "json", "yaml"]
 
-_NOT_A_TERMINAL = 240
+NON_TERMINAL_WIDTH = 240
 """Columns where nobody can say how many there are: a line per object, for grep, awk and a page's width."""
 
 
-class Duration(click.ParamType[float]):
+class DurationParam(click.ParamType[float]):
     """A length of time such as 300ms; gives seconds."""
 
     name = "time"
@@ -47,7 +47,7 @@ class Duration(click.ParamType[float]):
         return seconds
 
 
-class Count(click.ParamType[int]):
+class ReplicasParam(click.ParamType[int]):
     """A number of replicas, 0 to 1000."""
 
     name = "n"
@@ -60,24 +60,24 @@ class Count(click.ParamType[int]):
         return int(text)
 
 
-DURATION, COUNT = Duration(), Count()
+DURATION, REPLICAS = DurationParam(), ReplicasParam()
 FILE = click.Path(path_type=Path)
 
 
-def named(*, required: bool = True) -> Callable[[Run], Run]:
+def name_argument(*, required: bool = True) -> Callable[[Command], Command]:
     """NAME of a ModelDeployment, which the shell completes."""
-    return click.argument("name", required=required, shell_complete=_names)
+    return click.argument("name", required=required, shell_complete=_complete_name)
 
 
-def clustered(run: Run) -> Run:
+def cluster_options(command: Command) -> Command:
     """The options that say which cluster and which namespace; the command is given them as `place`, a `Place`."""
 
-    def given(
+    def wrapper(
         kubeconfig: Path | None, context: str | None, namespace: str | None, timeout: float, **others: Any
     ) -> Any:
-        here = click.get_current_context()
-        place = Place(here.info_name or "", kubeconfig, context, namespace, timeout)
-        return run(place=place, **others)
+        click_context = click.get_current_context()
+        target = Target(click_context.info_name or "", kubeconfig, context, namespace, timeout)
+        return command(target=target, **others)
 
     options = (
         click.option("-n", "--namespace", metavar="NAME", help="Its namespace; that of the kubeconfig's context where it is left out."),
@@ -85,40 +85,40 @@ def clustered(run: Run) -> Run:
         click.option("--kubeconfig", type=FILE, metavar="FILE", help="Instead of $KUBECONFIG and ~/.kube/config."),
         click.option("--timeout", type=DURATION, default=TIMEOUT_S, metavar="TIME", help=f"Longest time for each request to the cluster; {TIMEOUT_S:.0f}s where it is left out."),
     )  # fmt: skip
-    return _with(run, given, options)
+    return _with_options(command, wrapper, options)
 
 
-def formatted(*forms: Form) -> Callable[[Run], Run]:
+def output_options(*forms: OutputForm) -> Callable[[Command], Command]:
     """Options -o and --no-color; the command is given them as `output`, an `Output`. The first form is the default."""
 
-    def decorate(run: Run) -> Run:
-        def given(form: Form, no_color: bool, **others: Any) -> Any:
-            return run(output=Output(form, color=_color(no_color)), **others)
+    def decorate(command: Command) -> Command:
+        def wrapper(form: OutputForm, no_color: bool, **others: Any) -> Any:
+            return command(output=Output(form, color=_use_color(no_color)), **others)
 
         options = (
             click.option("-o", "--output", "form", type=click.Choice(forms), default=forms[0], help=f"{forms[0]} where it is left out."),
             click.option("--no-color", is_flag=True, help="Plain text on a terminal too; so does the variable NO_COLOR."),
         )  # fmt: skip
-        return _with(run, given, options)
+        return _with_options(command, wrapper, options)
 
     return decorate
 
 
-def _with(run: Run, given: Callable[..., Any], options: tuple[Callable[[Any], Any], ...]) -> Run:
-    given.__doc__, given.__name__ = run.__doc__, run.__name__
+def _with_options(command: Command, wrapper: Callable[..., Any], options: tuple[Callable[[Any], Any], ...]) -> Command:
+    wrapper.__doc__, wrapper.__name__ = command.__doc__, command.__name__
     # What the decorators below have noted on the function.
-    given.__click_params__ = getattr(run, "__click_params__", [])  # type: ignore[attr-defined]
-    decorated: Any = given
+    wrapper.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
+    result: Any = wrapper
     for option in reversed(options):
-        decorated = option(decorated)
-    return decorated  # type: ignore[no-any-return]  # a function as before, with more options
+        result = option(result)
+    return result  # type: ignore[no-any-return]  # a function as before, with more options
 
 
-def _names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    return names(ctx.params, incomplete)
+def _complete_name(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    return model_names(ctx.params, incomplete)
 
 
-def _color(no_color: bool) -> bool:
+def _use_color(no_color: bool) -> bool:
     return not no_color and not os.environ.get("NO_COLOR") and sys.stdout.isatty()
 
 
@@ -126,13 +126,13 @@ def _color(no_color: bool) -> bool:
 class Output:
     """How an answer is to look."""
 
-    form: Form
+    form: OutputForm
     color: bool = False
 
     @property
     def width(self) -> int:
         """Columns of the terminal."""
-        return shutil.get_terminal_size((_NOT_A_TERMINAL, 24)).columns if sys.stdout.isatty() else _NOT_A_TERMINAL
+        return shutil.get_terminal_size((NON_TERMINAL_WIDTH, 24)).columns if sys.stdout.isatty() else NON_TERMINAL_WIDTH
 
     def data(self, value: Mapping[str, Any] | list[Any]) -> None:
         """Write a JSON value, in the form asked for."""

@@ -43,14 +43,14 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
 }  # fmt: skip
 """(module, or module:function; help) by name, in the order of the help page."""
-_FOUND = {name: entry for group in COMMANDS.values() for name, entry in group.items()}
+_ENTRIES = {name: entry for group in COMMANDS.values() for name, entry in group.items()}
 _SETTINGS: Any = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
 _HELP = """\
 Autoscaled model serving on Kubernetes, for people. Runs as halcyon and as kubectl halcyon.
 """
 _EXTRA = {"rich", "numpy", "PIL", "tritonclient", "geventhttpclient"}
 """Packages of the extra `cli`."""
-EXITS = (
+EXIT_STATUSES = (
     ("0", "done"),
     ("1", "done, and what was found is not good: `lint`, `diagnose`; or the model's answer is an error: `infer`"),
     ("2", "nothing done: wrong usage, a file that can't be used, no such name, no access, no cluster"),
@@ -59,7 +59,7 @@ EXITS = (
 """Exit statuses of all commands."""
 _EPILOG = (
     "\b\nexit status:\n"
-    + "".join(f"  {status:<4} {text.replace('`', '')}\n" for status, text in EXITS)
+    + "".join(f"  {status:<4} {text.replace('`', '')}\n" for status, text in EXIT_STATUSES)
     + "\nhalcyon operator, agent and fetch are the processes of an installation, and are run in their pods. All options: "
     "docs/reference/cli.md.\n"
 )
@@ -70,21 +70,21 @@ class _Commands(click.Group):
 
     @override
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_FOUND)
+        return list(_ENTRIES)
 
     @override
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        entry = _FOUND.get(cmd_name)
+        entry = _ENTRIES.get(cmd_name)
         if entry is None:
             return None
         module, _, function = entry[0].partition(":")
-        found = getattr(import_module(module), function or "main")
-        return found if isinstance(found, click.Command) else _foreign(cmd_name, entry[1], found)
+        command = getattr(import_module(module), function or "main")
+        return command if isinstance(command, click.Command) else _passthrough_command(cmd_name, entry[1], command)
 
     @override
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        found = [CompletionItem(name, help=text) for name, (_, text) in _FOUND.items() if name.startswith(incomplete)]
-        return found + click.Command.shell_complete(self, ctx, incomplete)
+        items = [CompletionItem(name, help=text) for name, (_, text) in _ENTRIES.items() if name.startswith(incomplete)]
+        return items + click.Command.shell_complete(self, ctx, incomplete)
 
     @override
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -93,7 +93,7 @@ class _Commands(click.Group):
                 formatter.write_dl([(name, text) for name, (_, text) in group.items()])
 
 
-def _foreign(name: str, text: str, run: Any) -> click.Command:
+def _passthrough_command(name: str, text: str, run: Any) -> click.Command:
     """A command that reads its arguments itself."""
 
     @click.command(name, short_help=text, add_help_option=False, context_settings={"ignore_unknown_options": True})

@@ -12,12 +12,12 @@ from typing import Any
 import click
 
 from halcyon.api.types import GROUP
-from halcyon.cli.arguments.options import clustered, emit, named
+from halcyon.cli.arguments.options import cluster_options, emit, name_argument
 from halcyon.cli.errors import ClusterError
-from halcyon.cli.kube.client import Cluster, Place
+from halcyon.cli.kube.client import Cluster, Target
 
-_WORDS = ("promote", "abort")
-_THEN = {
+_ACTIONS = ("promote", "abort")
+_EFFECTS = {
     "promote": "it gets all requests once a pod of it is ready",
     "abort": "the revision before it serves all requests again",
 }
@@ -31,7 +31,7 @@ canaries go: docs/concepts/rollouts.md.
 
 {more}exit status: 0, or 2 where there is nothing to {word}: no such name, no canary, no access, no cluster.
 """
-_LEFT = """\
+_SUPERSEDED_HELP = """\
 A canary that the spec has left (another one was applied) goes pod by pod; abort ends it at once.
 
 """
@@ -39,35 +39,35 @@ _UNDER_WAY = frozenset({"Progressing", "Blocked"})
 
 
 @click.command("promote", epilog=_EPILOG.format(word="promote", group=GROUP, more=""))
-@named()
-@clustered
-def promote(name: str, place: Place) -> int:
+@name_argument()
+@cluster_options
+def promote(name: str, target: Target) -> int:
     """Give the canary under way all requests, once a pod of it is ready, whatever steps and analysis say."""
-    return _say("promote", name, place)
+    return _annotate("promote", name, target)
 
 
-@click.command("abort", epilog=_EPILOG.format(word="abort", group=GROUP, more=_LEFT))
-@named()
-@clustered
-def abort(name: str, place: Place) -> int:
+@click.command("abort", epilog=_EPILOG.format(word="abort", group=GROUP, more=_SUPERSEDED_HELP))
+@name_argument()
+@cluster_options
+def abort(name: str, target: Target) -> int:
     """Take all requests from the canary under way, and go back to the revision that served before."""
-    return _say("abort", name, place)
+    return _annotate("abort", name, target)
 
 
-def _say(word: str, name: str, place: Place) -> int:
-    there = Cluster(place)
-    model = there.model(name)
-    left = left_canary(model) if word == "abort" else None
-    revision, step = (left, "gone from the spec already") if left else _canary(model, name)
-    other = next(each for each in _WORDS if each != word)
+def _annotate(action: str, name: str, target: Target) -> int:
+    cluster = Cluster(target)
+    model = cluster.model(name)
+    superseded = superseded_canary(model) if action == "abort" else None
+    revision, step = (superseded, "gone from the spec already") if superseded else _canary(model, name)
+    other_action = next(candidate for candidate in _ACTIONS if candidate != action)
     # The word before is taken back: the last one counts.
-    there.annotate(name, {f"{GROUP}/{word}": revision, f"{GROUP}/{other}": None})
-    then = "what is left of it goes at once" if left else _THEN[word]
-    emit(f"revision {revision} of {name}, {step}: {then}. kubectl get mdep {name} -w shows it")
+    cluster.annotate(name, {f"{GROUP}/{action}": revision, f"{GROUP}/{other_action}": None})
+    effect = "what is left of it goes at once" if superseded else _EFFECTS[action]
+    emit(f"revision {revision} of {name}, {step}: {effect}. kubectl get mdep {name} -w shows it")
     return 0
 
 
-def left_canary(resource: Mapping[str, Any]) -> str | None:
+def superseded_canary(resource: Mapping[str, Any]) -> str | None:
     """The revision that was on its way when the spec left it, while a rollout takes its place; None: there is none.
 
     Where it was no canary the word has no effect.
@@ -88,11 +88,11 @@ def _canary(resource: Mapping[str, Any], name: str) -> tuple[str, str]:
     """
     status = resource.get("status") or {}
     rollout, revision = status.get("rollout") or {}, (status.get("revision") or {}).get("target")
-    found = rollout.get("canary")
-    if not found or not revision:
+    canary = rollout.get("canary")
+    if not canary or not revision:
         strategy = (((resource.get("spec") or {}).get("rollout")) or {}).get("strategy", "Auto")
         hint = "" if strategy == "Canary" else f"; spec.rollout.strategy is {strategy}, and Canary makes one"
         raise ClusterError(
             f"no canary of {name} is under way: its rollout is {rollout.get('phase', 'not known')}{hint}"
         )
-    return str(revision), f"at step {found.get('step', '?')} with {found.get('weight', '?')} % of the requests"
+    return str(revision), f"at step {canary.get('step', '?')} with {canary.get('weight', '?')} % of the requests"

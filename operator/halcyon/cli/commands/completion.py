@@ -34,14 +34,14 @@ def main(shell: str) -> int:
 def kubectl(argv: list[str] | None = None) -> int:
     """What kubectl runs for `kubectl halcyon ...`: a line per completion, then a number that says what else completes."""
     *before, incomplete = (sys.argv[1:] if argv is None else argv) or [""]
-    found: list[CompletionItem] = _completion(ShellComplete).get_completions(before, incomplete)
-    plain = [item for item in found if item.type == "plain"]
-    told = [f"{item.value}\t{item.help}" if item.help else str(item.value) for item in plain]
-    emit("\n".join([*told, f":{_NO_FILES if len(plain) == len(found) else _DEFAULT}"]))
+    items: list[CompletionItem] = _completion(ShellComplete).get_completions(before, incomplete)
+    plain = [item for item in items if item.type == "plain"]
+    lines = [f"{item.value}\t{item.help}" if item.help else str(item.value) for item in plain]
+    emit("\n".join([*lines, f":{_NO_FILES if len(plain) == len(items) else _DEFAULT}"]))
     return 0
 
 
-def _completion(kind: type[ShellComplete]) -> ShellComplete:
+def _completion(shell_class: type[ShellComplete]) -> ShellComplete:
     from halcyon.cli.commands.app import group  # noqa: PLC0415  # it imports this module when the command is run
 
-    return kind(group, {}, "halcyon", VARIABLE)
+    return shell_class(group, {}, "halcyon", VARIABLE)

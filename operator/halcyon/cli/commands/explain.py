@@ -11,12 +11,12 @@ from datetime import UTC, datetime
 
 import click
 
-from halcyon.cli.arguments.options import Output, clustered, emit, formatted, named
+from halcyon.cli.arguments.options import Output, cluster_options, emit, name_argument, output_options
 from halcyon.cli.errors import ClusterError
-from halcyon.cli.explain.build import lacks, report
+from halcyon.cli.explain.build import insufficient_for, report
 from halcyon.cli.kube import free_capacity
-from halcyon.cli.kube.client import Cluster, Place
-from halcyon.cli.output.report_text import WIDEST, text
+from halcyon.cli.kube.client import Cluster, Target
+from halcyon.cli.output.report_text import MAX_WIDTH, render
 
 _EPILOG = """\
 \b
@@ -32,21 +32,21 @@ exit status: 0, or 2 where there is nothing to explain: no such name, no access,
 
 
 @click.command("explain", epilog=_EPILOG)
-@named()
-@clustered
-@formatted("table", "json", "yaml")
-def main(name: str, place: Place, output: Output) -> int:
+@name_argument()
+@cluster_options
+@output_options("table", "json", "yaml")
+def main(name: str, target: Target, output: Output) -> int:
     """Why a ModelDeployment has as many replicas as it has: what was decided, by what, and what became of it."""
-    cluster = Cluster(place)
+    cluster = Cluster(target)
     resource = cluster.model(name)
-    found: tuple[free_capacity.FreeCapacity, ...] = ()
+    capacity: tuple[free_capacity.FreeCapacity, ...] = ()
     # Nodes and pods of others are for few to see, and the scheduler has said already that there is too little.
     with suppress(ClusterError):
-        found = free_capacity.look(cluster, lacks(resource))
+        capacity = free_capacity.read_free_capacity(cluster, insufficient_for(resource))
     now = datetime.now(UTC)
-    told = report(resource, now, found)
+    result = report(resource, now, capacity)
     if output.is_data:
-        output.data(told.to_dict())
+        output.data(result.to_dict())
     else:
-        emit(text(told, now, width=min(output.width, WIDEST), color=output.color))
+        emit(render(result, now, width=min(output.width, MAX_WIDTH), color=output.color))
     return 0

@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 
 import click
 
-from halcyon.cli.arguments.options import DURATION, Output, clustered, emit, formatted, named
+from halcyon.cli.arguments.options import DURATION, Output, cluster_options, emit, name_argument, output_options
 from halcyon.cli.commands.watch import follow
 from halcyon.cli.errors import InputError
-from halcyon.cli.kube.client import Cluster, Place
+from halcyon.cli.kube.client import Cluster, Target
 
 _EPILOG = """\
 \b
@@ -41,55 +41,59 @@ exit status: 0, or 2 where there is nothing to get: no such name, no access, no 
 
 
 @click.command("get", epilog=_EPILOG)
-@named(required=False)
-@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="List those of all namespaces.")
+@name_argument(required=False)
+@click.option("-A", "--all-namespaces", "all_namespaces", is_flag=True, help="List those of all namespaces.")
 @click.option("-w", "--watch", is_flag=True, help="Go on, and draw the tree anew when something changes.")
 @click.option(
     "--for", "limit_s", type=DURATION, metavar="TIME", help="With -w: how long; until interrupted where it is left out."
 )
-@clustered
-@formatted("table", "wide", "json", "yaml")
+@cluster_options
+@output_options("table", "wide", "json", "yaml")
 def main(  # noqa: PLR0917  # by keyword: click gives them so
-    name: str | None, everywhere: bool, watch: bool, limit_s: float | None, place: Place, output: Output
+    name: str | None, all_namespaces: bool, watch: bool, limit_s: float | None, target: Target, output: Output
 ) -> int:  # fmt: skip
     """List ModelDeployments, or show one of them with its revisions, pods, balancer and HPA, their states and reasons."""
     if watch and (name is None or output.is_data):
         raise InputError("-w shows one model as a tree: give its name, for example halcyon get resnet50 -w")
-    if name is not None and everywhere:
+    if name is not None and all_namespaces:
         raise InputError(f"-A lists all models, and {name} is one; leave one of them out")
-    cluster = Cluster(place)
+    cluster = Cluster(target)
     if watch and name is not None:
         return follow(cluster, name, output, limit_s)
     if name is None:
-        _list(cluster, output, everywhere=everywhere)
+        _print_list(cluster, output, all_namespaces=all_namespaces)
     else:
-        _show(cluster, name, output)
+        _print_tree(cluster, name, output)
     return 0
 
 
-def _list(cluster: Cluster, output: Output, *, everywhere: bool) -> None:
+def _print_list(cluster: Cluster, output: Output, *, all_namespaces: bool) -> None:
     from halcyon.cli.output import model_rows, tables  # noqa: PLC0415  # rich: a quarter of a second that wrong usage needn't wait for
 
-    rows = model_rows.ordered([model_rows.row(model) for model in cluster.models(everywhere=everywhere)], "name")
+    rows = model_rows.sorted_rows(
+        [model_rows.build_row(model) for model in cluster.models(all_namespaces=all_namespaces)], "name"
+    )
     if output.is_data:
         output.data([row.to_dict() for row in rows])
     elif not rows:
-        where = "the cluster" if everywhere else f"namespace {cluster.namespace}"
+        scope = "the cluster" if all_namespaces else f"namespace {cluster.namespace}"
         emit(
-            f"there is no ModelDeployment in {where}; kubectl apply -f makes one, for example manifests/examples/digits.yaml"
+            f"there is no ModelDeployment in {scope}; kubectl apply -f makes one, for example manifests/examples/digits.yaml"
         )
     else:
-        head, cells = model_rows.listed(rows, datetime.now(UTC), wide=output.form == "wide", everywhere=everywhere)
+        head, cells = model_rows.list_table(
+            rows, datetime.now(UTC), wide=output.form == "wide", all_namespaces=all_namespaces
+        )
         emit(tables.lines(tables.table_page(head, cells), width=output.width, color=output.color))
 
 
-def _show(cluster: Cluster, name: str, output: Output) -> None:
-    from halcyon.cli.kube.inventory import look  # noqa: PLC0415
+def _print_tree(cluster: Cluster, name: str, output: Output) -> None:
+    from halcyon.cli.kube.inventory import read_inventory  # noqa: PLC0415
     from halcyon.cli.output import tables  # noqa: PLC0415  # rich, as above
-    from halcyon.cli.output.tree import tree  # noqa: PLC0415
+    from halcyon.cli.output.tree import build_tree  # noqa: PLC0415
 
-    told = tree(look(cluster, name))
+    model_tree = build_tree(read_inventory(cluster, name))
     if output.is_data:
-        output.data(told.to_dict())
+        output.data(model_tree.to_dict())
     else:
-        emit(tables.lines(tables.tree_page(told, datetime.now(UTC)), width=output.width, color=output.color))
+        emit(tables.lines(tables.tree_page(model_tree, datetime.now(UTC)), width=output.width, color=output.color))

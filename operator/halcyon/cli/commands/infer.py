@@ -13,10 +13,10 @@ from typing import Any
 
 import click
 
-from halcyon.cli.arguments.options import DURATION, Output, clustered, emit, formatted, named, warn
+from halcyon.cli.arguments.options import DURATION, Output, cluster_options, emit, name_argument, output_options, warn
 from halcyon.cli.errors import ClusterError, InputError
 from halcyon.cli.kube import fields
-from halcyon.cli.kube.client import Cluster, Place
+from halcyon.cli.kube.client import Cluster, Target
 from halcyon.kube import kinds
 from halcyon.render import names
 
@@ -48,7 +48,7 @@ exit status:
 
 
 @click.command("infer", epilog=_EPILOG)
-@named()
+@name_argument()
 @click.option(
     "--input",
     "inputs",
@@ -75,42 +75,42 @@ exit status:
     metavar="N",
     help="Value of a white pixel, where the input is a picture.",
 )
-@clustered
-@formatted("table", "json", "yaml")
+@cluster_options
+@output_options("table", "json", "yaml")
 def main(  # noqa: PLR0917  # click gives them by keyword
-    name: str, inputs: Sequence[str], version: str | None, url: str | None, wait_s: float, pixel_scale: float | None, place: Place, output: Output
+    name: str, inputs: Sequence[str], version: str | None, url: str | None, wait_s: float, pixel_scale: float | None, target: Target, output: Output
 ) -> int:  # fmt: skip
     """Send one request to a model, and tell what it answers and where the time went."""
     from halcyon.cli.infer import request  # noqa: PLC0415  # numpy and Triton's client: a second that wrong usage needn't wait for
-    from halcyon.cli.infer.connection import NoAnswer, Wire  # noqa: PLC0415
+    from halcyon.cli.infer.connection import ModelConnection, NoResponse  # noqa: PLC0415
 
-    files = [_file(given) for given in inputs]
-    cluster = Cluster(place)
+    files = [_file(argument) for argument in inputs]
+    cluster = Cluster(target)
     model = cluster.model(name)
     if url is None:
         pod = _pod(cluster, name)
-        wire = Wire.to_pod(cluster, pod, names.HTTP_PORT, timeout_s=wait_s)
+        connection = ModelConnection.to_pod(cluster, pod, names.HTTP_PORT, timeout_s=wait_s)
     else:
-        wire = Wire.to_url(url, timeout_s=wait_s)
-    with wire.closing():
+        connection = ModelConnection.to_url(url, timeout_s=wait_s)
+    with connection.closing():
         try:
-            answer = request.ask(wire, _served(model, name), version, files, pixel_scale=pixel_scale)
-        except (NoAnswer, request.InferenceError) as error:
+            result = request.infer(connection, _served(model, name), version, files, pixel_scale=pixel_scale)
+        except (NoResponse, request.InferenceError) as error:
             warn("infer", str(error))
             return 1
-    told = answer.to_dict() | {"through": wire.who}
+    document = result.to_dict() | {"through": connection.peer}
     if output.is_data:
-        output.data(told)
+        output.data(document)
     else:
-        emit(_page(told, output))
+        emit(_page(document, output))
     return 0
 
 
-def _file(given: str) -> tuple[str | None, str, bytes]:
+def _file(argument: str) -> tuple[str | None, str, bytes]:
     """(input, path, content) of [INPUT=]FILE; a file whose own name has a = in it is taken as it is."""
-    name, sign, path = given.partition("=")
-    if not sign or Path(given).exists():
-        name, path = "", given
+    name, sign, path = argument.partition("=")
+    if not sign or Path(argument).exists():
+        name, path = "", argument
     try:
         with Path(path).open("rb") as stream:
             content = stream.read(_MAX_BYTES + 1)
@@ -131,13 +131,13 @@ def _pod(cluster: Cluster, name: str) -> str:
     """A pod that takes requests: a balancer's, or a server's where the model has no balancer."""
     for component in (names.BALANCER, names.SERVER):
         selector = ",".join(f"{key}={value}" for key, value in names.selector(name, component).items())
-        found = cluster.items(kinds.POD, selector=selector) or []
-        ready = sorted(str(pod["metadata"]["name"]) for pod in found if _is_ready(pod))
+        pods = cluster.items(kinds.POD, selector=selector) or []
+        ready = sorted(str(pod["metadata"]["name"]) for pod in pods if _is_ready(pod))
         if ready:
             return ready[0]
-        if found:
+        if pods:
             raise ClusterError(
-                f"none of the {len(found)} {component} pods of {name} is ready; halcyon get {name} shows why"
+                f"none of the {len(pods)} {component} pods of {name} is ready; halcyon get {name} shows why"
             )
     raise ClusterError(f"{name} has no pods; halcyon get {name} shows why")
 
@@ -148,15 +148,18 @@ def _is_ready(pod: Mapping[str, Any]) -> bool:
     return stage(pod).state == "ready"
 
 
-def _page(told: Mapping[str, Any], output: Output) -> str:
+def _page(result: Mapping[str, Any], output: Output) -> str:
     from halcyon.cli.output import tables  # noqa: PLC0415  # rich, for the table
 
-    version = f" version {told['version']}" if told["version"] else ""
-    head = f"{told['model']}{version} through {told['through']}"
-    phases = told["seconds"]
+    version = f" version {result['version']}" if result["version"] else ""
+    head = f"{result['model']}{version} through {result['through']}"
+    phases = result["seconds"]
     widest = max(map(len, phases))
     lines = [f"  {phase:<{widest}}  {1000 * seconds:>9.2f} ms" for phase, seconds in phases.items()]
-    rows = [[one["name"], f"{one['datatype']}{one['shape']}", _values(one["data"])] for one in told["outputs"]]
+    rows = [
+        [output_tensor["name"], f"{output_tensor['datatype']}{output_tensor['shape']}", _values(output_tensor["data"])]
+        for output_tensor in result["outputs"]
+    ]
     table = tables.lines(tables.table_page(("OUTPUT", "TYPE", "VALUES"), rows), width=output.width, color=output.color)
     return "\n".join([head, *lines, "", table])
 

@@ -19,13 +19,13 @@ _PROCESSES = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a process, or a command of people; returns the exit status."""
-    given = list(sys.argv[1:] if argv is None else argv)
-    if given and given[0] in _PROCESSES:
-        run: Callable[[Sequence[str]], int] = import_module(_PROCESSES[given[0]]).main
-        return run(given[1:])
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments and arguments[0] in _PROCESSES:
+        run: Callable[[Sequence[str]], int] = import_module(_PROCESSES[arguments[0]]).main
+        return run(arguments[1:])
     from halcyon.cli.commands import app  # noqa: PLC0415  # click and what comes with it: not for processes
 
-    return app.run(given)
+    return app.run(arguments)
 
 
 if __name__ == "__main__":

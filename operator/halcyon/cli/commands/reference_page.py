@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import click
 
-from halcyon.cli.commands.app import COMMANDS, EXITS, group
+from halcyon.cli.commands.app import COMMANDS, EXIT_STATUSES, group
 
 _HEAD = """\
 # The command line
@@ -48,7 +48,7 @@ Errors are one line on stderr: what can't be done, why, and what to do.
 
 def page() -> str:
     """The page, in Markdown."""
-    exits = "".join(f"| {status} | {text} |\n" for status, text in EXITS)
+    exits = "".join(f"| {status} | {text} |\n" for status, text in EXIT_STATUSES)
     return re.sub(r"\n{3,}", "\n\n", _HEAD + exits + "".join(_sections()))
 
 

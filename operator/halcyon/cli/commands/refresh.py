@@ -13,14 +13,14 @@ from typing import Any, Literal
 
 import click
 
-from halcyon.cli.arguments.options import DURATION, clustered, emit, named
+from halcyon.cli.arguments.options import DURATION, cluster_options, emit, name_argument
 from halcyon.cli.errors import ClusterError, InputError
 from halcyon.cli.kube import fields
-from halcyon.cli.kube.client import Cluster, Place
+from halcyon.cli.kube.client import Cluster, Target
 from halcyon.control.rollout.refresh import REFRESH
 
 POLL_INTERVAL_S = 1.0
-WITHIN_S = 1800.0
+MODEL_TIMEOUT_S = 1800.0
 """Longest wait for one model."""
 Json = Mapping[str, Any]
 State = Literal["waiting", "served", "stalled"]
@@ -46,39 +46,39 @@ exit status:
 
 
 @click.command("refresh", epilog=_EPILOG)
-@named(required=False)
-@click.option("--all", "every", is_flag=True, help="Every model of the namespace that runs an older rendering.")
-@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="With --all: those of all namespaces.")
+@name_argument(required=False)
+@click.option("--all", "all_models", is_flag=True, help="Every model of the namespace that runs an older rendering.")
+@click.option("-A", "--all-namespaces", "all_namespaces", is_flag=True, help="With --all: those of all namespaces.")
 @click.option("--dry-run", is_flag=True, help="Only tell which models would be, and what differs.")
-@click.option("--within", "within_s", type=DURATION, default=WITHIN_S, metavar="TIME", help="With --all: longest time for each model; 30m where it is left out.")  # fmt: skip
-@clustered
+@click.option("--within", "within_s", type=DURATION, default=MODEL_TIMEOUT_S, metavar="TIME", help="With --all: longest time for each model; 30m where it is left out.")  # fmt: skip
+@cluster_options
 def main(  # noqa: PLR0917  # by keyword: click gives them so
-    name: str | None, every: bool, everywhere: bool, dry_run: bool, within_s: float, place: Place
+    name: str | None, all_models: bool, all_namespaces: bool, dry_run: bool, within_s: float, target: Target
 ) -> int:
     """Roll servers over to what the operator that runs now renders for them."""
-    if (name is None) == (not every):
+    if (name is None) == (not all_models):
         raise InputError("give a name, or --all: for example halcyon refresh resnet50")
-    if everywhere and not every:
+    if all_namespaces and not all_models:
         raise InputError(f"-A is for --all, and {name} is one model; leave -A out, and give its namespace with -n")
-    cluster = Cluster(place)
-    models = [cluster.model(name)] if name is not None else cluster.models(everywhere=everywhere)
-    found = [one for one in map(_outdated, models) if one is not None]
-    if not found:
-        emit(_none_of(name, len(models)))
+    cluster = Cluster(target)
+    models = [cluster.model(name)] if name is not None else cluster.models(all_namespaces=all_namespaces)
+    outdated = [one for one in map(_outdated, models) if one is not None]
+    if not outdated:
+        emit(_nothing_to_do(name, len(models)))
         return 0
     if dry_run:
-        for one in found:
+        for one in outdated:
             emit(f"{one.namespace}/{one.name}: {one.message}")
         return 0
     if name is not None:
-        _ask(cluster, found[0])
+        _annotate(cluster, outdated[0])
         emit(f"{name} is rendered anew and rolls over; kubectl get mdep {name} -w shows it")
         return 0
-    return _in_turn(cluster, found, within_s)
+    return _refresh_in_sequence(cluster, outdated, within_s)
 
 
 @dataclass(frozen=True)
-class Outdated:
+class OutdatedModel:
     """A model that runs an older rendering."""
 
     namespace: str
@@ -87,47 +87,47 @@ class Outdated:
     message: str
 
 
-def _outdated(model: Json) -> Outdated | None:
+def _outdated(model: Json) -> OutdatedModel | None:
     """None where it doesn't, or the operator hasn't said so."""
     meta, status = fields.mapping(model.get("metadata")), fields.mapping(model.get("status"))
     revision = fields.text(fields.mapping(status.get("revision")).get("target"))
     for condition in fields.mappings(status.get("conditions")):
         if condition.get("type") == "RuntimeOutdated" and condition.get("status") == "True" and revision:
             message = fields.text(condition.get("message")) or ""
-            return Outdated(str(meta.get("namespace")), str(meta.get("name")), revision, message)
+            return OutdatedModel(str(meta.get("namespace")), str(meta.get("name")), revision, message)
     return None
 
 
-def _none_of(name: str | None, count: int) -> str:
+def _nothing_to_do(name: str | None, count: int) -> str:
     if name is not None:
         return f"{name} is as the operator renders it now; nothing to do"
     return f"{count} models, none of them runs an older rendering; nothing to do"
 
 
-def _ask(cluster: Cluster, one: Outdated) -> None:
-    cluster.within(one.namespace).annotate(one.name, {REFRESH: one.revision})
+def _annotate(cluster: Cluster, one: OutdatedModel) -> None:
+    cluster.in_namespace(one.namespace).annotate(one.name, {REFRESH: one.revision})
 
 
-def _in_turn(cluster: Cluster, found: list[Outdated], within_s: float) -> int:
+def _refresh_in_sequence(cluster: Cluster, outdated: list[OutdatedModel], within_s: float) -> int:
     """One after the other: rollouts at the same time would ask for the room of all at once."""
-    for number, one in enumerate(found, 1):
-        there = cluster.within(one.namespace)
-        _ask(cluster, one)
+    for number, one in enumerate(outdated, 1):
+        in_namespace = cluster.in_namespace(one.namespace)
+        _annotate(cluster, one)
 
-        def state(there: Cluster = there, one: Outdated = one) -> State:
+        def state(in_namespace: Cluster = in_namespace, one: OutdatedModel = one) -> State:
             try:
-                return state_of(there.model(one.name), one.revision)
+                return rollout_state(in_namespace.model(one.name), one.revision)
             except ClusterError:
                 return "waiting"  # it is asked again, until the time is over
 
-        end = wait(state, within_s)
-        who = f"{number} of {len(found)}: {one.namespace}/{one.name}"
-        if end != "served":
-            left = len(found) - number
-            why = f"isn't served within {within_s:.0f} s" if end == "waiting" else "is stalled"
-            emit(f"{who} {why}; halcyon get {one.name} -n {one.namespace} says why. {left} left as they are")
+        outcome = wait(state, within_s)
+        progress = f"{number} of {len(outdated)}: {one.namespace}/{one.name}"
+        if outcome != "served":
+            remaining = len(outdated) - number
+            why = f"isn't served within {within_s:.0f} s" if outcome == "waiting" else "is stalled"
+            emit(f"{progress} {why}; halcyon get {one.name} -n {one.namespace} says why. {remaining} left as they are")
             return 1
-        emit(f"{who} is served by its new rendering")
+        emit(f"{progress} is served by its new rendering")
     return 0
 
 
@@ -138,8 +138,8 @@ def wait(
     pause: Callable[[float], None] = time.sleep,
 ) -> State:
     """The first state that isn't waiting, or waiting once the time is over."""
-    end = clock() + within_s
-    while (now := state()) == "waiting" and clock() < end:
+    deadline = clock() + within_s
+    while (now := state()) == "waiting" and clock() < deadline:
         pause(POLL_INTERVAL_S)
     return now
 
@@ -149,7 +149,7 @@ def wait(
 # yes                             yes       -                            stalled
 # yes                             no        no                           waiting
 # yes                             no        yes                          served
-def state_of(model: Json, before: str) -> State:
+def rollout_state(model: Json, before: str) -> State:
     """Where a model is that was asked for another rendering than the revision `before`."""
     status = fields.mapping(model.get("status"))
     revision = fields.mapping(status.get("revision"))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from halcyon.cli.arguments.options import Output, clustered, emit, formatted
-from halcyon.cli.kube.client import Cluster, Place
+from halcyon.cli.arguments.options import Output, cluster_options, emit, output_options
+from halcyon.cli.kube.client import Cluster, Target
 from halcyon.cli.output import model_rows
 from halcyon.cli.output.model_rows import SortKey
 
@@ -26,7 +26,7 @@ exit status: 0, or 2 where nothing can be had: no access, no cluster.
 @click.command("top", epilog=_EPILOG)
 @click.option(
     "--sort",
-    "by",
+    "sort_key",
     type=click.Choice(["queue", "gpu", "cost", "name"]),
     default="queue",
     help="The most first: waiting requests (where it is left out), mean GPU utilisation, GPUs held; or by name.",
@@ -38,17 +38,19 @@ exit status: 0, or 2 where nothing can be had: no access, no cluster.
     metavar="PRICE",
     help="Of one GPU for an hour, in place of the site's: shows the column COST/H.",
 )
-@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Those of all namespaces.")
-@clustered
-@formatted("table", "wide", "json", "yaml")
-def main(by: SortKey, price: float | None, everywhere: bool, place: Place, output: Output) -> int:  # fmt: skip
+@click.option("-A", "--all-namespaces", "all_namespaces", is_flag=True, help="Those of all namespaces.")
+@cluster_options
+@output_options("table", "wide", "json", "yaml")
+def main(sort_key: SortKey, price: float | None, all_namespaces: bool, target: Target, output: Output) -> int:  # fmt: skip
     """Show models with their replicas, queue, GPU utilisation and the GPUs that they hold."""
-    rows = model_rows.ordered([model_rows.row(model) for model in Cluster(place).models(everywhere=everywhere)], by)
+    rows = model_rows.sorted_rows(
+        [model_rows.build_row(model) for model in Cluster(target).models(all_namespaces=all_namespaces)], sort_key
+    )
     if output.is_data:
-        output.data([one.to_dict() | {"costPerHour": model_rows.priced(one, price)} for one in rows])
+        output.data([row.to_dict() | {"costPerHour": model_rows.hourly_cost(row, price)} for row in rows])
         return 0
     from halcyon.cli.output import tables  # noqa: PLC0415  # rich: a quarter of a second that wrong usage needn't wait for
 
-    head, cells = model_rows.topped(rows, price=price, wide=output.form == "wide", everywhere=everywhere)
+    head, cells = model_rows.top_table(rows, price=price, wide=output.form == "wide", all_namespaces=all_namespaces)
     emit(tables.lines(tables.table_page(head, cells), width=output.width, color=output.color))
     return 0

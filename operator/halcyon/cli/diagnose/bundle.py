@@ -27,12 +27,12 @@ def write(file: Path, contents: Mapping[str, str], *, root: str, at: float) -> N
                 entry.size, entry.mtime, entry.mode = len(content), int(at), 0o600
                 archive.addfile(entry, io.BytesIO(content))
     except FileExistsError:
-        raise there_already(file) from None
+        raise already_exists(file) from None
     except OSError as error:
         raise InputError(f"{file}: can't be written: {error.strerror}; --no-bundle only tells the causes") from None
 
 
-def there_already(file: Path) -> InputError:
+def already_exists(file: Path) -> InputError:
     """That nothing is written over."""
     other = f"{str(file).removesuffix('.tar.gz')}-2.tar.gz"
     return InputError(f"{file}: is there already; give another name, for example --bundle {other}")

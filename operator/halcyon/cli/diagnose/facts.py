@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -13,7 +13,7 @@ from halcyon.cli.kube.inventory import Inventory
 from halcyon.cli.kube.pod_stage import Stage, stage
 
 Json = Mapping[str, Any]
-MANY = 3
+MAX_NAMED_PODS = 3
 """Pods that are named; the others are counted."""
 
 
@@ -21,12 +21,12 @@ MANY = 3
 class Facts:
     """What the rules are given."""
 
-    seen: Inventory
+    inventory: Inventory
     now: datetime
     events: Sequence[Json] = ()
     operators: Sequence[Json] | None = None
     """Pods of the operator; None where they may not be listed."""
-    room: Sequence[FreeCapacity] = ()
+    free_capacity: Sequence[FreeCapacity] = ()
     """Of what pods find too little of."""
 
 
@@ -36,14 +36,19 @@ class Cause:
 
     weight: int
     """From 100, nothing can work, to 1, worth a look."""
-    what: str
+    summary: str
     evidence: tuple[str, ...]
-    then: str
+    next_step: str
     """What to do next."""
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it."""
-        return asdict(self) | {"evidence": list(self.evidence)}
+        return {
+            "weight": self.weight,
+            "summary": self.summary,
+            "evidence": list(self.evidence),
+            "nextStep": self.next_step,
+        }
 
 
 @dataclass(frozen=True)
@@ -57,38 +62,41 @@ class ConditionIndex:
     stages: Sequence[tuple[Json, Stage]]
     """Server pods, and what they do."""
 
-    def says(self, kind: str, status: str, *reasons: str) -> str | None:
+    def message_if(self, kind: str, status: str, *reasons: str) -> str | None:
         """The message of a condition that is so; None where it isn't."""
-        found = self.conditions.get(kind, {})
-        if found.get("status") != status or (reasons and found.get("reason") not in reasons):
+        condition = self.conditions.get(kind, {})
+        if condition.get("status") != status or (reasons and condition.get("reason") not in reasons):
             return None
-        return str(found.get("message") or "")
+        return str(condition.get("message") or "")
 
     @classmethod
-    def of(cls, seen: Inventory) -> ConditionIndex:
+    def from_inventory(cls, inventory: Inventory) -> ConditionIndex:
         """Of what was read."""
-        meta, spec, status = (fields.mapping(seen.model.get(part)) for part in ("metadata", "spec", "status"))
+        meta, spec, status = (fields.mapping(inventory.model.get(part)) for part in ("metadata", "spec", "status"))
         return cls(
             name=str(meta.get("name")),
             spec=spec,
             status=status,
             conditions={str(c.get("type")): c for c in fields.mappings(status.get("conditions"))},
-            stages=[(pod, stage(pod)) for pod in seen.servers],
+            stages=[(pod, stage(pod)) for pod in inventory.servers],
         )
 
 
-def named(found: Sequence[tuple[Json, Stage]]) -> tuple[str, ...]:
+def pod_evidence(pods: Sequence[tuple[Json, Stage]]) -> tuple[str, ...]:
     """Evidence: the first of these pods, each with its message."""
-    lines = [f"pod {name_of(pod)}: {one.message or one.reason or one.state}" for pod, one in found[:MANY]]
-    return (*lines, *([f"and {len(found) - MANY} more"] if len(found) > MANY else []))
+    lines = [
+        f"pod {pod_name(pod)}: {pod_stage.message or pod_stage.reason or pod_stage.state}"
+        for pod, pod_stage in pods[:MAX_NAMED_PODS]
+    ]
+    return (*lines, *([f"and {len(pods) - MAX_NAMED_PODS} more"] if len(pods) > MAX_NAMED_PODS else []))
 
 
-def name_of(pod: Json) -> str:
+def pod_name(pod: Json) -> str:
     """Name of a pod."""
     return str(fields.mapping(pod.get("metadata")).get("name"))
 
 
 def age_s(pod: Json, now: datetime) -> float:
     """Seconds since it was made; 0 where that isn't known."""
-    made = fields.time(fields.mapping(pod.get("metadata")).get("creationTimestamp"))
-    return 0.0 if made is None else (now - made).total_seconds()
+    created = fields.time(fields.mapping(pod.get("metadata")).get("creationTimestamp"))
+    return 0.0 if created is None else (now - created).total_seconds()

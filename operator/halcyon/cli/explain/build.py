@@ -29,7 +29,7 @@ from halcyon.cli.explain.report import (
     ShownWindow,
 )
 from halcyon.cli.kube import fields
-from halcyon.cli.kube.free_capacity import FreeCapacity, lacking
+from halcyon.cli.kube.free_capacity import FreeCapacity, insufficient_resources
 from halcyon.scaling.planner.objectives import schedules
 from halcyon.scaling.schedules import InForce, Opening, in_force
 
@@ -48,26 +48,26 @@ LIMITS = {
     "off": "spec.replicas is 0, which switches scaling off",
 }
 """What each name in `status.scaling.limitedBy` means."""
-_HEAD = re.compile(r"^\d+ replicas?(?: \([^)]*\))?: ")
+_COUNT_PREFIX = re.compile(r"^\d+ replicas?(?: \([^)]*\))?: ")
 """How a decision's sentence begins; the counts are told apart from it."""
-_CEILING = re.compile(r"^\d+ replicas?, (where \d+ replicas? are wanted: .*)$", re.DOTALL)
+_LIMITED = re.compile(r"^\d+ replicas?, (where \d+ replicas? are wanted: .*)$", re.DOTALL)
 """A decision that something around the model has limited."""
 
 
 @dataclass(frozen=True)
-class _Read:
+class _ScalingState:
     """What a resource says of its count."""
 
-    given: Mapping[str, Any]
+    spec: Mapping[str, Any]
     """spec.scaling; empty where there is none."""
-    told: Mapping[str, Any]
+    status: Mapping[str, Any]
     """status.scaling."""
     conditions: Mapping[str, Mapping[str, Any]]
     """By type."""
     replicas: int
     desired: int | None
     why: str | None
-    given_reason: str
+    user_reason: str
     """A person's, for a count or a pause; empty where nobody has given one."""
 
     def has(self, condition: str) -> bool:
@@ -79,11 +79,11 @@ class _Read:
         return fields.text(self.conditions.get(condition, {}).get("message")) or ""
 
 
-def report(resource: Mapping[str, Any], now: datetime, room: Sequence[FreeCapacity] = ()) -> Report:
+def report(resource: Mapping[str, Any], now: datetime, capacity: Sequence[FreeCapacity] = ()) -> Report:
     """The report on a ModelDeployment at a time, which has a zone; `room` is what there is of what its pods lack."""
     meta, spec, status = (fields.mapping(resource.get(name)) for name in ("metadata", "spec", "status"))
-    given, told = fields.mapping(spec.get("scaling")), fields.mapping(status.get("scaling"))
-    limits = _limits(str(meta.get("name")), spec, now) if given else None
+    scaling_spec, scaling = fields.mapping(spec.get("scaling")), fields.mapping(status.get("scaling"))
+    limits = _bounds(str(meta.get("name")), spec, now) if scaling_spec else None
     replicas = _number(spec.get("replicas"), 1)
     if limits is not None:
         # As the operator takes it: a count outside the limits is never in force.
@@ -92,46 +92,48 @@ def report(resource: Mapping[str, Any], now: datetime, room: Sequence[FreeCapaci
     if limits is None and conditions.get("AutoscalerConflict", {}).get("status") == "True":
         # An HPA on the Deployment writes past spec.replicas: its count is that of the pods.
         replicas = _number(fields.mapping(status.get("replicas")).get("total"), replicas)
-    read = _Read(
-        given=given,
-        told=told,
+    state = _ScalingState(
+        spec=scaling_spec,
+        status=scaling,
         conditions=conditions,
         replicas=replicas,
-        desired=fields.count(told.get("desired")) if given else None,
-        why=_reason(told.get("why")),
-        given_reason=user_annotations.reason({"annotations": fields.mapping(meta.get("annotations"))}),
+        desired=fields.count(scaling.get("desired")) if scaling_spec else None,
+        why=_reason(scaling.get("why")),
+        user_reason=user_annotations.reason({"annotations": fields.mapping(meta.get("annotations"))}),
     )
-    headline = _headline(read)
+    headline = _headline(state)
     return Report(
         namespace=str(meta.get("namespace")),
         name=str(meta.get("name")),
         headline=headline,
         replicas=replicas,
-        desired=read.desired,
-        why=read.why,
-        policy=fields.text(told.get("policy")),
-        mode=fields.text(told.get("mode")),
-        actuator=fields.text(told.get("actuator")),
-        actuator_reason=fields.text(told.get("actuatorReason")),
-        decided_at=fields.time(told.get("decidedAt")),
+        desired=state.desired,
+        why=state.why,
+        policy=fields.text(scaling.get("policy")),
+        mode=fields.text(scaling.get("mode")),
+        actuator=fields.text(scaling.get("actuator")),
+        actuator_reason=fields.text(scaling.get("actuatorReason")),
+        decided_at=fields.time(scaling.get("decidedAt")),
         limits=limits,
-        signals=tuple(_signals(told)),
-        parts=_parts(told),
-        limited_by=tuple(ShownLimit(name, LIMITS.get(name, "")) for name in _limited_by(told)),
+        signals=tuple(_signals(scaling)),
+        parts=_parts(scaling),
+        limited_by=tuple(ShownLimit(name, LIMITS.get(name, "")) for name in _limited_by(scaling)),
         pods=_pods(status, replicas),
         start=_start(status, replicas),
-        room=tuple(room),
-        notes=(*_outdated(meta, status), *_notes(read, headline)),
-        decisions=tuple(_decisions(told)),
+        free_capacity=tuple(capacity),
+        notes=(*_outdated(meta, status), *_notes(state, headline)),
+        decisions=tuple(_decisions(scaling)),
     )
 
 
-def lacks(resource: Mapping[str, Any]) -> list[str]:
+def insufficient_for(resource: Mapping[str, Any]) -> list[str]:
     """The extended resources that pods of a ModelDeployment find too little of, as its status has it from the scheduler."""
     status = fields.mapping(resource.get("status"))
     if not _number(fields.mapping(status.get("replicas")).get("unschedulable"), 0):
         return []
-    return lacking(fields.text(one.get("message")) or "" for one in fields.mappings(status.get("conditions")))
+    return insufficient_resources(
+        fields.text(one.get("message")) or "" for one in fields.mappings(status.get("conditions"))
+    )
 
 
 # spec.scaling   somebody else writes   decided   mode        a signal is unknown   the headline, after the count
@@ -143,109 +145,111 @@ def lacks(resource: Mapping[str, Any]) -> list[str]:
 # there          no                     yes       Recommend   -                     what is recommended
 # there          no                     yes       Active      yes, and it stays     held
 # there          no                     yes       Active      else                  what is wanted
-def _headline(read: _Read) -> str:
-    have = f"{read.replicas} replica{'' if read.replicas == 1 else 's'}"
-    because = f" ({read.given_reason})" if read.given_reason else ""
-    if read.desired is None and read.has("AutoscalerConflict"):
-        return f"{have}, left to others: {read.message('AutoscalerConflict')}"
-    if not read.given:
-        return f"{have}, fixed{because}: there is no spec.scaling, so spec.replicas is the count"
-    if read.desired is None:
-        return f"{have}{because}; {_undecided(read)}"
-    reason = f": {read.why}" if read.why else ""
-    if read.has("AutoscalerConflict"):
-        return f"{have}, written by others; {read.desired} would be right{reason}"
-    mode = read.told.get("mode")
+def _headline(state: _ScalingState) -> str:
+    current = f"{state.replicas} replica{'' if state.replicas == 1 else 's'}"
+    reason_suffix = f" ({state.user_reason})" if state.user_reason else ""
+    if state.desired is None and state.has("AutoscalerConflict"):
+        return f"{current}, left to others: {state.message('AutoscalerConflict')}"
+    if not state.spec:
+        return f"{current}, fixed{reason_suffix}: there is no spec.scaling, so spec.replicas is the count"
+    if state.desired is None:
+        return f"{current}{reason_suffix}; {_undecided(state)}"
+    reason = f": {state.why}" if state.why else ""
+    if state.has("AutoscalerConflict"):
+        return f"{current}, written by others; {state.desired} would be right{reason}"
+    mode = state.status.get("mode")
     if mode == "Paused":
-        return f"{have}, paused{because}; {read.desired} would be right{reason}"
+        return f"{current}, paused{reason_suffix}; {state.desired} would be right{reason}"
     if mode == "Recommend":
-        return f"{have}; {read.desired} recommended{reason}"
-    if read.desired != read.replicas:
-        return f"{have}, {read.desired} wanted{reason}"
-    if (ceiling := _CEILING.match(read.why or "")) is not None:
-        return f"{have}, {ceiling[1]}"
-    return f"{have}, {'held' if 'unknown' in _limited_by(read.told) else 'as wanted'}{reason}"
+        return f"{current}; {state.desired} recommended{reason}"
+    if state.desired != state.replicas:
+        return f"{current}, {state.desired} wanted{reason}"
+    if (limited := _LIMITED.match(state.why or "")) is not None:
+        return f"{current}, {limited[1]}"
+    return f"{current}, {'held' if 'unknown' in _limited_by(state.status) else 'as wanted'}{reason}"
 
 
-def _undecided(read: _Read) -> str:
-    if not read.conditions:
+def _undecided(state: _ScalingState) -> str:
+    if not state.conditions:
         return "the operator hasn't said anything of it yet. Does it run? kubectl get pods -A -l app.kubernetes.io/name=halcyon"
-    text, said = "nothing was decided yet", read.message("ScalingActive")
-    return text if said in {"", text} else f"{text}: {said}"
+    text, message = "nothing was decided yet", state.message("ScalingActive")
+    return text if message in {"", text} else f"{text}: {message}"
 
 
-def _limits(name: str, spec: Mapping[str, Any], now: datetime) -> ReplicaBounds:
-    given = fields.mapping(spec.get("scaling"))
-    low, high = _number(given.get("minReplicas"), 1), _number(given.get("maxReplicas"), 1)
+def _bounds(name: str, spec: Mapping[str, Any], now: datetime) -> ReplicaBounds:
+    scaling_spec = fields.mapping(spec.get("scaling"))
+    low, high = _number(scaling_spec.get("minReplicas"), 1), _number(scaling_spec.get("maxReplicas"), 1)
     plain = ReplicaBounds(low, high, low, high)
     try:
         parsed = parse(name, spec)
-        found = in_force(schedules(parsed), now.timestamp())
+        schedule_state = in_force(schedules(parsed), now.timestamp())
     except (SpecError, ValueError):
         return plain  # the condition Accepted says what is wrong
     if defaults.policy(parsed) != "Planner":
         return plain
-    most = high if found.high is None else min(high, found.high)
-    least = low if found.low is None else max(low, found.low)
-    return ReplicaBounds(min(least, most), most, low, high, *_windows(parsed, found), found.conflict)
+    most = high if schedule_state.high is None else min(high, schedule_state.high)
+    least = low if schedule_state.low is None else max(low, schedule_state.low)
+    return ReplicaBounds(min(least, most), most, low, high, *_windows(parsed, schedule_state), schedule_state.conflict)
 
 
-def _windows(spec: Spec, found: InForce) -> tuple[tuple[ShownWindow, ...], ShownWindow | None]:
+def _windows(spec: Spec, schedule_state: InForce) -> tuple[tuple[ShownWindow, ...], ShownWindow | None]:
     zones = {one.name: ZoneInfo(one.time_zone) for one in schedules(spec)}
 
     def window(opening: Opening) -> ShownWindow:
         opens, closes = (datetime.fromtimestamp(at, zones[opening.name]) for at in (opening.begin, opening.end))
         return ShownWindow(opening.name, opens, closes, opening.low, opening.high)
 
-    return tuple(map(window, found.open)), None if found.upcoming is None else window(found.upcoming)
-
-
-def _signals(told: Mapping[str, Any]) -> Iterator[ShownSignal]:
-    for one in fields.mappings(told.get("signals")):
-        yield ShownSignal(
-            name=str(one.get("name")),
-            value=fields.text(one.get("value")),
-            target=fields.text(one.get("target")),
-            proposal=fields.count(one.get("proposal")),
-            observed_at=fields.time(one.get("observedAt")),
-            source=str(one.get("source") or ""),
-            missing=fields.text(one.get("missing")),
-        )
-
-
-def _parts(told: Mapping[str, Any]) -> tuple[Part, ...]:
-    found = fields.mappings(told.get("parts"))
-    counts = [_number(one.get("replicas"), 0) for one in found]
-    # Of equals the first has decided: the operator names them in that order.
-    winner = counts.index(max(counts)) if any(counts) else None
-    return tuple(
-        Part(str(one.get("name")), counts[n], n == winner, str(one.get("why") or "")) for n, one in enumerate(found)
+    return tuple(map(window, schedule_state.open)), None if schedule_state.upcoming is None else window(
+        schedule_state.upcoming
     )
 
 
-def _pods(status: Mapping[str, Any], wanted: int) -> PodCounts | None:
-    found = fields.mapping(status.get("replicas"))
-    if not found:
+def _signals(scaling: Mapping[str, Any]) -> Iterator[ShownSignal]:
+    for signal in fields.mappings(scaling.get("signals")):
+        yield ShownSignal(
+            name=str(signal.get("name")),
+            value=fields.text(signal.get("value")),
+            target=fields.text(signal.get("target")),
+            proposal=fields.count(signal.get("proposal")),
+            observed_at=fields.time(signal.get("observedAt")),
+            source=str(signal.get("source") or ""),
+            missing=fields.text(signal.get("missing")),
+        )
+
+
+def _parts(scaling: Mapping[str, Any]) -> tuple[Part, ...]:
+    parts = fields.mappings(scaling.get("parts"))
+    counts = [_number(part.get("replicas"), 0) for part in parts]
+    # Of equals the first has decided: the operator names them in that order.
+    winner = counts.index(max(counts)) if any(counts) else None
+    return tuple(
+        Part(str(part.get("name")), counts[n], n == winner, str(part.get("why") or "")) for n, part in enumerate(parts)
+    )
+
+
+def _pods(status: Mapping[str, Any], desired: int) -> PodCounts | None:
+    replicas = fields.mapping(status.get("replicas"))
+    if not replicas:
         return None
-    total, ready, stuck = (_number(found.get(name), 0) for name in ("total", "ready", "unschedulable"))
-    return PodCounts(wanted, ready, max(total - ready - stuck, 0), stuck, max(wanted - total, 0))
+    total, ready, stuck = (_number(replicas.get(name), 0) for name in ("total", "ready", "unschedulable"))
+    return PodCounts(desired, ready, max(total - ready - stuck, 0), stuck, max(desired - total, 0))
 
 
-def _start(status: Mapping[str, Any], wanted: int) -> str | None:
+def _start(status: Mapping[str, Any], desired: int) -> str | None:
     """What pods under way do, and what to expect of them; None where none is."""
     counts, last = (fields.mapping(status.get(name)) for name in ("replicas", "coldStart"))
     ready, doing = _number(counts.get("ready"), 0), [(name, _number(counts.get(name), 0)) for name in _UNDER_WAY]
-    found = [f"{count} {name}" for name, count in doing if count]
-    if ready >= wanted or not found:
+    phases = [f"{count} {name}" for name, count in doing if count]
+    if ready >= desired or not phases:
         return None
     decisions = fields.mappings(fields.mapping(status.get("scaling")).get("decisions"))
     waking = not ready and bool(decisions) and decisions[0].get("before") == 0
-    told = ("waking from zero: " if waking else "") + ", ".join(found)
+    text = ("waking from zero: " if waking else "") + ", ".join(phases)
     if (seconds := fields.count(last.get("seconds"))) is None:
-        return told if waking or any(count for name, count in doing if name != "pending") else None
+        return text if waking or any(count for name, count in doing if name != "pending") else None
     parts = [(name, fields.count(last.get(f"{name}Seconds"))) for name in _PARTS_OF_START]
-    said = ", ".join(f"{value} s {name}" for name, value in parts if value)
-    return f"{told}; the last start took {seconds} s" + (f" ({said})" if said else "")
+    breakdown = ", ".join(f"{value} s {name}" for name, value in parts if value)
+    return f"{text}; the last start took {seconds} s" + (f" ({breakdown})" if breakdown else "")
 
 
 _UNDER_WAY = ("pending", "pulling", "fetching", "loading")
@@ -265,47 +269,47 @@ _IN_HEADLINE = {"Paused", "Recommending"}
 _COUNT_ONLY = re.compile(r"\d+ of \d+ servers are ready")
 
 
-def _notes(read: _Read, headline: str) -> Iterator[Note]:
+def _notes(state: _ScalingState, headline: str) -> Iterator[Note]:
     """Conditions that aren't as they should be, each sentence once."""
-    said: set[str] = set()
+    seen: set[str] = set()
     for kind, expected in _EXPECTED.items():
-        found, message = read.conditions.get(kind, {}), read.message(kind)
-        state, reason = (str(found.get(name) or "") for name in ("status", "reason"))
-        if state not in {"True", "False"} or state == expected or reason in _IN_HEADLINE:
+        condition, message = state.conditions.get(kind, {}), state.message(kind)
+        is_true, reason = (str(condition.get(name) or "") for name in ("status", "reason"))
+        if is_true not in {"True", "False"} or is_true == expected or reason in _IN_HEADLINE:
             continue
-        if message in said or message in headline or _COUNT_ONLY.fullmatch(message):
+        if message in seen or message in headline or _COUNT_ONLY.fullmatch(message):
             continue
-        said.add(message)
-        yield Note(kind, state, reason, message)
+        seen.add(message)
+        yield Note(kind, is_true, reason, message)
     # Progress is no news but where it has none.
-    if (read.conditions.get("Reconciling") or {}).get("reason") == "RolloutBlocked":
-        yield Note("Reconciling", "True", "RolloutBlocked", read.message("Reconciling"))
+    if (state.conditions.get("Reconciling") or {}).get("reason") == "RolloutBlocked":
+        yield Note("Reconciling", "True", "RolloutBlocked", state.message("Reconciling"))
 
 
 def _outdated(meta: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[Note]:
     """What makes all of this old."""
     if meta.get("deletionTimestamp"):
         yield Note("Deleted", "True", "BeingDeleted", "the ModelDeployment is being deleted")
-    asked, seen = meta.get("generation"), status.get("observedGeneration")
-    if seen and asked != seen:
-        text = f"the spec is of generation {asked}, and this is told of {seen}: the operator hasn't seen the last change yet"
+    generation, observed = meta.get("generation"), status.get("observedGeneration")
+    if observed and generation != observed:
+        text = f"the spec is of generation {generation}, and this is told of {observed}: the operator hasn't seen the last change yet"
         yield Note("Behind", "True", "SpecChanged", text)
 
 
-def _decisions(told: Mapping[str, Any]) -> Iterator[ShownChange]:
-    for one in fields.mappings(told.get("decisions")):
-        before, after = (_number(one.get(name), 0) for name in ("before", "after"))
-        yield ShownChange(fields.time(one.get("time")), before, after, _reason(one.get("why")) or "")
+def _decisions(scaling: Mapping[str, Any]) -> Iterator[ShownChange]:
+    for change in fields.mappings(scaling.get("decisions")):
+        before, after = (_number(change.get(name), 0) for name in ("before", "after"))
+        yield ShownChange(fields.time(change.get("time")), before, after, _reason(change.get("why")) or "")
 
 
-def _limited_by(told: Mapping[str, Any]) -> list[str]:
-    return [str(name) for name in fields.sequence(told.get("limitedBy"))]
+def _limited_by(scaling: Mapping[str, Any]) -> list[str]:
+    return [str(name) for name in fields.sequence(scaling.get("limitedBy"))]
 
 
 def _reason(why: object) -> str | None:
-    return fields.text(_HEAD.sub("", fields.text(why) or ""))
+    return fields.text(_COUNT_PREFIX.sub("", fields.text(why) or ""))
 
 
 def _number(value: object, fallback: int) -> int:
-    found = fields.count(value)
-    return fallback if found is None else found
+    value = fields.count(value)
+    return fallback if value is None else value

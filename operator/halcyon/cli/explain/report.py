@@ -73,7 +73,7 @@ class ShownLimit:
 class PodCounts:
     """Server pods."""
 
-    wanted: int
+    desired: int
     ready: int
     starting: int
     unschedulable: int
@@ -127,7 +127,7 @@ class Report:
     pods: PodCounts | None
     start: str | None
     """What pods under way do, and what to expect of them; None where none is."""
-    room: tuple[FreeCapacity, ...]
+    free_capacity: tuple[FreeCapacity, ...]
     """Of what pods find too little of; empty where they find enough, or nodes may not be seen."""
     notes: tuple[Note, ...]
     decisions: tuple[ShownChange, ...]
@@ -143,5 +143,5 @@ def _plain(value: object) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return {to_camel(field.name): _plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, tuple):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     return value.isoformat() if isinstance(value, datetime) else value

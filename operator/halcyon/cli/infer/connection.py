@@ -17,7 +17,7 @@ from halcyon.cli.errors import ClusterError, Failure, InputError
 from halcyon.cli.kube.client import Cluster
 
 
-class NoAnswer(Failure):
+class NoResponse(Failure):
     """The connection was there, and the answer was not to be had."""
 
 
@@ -41,7 +41,7 @@ class Phases:
 
 
 @dataclass(frozen=True)
-class HttpAnswer:
+class HttpResponse:
     """What came back."""
 
     status: int
@@ -51,13 +51,13 @@ class HttpAnswer:
     phases: Phases
 
 
-class Wire:
+class ModelConnection:
     """A connection."""
 
-    def __init__(self, connection: http.client.HTTPConnection, connect_s: float, who: str, prefix: str = "") -> None:
+    def __init__(self, connection: http.client.HTTPConnection, connect_s: float, peer: str, prefix: str = "") -> None:
         """`who` is at the other end, for messages; `prefix` stands in front of every path."""
         self._connection, self._connect_s, self._prefix = connection, connect_s, prefix
-        self.who = who
+        self.peer = peer
 
     @classmethod
     def to_url(cls, url: str, *, timeout_s: float) -> Self:
@@ -72,14 +72,14 @@ class Wire:
             raise InputError(f"--url is {url}; it must be an address, for example http://127.0.0.1:8000")
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         connection = kind(parts.hostname, parts.port, timeout=timeout_s)
-        began = time.perf_counter()
+        started = time.perf_counter()
         try:
             connection.connect()
         except OSError as error:
             raise ClusterError(
                 f"{url} can't be reached ({error}); leave --url out to go through the API server"
             ) from None
-        return cls(connection, time.perf_counter() - began, parts.netloc, parts.path.rstrip("/"))
+        return cls(connection, time.perf_counter() - started, parts.netloc, parts.path.rstrip("/"))
 
     @classmethod
     def to_pod(cls, cluster: Cluster, pod: str, port: int, *, timeout_s: float) -> Self:
@@ -91,31 +91,31 @@ class Wire:
         from kubernetes import client, stream  # noqa: PLC0415  # loaded by now
         from kubernetes.client.exceptions import ApiException  # noqa: PLC0415
 
-        began = time.perf_counter()
+        started = time.perf_counter()
         forward = client.CoreV1Api(cluster.api).connect_get_namespaced_pod_portforward
         try:
             tunnel = stream.portforward(forward, pod, cluster.namespace, ports=str(port))
         except (ApiException, OSError) as error:
-            said = " ".join(str(getattr(error, "reason", error)).split())
+            reason = " ".join(str(getattr(error, "reason", error)).split())
             raise ClusterError(
-                f"pod {pod} can't be reached through the API server: {said}; ask for the verb create on pods/portforward in "
+                f"pod {pod} can't be reached through the API server: {reason}; ask for the verb create on pods/portforward in "
                 f"namespace {cluster.namespace}, or give an address, for example --url http://127.0.0.1:{port}"
             ) from None
         connection = http.client.HTTPConnection(pod, port, timeout=timeout_s)
         connection.sock = tunnel.socket(port)
         connection.sock.settimeout(timeout_s)
-        return cls(connection, time.perf_counter() - began, f"pod {pod}")
+        return cls(connection, time.perf_counter() - started, f"pod {pod}")
 
-    def ask(
+    def request(
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
-    ) -> HttpAnswer:
+    ) -> HttpResponse:
         """Send a request, and read all of its answer.
 
         Raises:
             NoAnswer: none came, or not in time.
         """
         connect_s, self._connect_s = self._connect_s, 0.0
-        began = time.perf_counter()
+        started = time.perf_counter()
         try:
             self._connection.request(method, self._prefix + path, body, dict(headers or {}))
             sent = time.perf_counter()
@@ -123,13 +123,15 @@ class Wire:
             first = time.perf_counter()
             content = response.read()
         except TimeoutError:
-            waited = time.perf_counter() - began
-            raise NoAnswer(f"{self.who} has not answered within {waited:.1f} s; --wait 5m waits longer") from None
+            waited = time.perf_counter() - started
+            raise NoResponse(f"{self.peer} has not answered within {waited:.1f} s; --wait 5m waits longer") from None
         except (http.client.HTTPException, OSError) as error:
-            raise NoAnswer(f"{self.who} gives no answer: {error!r}") from None
+            raise NoResponse(f"{self.peer} gives no answer: {error!r}") from None
         done = time.perf_counter()
-        named = {name.lower(): value for name, value in response.getheaders()}
-        return HttpAnswer(response.status, named, content, Phases(connect_s, sent - began, first - sent, done - first))
+        response_headers = {name.lower(): value for name, value in response.getheaders()}
+        return HttpResponse(
+            response.status, response_headers, content, Phases(connect_s, sent - started, first - sent, done - first)
+        )
 
     def close(self) -> None:
         """End the connection."""

@@ -19,7 +19,7 @@ def sequence(value: object) -> list[Any]:
 
 def mappings(value: object) -> list[Mapping[str, Any]]:
     """The objects in a list."""
-    return [one for one in sequence(value) if isinstance(one, Mapping)]
+    return [item for item in sequence(value) if isinstance(item, Mapping)]
 
 
 def count(value: object) -> int | None:
@@ -35,7 +35,7 @@ def text(value: object) -> str | None:
 def time(value: object) -> datetime | None:
     """A time with its zone."""
     try:
-        found = datetime.fromisoformat(str(value))
+        parsed = datetime.fromisoformat(str(value))
     except ValueError:
         return None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)

@@ -14,7 +14,7 @@ from halcyon.kube.kinds import Kind
 from halcyon.render import names
 
 Object = Mapping[str, Any]
-SHOWN = (kinds.DEPLOYMENT, kinds.POD, kinds.HPA, kinds.CONTROLLER_REVISION)
+READ_KINDS = (kinds.DEPLOYMENT, kinds.POD, kinds.HPA, kinds.CONTROLLER_REVISION)
 """Kinds beside the ModelDeployment itself."""
 
 
@@ -27,7 +27,7 @@ class Inventory:
     pods: Sequence[Object] = ()
     hpas: Sequence[Object] = ()
     revisions: Sequence[Object] = ()
-    hidden: tuple[str, ...] = ()
+    unreadable: tuple[str, ...] = ()
     """What could not be read, a sentence each."""
 
     @property
@@ -51,27 +51,27 @@ class Inventory:
         return [p for p in self.pods if _component(p) == names.BALANCER]
 
 
-def look(cluster: Cluster, name: str) -> Inventory:
+def read_inventory(cluster: Cluster, name: str) -> Inventory:
     """Read a ModelDeployment and what was made for it. What may not be read is left out, and named in `hidden`.
 
     Raises:
         ClusterError: where the ModelDeployment itself can't be had.
     """
     model = cluster.model(name)
-    found: dict[Kind, list[Object]] = {}
-    hidden = []
-    for kind in SHOWN:
+    objects: dict[Kind, list[Object]] = {}
+    unreadable = []
+    for kind in READ_KINDS:
         try:
-            found[kind] = cluster.items(kind, selector=f"{names.OWNER_LABEL}={name}") or []
+            objects[kind] = cluster.items(kind, selector=f"{names.OWNER_LABEL}={name}") or []
         except ClusterError as error:
-            hidden.append(f"{kind.plural} can't be shown: {error}")
-    return assemble(model, found, tuple(hidden))
+            unreadable.append(f"{kind.plural} can't be shown: {error}")
+    return assemble(model, objects, tuple(unreadable))
 
 
-def assemble(model: Object, found: Mapping[Kind, Sequence[Object]], hidden: tuple[str, ...] = ()) -> Inventory:
+def assemble(model: Object, objects: Mapping[Kind, Sequence[Object]], unreadable: tuple[str, ...] = ()) -> Inventory:
     """What was read, by kind."""
-    deployments, pods, hpas, revisions = (found.get(kind, ()) for kind in SHOWN)
-    return Inventory(model, deployments, pods, hpas, revisions, hidden)
+    deployments, pods, hpas, revisions = (objects.get(kind, ()) for kind in READ_KINDS)
+    return Inventory(model, deployments, pods, hpas, revisions, unreadable)
 
 
 def _component(obj: Object) -> object:

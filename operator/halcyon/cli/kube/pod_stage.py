@@ -57,8 +57,8 @@ def _containers(value: object) -> list[Json]:
 
 def _state(value: object) -> Json:
     """What a container does: one word, and what belongs to it."""
-    return {str(word): _scalars(told) for word, told in fields.mapping(value).items() if isinstance(told, Mapping)}
+    return {str(key): _scalars(item) for key, item in fields.mapping(value).items() if isinstance(item, Mapping)}
 
 
 def _scalars(value: Json) -> dict[str, Any]:
-    return {str(key): told for key, told in value.items() if isinstance(told, str | int)}
+    return {str(key): item for key, item in value.items() if isinstance(item, str | int)}

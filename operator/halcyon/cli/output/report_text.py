@@ -12,20 +12,20 @@ from datetime import datetime
 
 from halcyon.cli.explain.report import Note, PodCounts, ReplicaBounds, Report, ShownSignal, ShownWindow
 
-NARROWEST, WIDEST = 60, 140
+MIN_WIDTH, MAX_WIDTH = 60, 140
 _BOLD, _DIM, _GREEN, _YELLOW = "1", "2", "32", "33"
 _UNITS = {"requestRate": " req/s", "queueDepth": " waiting", "gpuUtilization": " %"}
 _GAP = "  "
 _BREAKS, _CONTROL = re.compile(r"[\t-\r]+"), re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
-def text(told: Report, now: datetime, *, width: int = 100, color: bool = False) -> str:
+def render(explained: Report, now: datetime, *, width: int = 100, color: bool = False) -> str:
     """The report for a person, without a newline at its end.
 
     `width` in characters; names and numbers are never broken, so a line may be longer.
     """
-    page = _Page(min(max(width, NARROWEST), WIDEST), color=color)
-    return "\n\n".join("\n".join(block) for block in page.blocks(told, now) if block)
+    page = _Page(min(max(width, MIN_WIDTH), MAX_WIDTH), color=color)
+    return "\n\n".join("\n".join(block) for block in page.blocks(explained, now) if block)
 
 
 def ago(then: datetime | None, now: datetime) -> str:
@@ -46,52 +46,54 @@ class _Page:
     def __init__(self, width: int, *, color: bool) -> None:
         self._width, self._color = width, color
 
-    def blocks(self, told: Report, now: datetime) -> Iterator[list[str]]:
-        who = f"{told.namespace}/{told.name}"
-        first, *rest = self._wrapped(f"{who}: {told.headline}", hang=2)
-        yield [first.replace(who, self._painted(who, _BOLD), 1), *rest]
-        yield self._facts(told, now)
+    def blocks(self, explained: Report, now: datetime) -> Iterator[list[str]]:
+        who = f"{explained.namespace}/{explained.name}"
+        first, *rest = self._wrapped(f"{who}: {explained.headline}", hang=2)
+        yield [first.replace(who, self._styled(who, _BOLD), 1), *rest]
+        yield self._facts(explained, now)
         yield self._table(
             ("SIGNAL", "VALUE", "TARGET", "ASKS FOR", "AGE", "SOURCE", "NOTE"),
-            [_signal(one, now) for one in told.signals],
+            [_signal(one, now) for one in explained.signals],
         )
-        rows = [(f"{'*' if part.wins else ' '} {part.name}", str(part.replicas), part.why) for part in told.parts]
+        rows = [(f"{'*' if part.wins else ' '} {part.name}", str(part.replicas), part.why) for part in explained.parts]
         yield self._table(("  PART", "ASKS FOR", "WHY"), rows)
-        yield [line for note in told.notes for line in self._note(note)]
-        changes = [(f"{ago(c.time, now)} ago", f"{c.before} -> {c.after}", c.why) for c in told.decisions]
+        yield [line for note in explained.notes for line in self._note(note)]
+        changes = [(f"{ago(c.time, now)} ago", f"{c.before} -> {c.after}", c.why) for c in explained.decisions]
         yield self._table(("CHANGED", "WANTED", "WHY"), changes)
 
-    def _facts(self, told: Report, now: datetime) -> list[str]:
+    def _facts(self, explained: Report, now: datetime) -> list[str]:
         facts: list[tuple[str, str]] = []
-        if told.limits is not None:
-            facts += [("limits", line) for line in _limits(told.limits, now)]
-        if told.policy is not None:
-            is_ours = not any(note.condition == "AutoscalerConflict" for note in told.notes)
+        if explained.limits is not None:
+            facts += [("limits", line) for line in _limits(explained.limits, now)]
+        if explained.policy is not None:
+            is_ours = not any(note.condition == "AutoscalerConflict" for note in explained.notes)
             by = "written by" if is_ours else "else written by"
-            written = f", {by} {told.actuator} ({told.actuator_reason})" if told.mode == "Active" else ""
-            facts.append(("decides", f"{told.policy}, mode {told.mode}{written}"))
-        if told.limited_by:
-            said = "; ".join(f"{one.name} ({one.meaning})" if one.meaning else one.name for one in told.limited_by)
-            facts.append(("limited by", said))
-        if told.pods is not None:
-            facts.append(("pods", _pods(told.pods)))
-        if told.start is not None:
-            facts.append(("pods", told.start))
-        facts += [("room", one.say()) for one in told.room]
-        if told.decided_at is not None:
-            facts.append(("decided", f"{ago(told.decided_at, now)} ago; shown anew when something has moved"))
+            written = f", {by} {explained.actuator} ({explained.actuator_reason})" if explained.mode == "Active" else ""
+            facts.append(("decides", f"{explained.policy}, mode {explained.mode}{written}"))
+        if explained.limited_by:
+            reasons = "; ".join(
+                f"{item.name} ({item.meaning})" if item.meaning else item.name for item in explained.limited_by
+            )
+            facts.append(("limited by", reasons))
+        if explained.pods is not None:
+            facts.append(("pods", _pods(explained.pods)))
+        if explained.start is not None:
+            facts.append(("pods", explained.start))
+        facts += [("room", item.describe()) for item in explained.free_capacity]
+        if explained.decided_at is not None:
+            facts.append(("decided", f"{ago(explained.decided_at, now)} ago; shown anew when something has moved"))
         lines = []
         before = ""
         for name, value in facts:
             label = f"{'' if name == before else name:<12}"
             first, *rest = self._wrapped(label + value, hang=12)
-            lines += [self._painted(label, _DIM) + first[len(label) :], *rest]
+            lines += [self._styled(label, _DIM) + first[len(label) :], *rest]
             before = name
         return lines
 
     def _note(self, note: Note) -> list[str]:
         first, *rest = self._wrapped(f"! {note.condition} is {note.status} ({note.reason}): {note.message}", hang=2)
-        return [self._painted("!", _YELLOW) + first[1:], *rest]
+        return [self._styled("!", _YELLOW) + first[1:], *rest]
 
     def _table(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
         """Columns as wide as their widest cell; numbers stand to the right; the last column wraps."""
@@ -107,12 +109,12 @@ class _Page:
             return _GAP.join([*cells, row[-1]]).rstrip()
 
         hang = sum(widths) + len(_GAP) * len(widths)
-        lines = [self._painted(line(head), _DIM)]
+        lines = [self._styled(line(head), _DIM)]
         for row in rows:
             last = textwrap.wrap(row[-1], max(self._width - hang, 30), break_long_words=False, break_on_hyphens=False)
             first = line([*row[:-1], *(last[:1] or [""])])
             if row[0].startswith("* "):
-                first = self._painted("*", _GREEN) + first[1:]
+                first = self._styled("*", _GREEN) + first[1:]
             lines += [first, *(" " * hang + more for more in last[1:])]
         return lines
 
@@ -121,7 +123,7 @@ class _Page:
             printable(line), self._width, subsequent_indent=" " * hang, break_long_words=False, break_on_hyphens=False
         )
 
-    def _painted(self, part: str, code: str) -> str:
+    def _styled(self, part: str, code: str) -> str:
         return f"\x1b[{code}m{part}\x1b[0m" if self._color else part
 
 
@@ -147,9 +149,9 @@ def _limits(limits: ReplicaBounds, now: datetime) -> Iterator[str]:
 
 
 def _bounds(window: ShownWindow) -> str:
-    least = "" if window.min_replicas is None else f"at least {window.min_replicas}"
-    most = "" if window.max_replicas is None else f"at most {window.max_replicas}"
-    return ", ".join(part for part in (least, most) if part)
+    lower = "" if window.min_replicas is None else f"at least {window.min_replicas}"
+    upper = "" if window.max_replicas is None else f"at most {window.max_replicas}"
+    return ", ".join(part for part in (lower, upper) if part)
 
 
 def _when(at: datetime) -> str:
@@ -170,14 +172,14 @@ def _signal(signal: ShownSignal, now: datetime) -> tuple[str, ...]:
 
 
 def _pods(pods: PodCounts) -> str:
-    if pods.ready > pods.wanted:
-        told = [f"{pods.wanted} wanted, {pods.ready} ready"]
+    if pods.ready > pods.desired:
+        parts = [f"{pods.desired} wanted, {pods.ready} ready"]
     else:
-        told = [f"{pods.ready} of {pods.wanted} ready" if pods.wanted else "none wanted"]
+        parts = [f"{pods.ready} of {pods.desired} ready" if pods.desired else "none wanted"]
     if pods.starting:
-        told.append(f"{pods.starting} starting")
+        parts.append(f"{pods.starting} starting")
     if pods.unschedulable:
-        told.append(f"{pods.unschedulable} unschedulable")
+        parts.append(f"{pods.unschedulable} unschedulable")
     if pods.missing:
-        told.append(f"{pods.missing} not created yet")
-    return ", ".join(told)
+        parts.append(f"{pods.missing} not created yet")
+    return ", ".join(parts)

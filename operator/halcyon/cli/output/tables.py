@@ -33,23 +33,23 @@ def lines(page: RenderableType, *, width: int, color: bool = False) -> str:
     console = Console(
         file=io.StringIO(), width=10_000, force_terminal=color, color_system="standard" if color else None
     )
-    least = Measurement.get(console, console.options, page).minimum
+    min_width = Measurement.get(console, console.options, page).minimum
     with console.capture() as captured:
-        console.print(page, width=max(width, least))
+        console.print(page, width=max(width, min_width))
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
 
-def tree_page(told: Tree, now: datetime) -> RenderableType:
+def tree_page(tree: Tree, now: datetime) -> RenderableType:
     """A model's facts, notes, and tree."""
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="bright_black", no_wrap=True)
     facts.add_column()
-    for fact, value in told.facts:
+    for fact, value in tree.facts:
         facts.add_row(fact, Text(printable(value)))
-    for note in told.notes:
+    for note in tree.notes:
         facts.add_row(Text("!", style="yellow"), Text(printable(note)))
     table = _table(("NAME", "KIND", "STATE", "AGE", "INFO"))
-    for prefix, node in _walk(told.root):
+    for prefix, node in _walk(tree.root):
         mark, style = _MARKS[node.tone]
         state = f"{mark} {node.state}" + (f" ({node.reason})" if node.reason else "")
         name = Text.assemble((prefix, "bright_black"), printable(node.name))
