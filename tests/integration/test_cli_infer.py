@@ -98,10 +98,10 @@ def test_one_request_is_answered_and_every_phase_has_its_time(model: tuple[str, 
 @pytest.mark.parametrize(
     ("mood", "kind", "said"),
     [
-        ("busy", InferenceError, "answers 503: the queue is full"),
-        ("silent", NoResponse, "gives no answer"),
-        ("out of reach", InferenceError, "answers 503: no replica came in time"),
-        ("strange", InferenceError, "no inference of KServe's v2 protocol"),
+        ("busy", InferenceError, "responds with 503: the queue is full"),
+        ("silent", NoResponse, "sent no response"),
+        ("out of reach", InferenceError, "responds with 503: no replica came in time"),
+        ("strange", InferenceError, "did not respond in the KServe v2 protocol"),
     ],
 )
 def test_an_error_is_told_in_the_model_s_words(
@@ -128,7 +128,7 @@ def test_a_model_at_zero_is_woken_by_an_inference_for_what_it_takes_is_told_by_i
 
 def test_a_model_that_is_not_there_is_told(model: tuple[str, type[Model]]) -> None:
     wire = ModelConnection.to_url(model[0], timeout_s=30)
-    with wire.closing(), pytest.raises(InferenceError, match="answers 404"):
+    with wire.closing(), pytest.raises(InferenceError, match="responds with 404"):
         infer(wire, "other", "3", ROWS)
 
 

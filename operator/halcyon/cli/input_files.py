@@ -1,4 +1,4 @@
-"""Text of files that people name."""
+"""Text of the files that users name."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from pathlib import Path
 from halcyon.cli.errors import InputError
 
 STDIN = Path("-")
-"""For commands that read standard input where they are given this file."""
+"""`-`, which means standard input."""
 
 
 def name(file: Path) -> str:
-    """What errors call the file."""
+    """Return the file's name for error messages."""
     return "stdin" if file == STDIN else str(file)
 
 
 def text(file: Path, *, max_bytes: int, hint: str) -> str:
-    """The whole file, of UTF-8; `hint` ends the sentence about one that is larger than `most_bytes`.
+    """Read a whole file as UTF-8. `hint` ends the error for a file larger than `max_bytes`.
 
     Raises:
-        InputError: it can't be read, or is too large.
+        InputError: the file can't be read, or is too large.
     """
     try:
         if file == STDIN:
@@ -29,9 +29,9 @@ def text(file: Path, *, max_bytes: int, hint: str) -> str:
             with file.open("rb") as stream:
                 content = stream.read(max_bytes + 1)
         if len(content) > max_bytes:
-            raise InputError(f"{name(file)}: is larger than {max_bytes // 2**20} MiB{hint}")
+            raise InputError(f"{name(file)}: larger than {max_bytes // 2**20} MiB{hint}")
         return content.decode()
     except OSError as error:
-        raise InputError(f"{name(file)}: can't be read: {error.strerror}") from None
+        raise InputError(f"{name(file)}: can't read it: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{name(file)}: not UTF-8: {error.reason} at byte {error.start}") from None

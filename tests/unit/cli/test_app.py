@@ -105,7 +105,7 @@ def test_a_package_of_the_extra_that_lacks_is_named_with_what_brings_it(
     monkeypatch.setattr(group, "main", lacking)
     assert main(["get"]) == 2
     said = capsys.readouterr().err
-    assert "the package rich.table is needed for this: pip install 'halcyon-operator[cli]'" in said
+    assert "this command needs the package rich.table: pip install 'halcyon-operator[cli]'" in said
     assert "in a clone: pip install '.[cli]'" in said
 
 

@@ -92,23 +92,23 @@ def test_a_picture_becomes_what_the_input_takes(
 @pytest.mark.parametrize(
     ("files", "inputs", "said"),
     [
-        ([npy(np.zeros((2, 3)))], [PIXELS], "x.npy: its shape is [2, 3], and the model takes pixels FP32[-1, 64]"),
-        ([npy(np.full((1, 1), 0.5))], [ModelInput("n", "INT32", (-1, 1))], "not every value is a whole number that INT32 can hold"),
-        ([npy(np.full((1, 1), 300))], [ModelInput("n", "UINT8", (-1, 1))], "not every value is a whole number that UINT8 can hold"),
+        ([npy(np.zeros((2, 3)))], [PIXELS], "x.npy: its shape is [2, 3], but the model expects pixels FP32[-1, 64]"),
+        ([npy(np.full((1, 1), 0.5))], [ModelInput("n", "INT32", (-1, 1))], "not every value is an integer in the range of INT32"),
+        ([npy(np.full((1, 1), 300))], [ModelInput("n", "UINT8", (-1, 1))], "not every value is an integer in the range of UINT8"),
         ([as_json([["a"]])], [ModelInput("n", "FP32", (-1, 1))], "its values are of type"),
-        ([as_json([[1], [1, 2]])], [PIXELS], "its rows are of different lengths"),
-        ([as_json({"inputs": [{"name": "x"}]})], [PIXELS], "inputs holds no tensors"),
+        ([as_json([[1], [1, 2]])], [PIXELS], "its rows have different lengths"),
+        ([as_json({"inputs": [{"name": "x"}]})], [PIXELS], "inputs contains no valid tensor"),
         ([as_json({"x": [1]})], [PIXELS], "the model has no input x; it has pixels FP32[-1, 64]"),
         ([as_json([1], name="x")], [PIXELS], "the model has no input x"),
-        ([as_json([1])], [PIXELS, TEXT], "the model has 2 inputs (pixels FP32[-1, 64], text BYTES[-1, 1]); say which, for example --input pixels=x.json"),
-        ([as_json({"text": ["a"]})], [PIXELS, TEXT], "nothing is given for pixels FP32[-1, 64]; for example --input pixels=FILE.npy"),
+        ([as_json([1])], [PIXELS, TEXT], "the model has 2 inputs (pixels FP32[-1, 64], text BYTES[-1, 1]); name one, for example --input pixels=x.json"),
+        ([as_json({"text": ["a"]})], [PIXELS, TEXT], "no file for pixels FP32[-1, 64]; for example --input pixels=FILE.npy"),
         ([as_json([0] * 64), as_json([0] * 64)], [PIXELS], "input pixels is given twice"),
-        ([InputFile("x.json", b"{")], [PIXELS], "not JSON"),
-        ([InputFile("x.npy", b"{")], [PIXELS], "no array of numpy's"),
-        ([npy(np.array([{}], dtype=object))], [PIXELS], "no array of numpy's"),
-        ([InputFile("x.png", b"{")], [PICTURE], "no picture that can be read"),
-        ([picture()], [PIXELS], "a picture is no tensor for pixels FP32[-1, 64]"),
-        ([InputFile("x.txt", b"")], [PIXELS], "its name has to end in"),
+        ([InputFile("x.json", b"{")], [PIXELS], "invalid JSON"),
+        ([InputFile("x.npy", b"{")], [PIXELS], "not a NumPy array"),
+        ([npy(np.array([{}], dtype=object))], [PIXELS], "not a NumPy array"),
+        ([InputFile("x.png", b"{")], [PICTURE], "not a readable image"),
+        ([picture()], [PIXELS], "an image doesn't fit pixels FP32[-1, 64]"),
+        ([InputFile("x.txt", b"")], [PIXELS], "unknown file type"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_sent_is_named_with_what_can(
@@ -122,5 +122,5 @@ def test_what_cannot_be_sent_is_named_with_what_can(
 
 @pytest.mark.parametrize("url", ["ftp://x", "http://", "//"])
 def test_what_is_no_address_is_named(url: str) -> None:
-    with pytest.raises(InputError, match="must be an address"):
+    with pytest.raises(InputError, match="must be a URL"):
         ModelConnection.to_url(url, timeout_s=1)

@@ -51,7 +51,7 @@ def test_what_was_applied_stays_as_it_is() -> None:
     now = applied({"replicas": 2}, {"replicas": 2})
 
     assert {c.change for c in found(now).values()} == {"same"}
-    assert restarts(now, make(now)) == "no server would restart: the revision stays"
+    assert restarts(now, make(now)) == "no model pod would restart: the revision stays the same"
 
 
 def test_another_count_changes_counts_and_restarts_nothing() -> None:
@@ -61,16 +61,14 @@ def test_another_count_changes_counts_and_restarts_nothing() -> None:
     assert ("Deployment", "digits-a") in changed
     assert "-  replicas: 2" in changed["Deployment", "digits-a"]
     assert "+  replicas: 5" in changed["Deployment", "digits-a"]
-    assert restarts(now, make(now)) == "no server would restart: the revision stays"
+    assert restarts(now, make(now)) == "no model pod would restart: the revision stays the same"
 
 
 def test_another_batch_size_is_a_new_revision_that_replaces_every_server() -> None:
     now = applied(now={"batching": {"maxBatchSize": 8}})
     made = found(now)
 
-    assert (
-        restarts(now, make(now)) == "2 servers would be replaced, by rollout.strategy Auto: the revision is a new one"
-    )
+    assert restarts(now, make(now)) == "2 model pods would be replaced by rollout.strategy Auto: the revision is new"
     assert "create" in [c.change for (kind, _), c in made.items() if kind == "ControllerRevision"]
     assert made["Deployment", "digits-a"].change == "change"
 
@@ -116,7 +114,7 @@ def test_the_page(color: bool) -> None:
 def test_the_page_of_a_refused_spec() -> None:
     now = applied(now={"batching": {"maxBatchSize": 0}})
 
-    assert "! not accepted (Invalid): spec.batching.maxBatchSize is 0" in page(now)
+    assert "! rejected (Invalid): spec.batching.maxBatchSize is 0" in page(now)
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -142,9 +140,9 @@ def test_off_line_the_objects_of_a_new_model_are_listed(tmp_path: Path, capsys: 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--offline", "--memory", "x.json"], "--memory is of the planner, which decides on --observations"),
-        (["--observations", "x.json", "-o", "yaml"], "decisions are printed as a table or as JSON"),
-        (["-n", "b"], "m is of namespace a, and -n says b; leave -n out"),
+        (["--offline", "--memory", "x.json"], "--memory is for the planner, which needs --observations"),
+        (["--observations", "x.json", "-o", "yaml"], "decisions have no YAML form; use -o table or -o json"),
+        (["-n", "b"], "m has namespace a, and -n is b; omit -n"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(

@@ -73,9 +73,9 @@ def test_it_is_waited_until_something_is_known_or_the_time_is_over(states: list[
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "give a name, or --all"),
-        (["m", "--all"], "give a name, or --all"),
-        (["m", "-A"], "-A is for --all, and m is one model"),
+        ([], "give either a name or --all"),
+        (["m", "--all"], "give either a name or --all"),
+        (["m", "-A"], "-A needs --all, and m is one model"),
     ],
 )
 def test_arguments_that_do_not_go_together_are_refused(

@@ -66,13 +66,13 @@ def test_a_change_of_the_spec_that_the_operator_has_not_seen_is_told() -> None:
     resource["metadata"]["generation"] = 4
 
     (note,) = (n for n in report(resource, NOW).notes if n.condition == "Behind")
-    assert "the spec is of generation 4, and this is told of 1" in note.message
+    assert "the spec has generation 4, and this report is of 1" in note.message
 
 
 def test_a_resource_that_no_operator_has_seen_says_where_to_look() -> None:
     resource = SITUATIONS["undecided"]().resource() | {"status": {}}
 
-    assert "the operator hasn't said anything of it yet" in report(resource, NOW).headline
+    assert "the operator has not processed it yet" in report(resource, NOW).headline
 
 
 def test_what_is_being_deleted_says_so() -> None:
@@ -93,7 +93,7 @@ def test_pods_that_are_more_than_wanted_are_told_as_such() -> None:
     resource = SITUATIONS["paused"]().resource()
     resource["spec"]["replicas"] = 2
 
-    assert "pods        2 wanted, 3 ready\n" in render(report(resource, NOW), NOW)
+    assert "pods        2 desired, 3 ready\n" in render(report(resource, NOW), NOW)
 
 
 def test_schedules_are_those_of_the_time_it_is_asked() -> None:
@@ -141,7 +141,7 @@ def test_a_message_cannot_steer_the_terminal() -> None:
     resource["status"]["scaling"]["why"] = "6 replicas: \x1b]0;mine\x07 and\nmore"
 
     assert render(report(resource, NOW), NOW).startswith(
-        "team/digits: 6 replicas, as wanted: \ufffd]0;mine\ufffd and more\n"
+        "team/digits: 6 replicas, as desired: \ufffd]0;mine\ufffd and more\n"
     )
 
 

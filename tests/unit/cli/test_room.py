@@ -105,7 +105,7 @@ def test_nodes_that_take_no_pods_have_no_room(nodes: Any) -> None:
     found = measure(GPU, nodes, [pod("p", "a", limits("1"))])
 
     assert found == FreeCapacity(GPU, 0, 0, 0, 0, ())
-    assert found.describe() == "0 of 0 nvidia.com/gpu free on any node that takes pods"
+    assert found.describe() == "0 of 0 nvidia.com/gpu free on any node that accepts pods"
 
 
 def test_a_node_that_holds_more_than_it_has_left_takes_nothing_from_another() -> None:

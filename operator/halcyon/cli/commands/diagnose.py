@@ -1,6 +1,6 @@
-"""`halcyon diagnose NAME`: likely causes of a model's trouble, and a bundle with what speaks for them, secrets removed.
+"""`halcyon diagnose NAME`: likely causes of a model's problems, and a redacted bundle with the evidence.
 
-Only reads. Not here: the rules (`findings`), what is removed (`redaction`).
+Read-only. Out of scope: the rules (`diagnose.registry`) and the redaction (`diagnose.redaction`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 import click
 import yaml
 
+from halcyon.api.timestamps import rfc3339
 from halcyon.cli.arguments.options import FILE, Output, cluster_options, emit, name_argument, output_options
 from halcyon.cli.diagnose import bundle as archive
 from halcyon.cli.diagnose import redaction
@@ -34,10 +35,10 @@ from halcyon.render import names
 
 LOG_LINES = 500
 _MAX_LOGS = 20
-"""Pods whose logs are taken: those in trouble first."""
+"""Pods whose logs are read, failing ones first."""
 _OPERATOR_SELECTOR = "app.kubernetes.io/name=halcyon"
 _BUNDLE_KINDS = (kinds.SERVICE, kinds.PDB, kinds.CONFIG_MAP, kinds.ROLE, kinds.ROLE_BINDING, kinds.NETWORK_POLICY)
-"""Kinds that are in the bundle beside those of the tree."""
+"""Kinds in the bundle in addition to those of the tree."""
 _EPILOG = """\
 \b
 examples:
@@ -45,28 +46,27 @@ examples:
   halcyon diagnose resnet50 --bundle /tmp/resnet50.tar.gz
   halcyon diagnose resnet50 --no-bundle -o json
 
-The bundle holds the objects, events and the ends of the logs of everything that was made for the model, the tree, and what halcyon explain
-tells. Values whose names or forms say that they are secret are removed; Secrets are never read. Nothing can know every secret: look at it
-before you pass it on.
+The bundle contains the model's objects and events, the end of their logs, the tree, and the output of halcyon explain. Values whose name or
+form marks them as secret are removed, and Secrets are never read. No rule recognizes every secret: review the bundle before you share it.
 
 \b
 exit status:
-  0  nothing speaks for a trouble
+  0  no likely cause
   1  likely causes were found
-  2  nothing could be looked at: no such name, no access, no cluster; or the bundle can't be written
+  2  nothing was checked: no such name, no access, no cluster; or the bundle can't be written
 """
 
 
 @dataclass
 class _Evidence:
-    """What goes into the bundle."""
+    """Contents of the bundle."""
 
     facts: Facts
     objects: dict[Kind, list[Mapping[str, Any]]] = field(default_factory=dict)
     logs: dict[str, str] = field(default_factory=dict)
-    """By pod and container, as a path."""
+    """Logs by path, POD/CONTAINER."""
     unread: list[str] = field(default_factory=list)
-    """What could not be read."""
+    """What could not be read, one sentence each."""
 
 
 @click.command("diagnose", epilog=_EPILOG)
@@ -75,22 +75,22 @@ class _Evidence:
     "--bundle",
     type=FILE,
     metavar="FILE.tar.gz",
-    help="Where to write it; halcyon-NAME-TIME.tar.gz in this folder where it is left out.",
+    help="File for the bundle. Default: halcyon-NAME-TIME.tar.gz in the current folder.",
 )
-@click.option("--no-bundle", "without", is_flag=True, help="Only tell the likely causes.")
+@click.option("--no-bundle", "without", is_flag=True, help="Print the likely causes only.")
 @click.option(
     "--lines",
     type=click.IntRange(1, 100_000),
     default=LOG_LINES,
     metavar="N",
-    help=f"Of each log, from its end; {LOG_LINES} where it is left out.",
+    help=f"Lines from the end of each log. Default: {LOG_LINES}.",
 )
 @cluster_options
 @output_options("table", "json", "yaml")
 def main(  # noqa: PLR0917  # click gives them by keyword
     name: str, bundle: Path | None, without: bool, lines: int, target: Target, output: Output
 ) -> int:  # fmt: skip
-    """Tell what is likely wrong with a model, the likeliest first, and gather what is needed to see why."""
+    """Show likely causes of a model's problems, the likeliest first, and write a bundle with the evidence."""
     cluster, now = Cluster(target), datetime.now(UTC)
     written = None if without else bundle or Path(f"halcyon-{name}-{now:%Y%m%dT%H%M%SZ}.tar.gz")
     if written is not None and written.exists():
@@ -108,16 +108,14 @@ def main(  # noqa: PLR0917  # click gives them by keyword
         emit(page(f"{cluster.namespace}/{name}", likely, evidence.unread))
         if written:
             emit(
-                f"\n{written}: what was looked at, without secrets as far as they can be known; look at it before you pass it on"
+                f"\n{written}: the evidence, with secrets removed as far as they are recognized; review it before you share it"
             )
     return 1 if likely else 0
 
 
 def page(subject: str, likely: Sequence[Cause], unread: Sequence[str] = ()) -> str:
-    """The likely causes, for a person."""
-    count = (
-        "nothing speaks for a trouble" if not likely else f"{len(likely)} likely cause{'s' if len(likely) > 1 else ''}"
-    )
+    """Return the likely causes as text."""
+    count = "no likely cause" if not likely else f"{len(likely)} likely cause{'s' if len(likely) > 1 else ''}"
     lines = [f"{subject}: {count}"]
     for n, cause in enumerate(likely, 1):
         lines += ["", f"{n}. {cause.summary}", *(f"   - {item}" for item in cause.evidence), f"   > {cause.next_step}"]
@@ -130,7 +128,7 @@ def page(subject: str, likely: Sequence[Cause], unread: Sequence[str] = ()) -> s
 
 
 def _collect_facts(cluster: Cluster, name: str, now: datetime) -> _Evidence:
-    """What the rules need."""
+    """Read the input of the rules."""
     inventory = read_inventory(cluster, name)
     evidence = _Evidence(Facts(inventory, now), unread=list(inventory.unreadable))
     events = _read_or_note(evidence, lambda: cluster.items(kinds.EVENT), "events") or []
@@ -144,7 +142,7 @@ def _collect_facts(cluster: Cluster, name: str, now: datetime) -> _Evidence:
         _read_or_note(
             evidence,
             lambda: free_capacity.read_free_capacity(cluster, resources),
-            f"how much {' and '.join(resources)} is free",
+            f"the free capacity of {' and '.join(resources)}",
         )
         or ()
     )
@@ -153,7 +151,7 @@ def _collect_facts(cluster: Cluster, name: str, now: datetime) -> _Evidence:
 
 
 def _collect_bundle(cluster: Cluster, name: str, evidence: _Evidence, lines: int) -> None:
-    """What a reader needs besides."""
+    """Read the rest of the bundle: other kinds, and logs."""
     selector = f"{names.OWNER_LABEL}={name}"
     for kind in _BUNDLE_KINDS:
         evidence.objects[kind] = (
@@ -165,17 +163,17 @@ def _collect_bundle(cluster: Cluster, name: str, evidence: _Evidence, lines: int
     unreachable_nodes: set[str] = set()
     for pod in ranked[:_MAX_LOGS]:
         pod_name, node = str(pod["metadata"]["name"]), str(fields.mapping(pod.get("spec")).get("nodeName") or "")
-        if not node or node in unreachable_nodes:  # nothing has run, or its kubelet doesn't answer
+        if not node or node in unreachable_nodes:  # nothing has run there, or its kubelet doesn't respond
             continue
         try:
             evidence.logs |= _logs(cluster, pod, lines)
         except ClusterError as error:
             unreachable_nodes.add(node)
-            evidence.unread.append(f"logs of {pod_name}, and of other pods on node {node}: {error}")
+            evidence.unread.append(f"logs of {pod_name} and of other pods on node {node}: {error}")
 
 
 def _logs(cluster: Cluster, pod: Mapping[str, Any], lines: int) -> dict[str, str]:
-    """The ends of a pod's logs, those before its last restart too; by path."""
+    """Return the end of a pod's logs, including those of the previous run, by path."""
     pod_name, logs = str(pod["metadata"]["name"]), {}
     for container in _containers(pod):
         for previous in (False, True):
@@ -201,7 +199,7 @@ def _read_or_note(evidence: _Evidence, read: Any, what: str) -> Any:  # whatever
 
 
 def _is_about(event: Mapping[str, Any], name: str) -> bool:
-    """Whether it is about the model, or an object whose name begins with its name, as those of its children do."""
+    """Return True if the event is about the model or one of its objects, whose names start with the model's."""
     regarding = fields.mapping(event.get("regarding") or event.get("involvedObject")).get("name")
     return regarding == name or str(regarding).startswith(f"{name}-")
 
@@ -210,7 +208,7 @@ def _is_about(event: Mapping[str, Any], name: str) -> bool:
 
 
 def _contents(cluster: Cluster, evidence: _Evidence, likely: Sequence[Cause], now: datetime) -> dict[str, str]:
-    """Text by path in the bundle. Nothing is in it that redaction has not seen."""
+    """Return the bundle's texts by path. Everything is redacted."""
     inventory = evidence.facts.inventory
     model = inventory.model
     name = str(model["metadata"]["name"])
@@ -220,7 +218,8 @@ def _contents(cluster: Cluster, evidence: _Evidence, likely: Sequence[Cause], no
         + "\n",
         "explain.txt": redaction.text(render(report(model, now, evidence.facts.free_capacity), now, width=120)) + "\n",
         "tree.txt": redaction.text(_tree(inventory, now)) + "\n",
-        "versions.txt": f"halcyon {version('halcyon-operator')}\ntaken {now.isoformat()}\n" + _images(inventory),
+        "versions.txt": f"halcyon {version('halcyon-operator')}\ntaken {rfc3339(now.timestamp())}\n"
+        + _images(inventory),
         "events.yaml": _yaml(evidence.facts.events),
     }
     objects = [model, *inventory.deployments, *inventory.pods, *inventory.hpas, *inventory.revisions]
@@ -235,7 +234,7 @@ def _contents(cluster: Cluster, evidence: _Evidence, likely: Sequence[Cause], no
 
 
 def _without_model(name: str, obj: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The copy of a model in a ConfigMap is its owner's: of it only the configuration is taken."""
+    """Drop the model files from a ConfigMap with a copy of the model, except its configuration: they are the owner's."""
     if obj.get("kind") != "ConfigMap" or not str(obj["metadata"]["name"]).startswith(f"{name}-model-"):
         return obj
     sections = {part: fields.mapping(obj.get(part)) for part in ("data", "binaryData")}

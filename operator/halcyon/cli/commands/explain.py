@@ -1,7 +1,7 @@
-"""`halcyon explain NAME`: why a ModelDeployment has as many replicas as it has, from what the operator has written of it.
+"""`halcyon explain NAME`: the reason for a model's replica count, from the status that the operator has written.
 
-One object is read, and where its pods find no node what the nodes have and who holds it; nothing is changed. Not here: what is
-told of it (`reporting`), and how that looks (`text`).
+Reads one object and, if pods are unschedulable, the capacity of nodes and the pods that use it. Changes nothing. Out of
+scope: the contents (`explain.build`) and the layout (`report_text`).
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ examples:
   halcyon explain resnet50
   halcyon explain resnet50 -n team -o json
 
-What is told here is in the status too: kubectl get mdep resnet50 -o yaml. Where pods find no node for want of GPUs, it is counted besides how
-many are free and who holds the others, as far as you may list nodes and the pods of all namespaces. What it means: docs/concepts/scaling.md.
+The same data is in the status: kubectl get mdep resnet50 -o yaml. If pods are unschedulable for lack of GPUs, the output also shows how
+many GPUs are free and which workloads hold the rest. This requires permission to list nodes and pods in all namespaces. For the meaning of
+each line, see docs/concepts/scaling.md.
 
-exit status: 0, or 2 where there is nothing to explain: no such name, no access, no cluster.
+exit status: 0, or 2 if there is nothing to explain: no such name, no access, no cluster.
 """
 
 
@@ -36,11 +37,11 @@ exit status: 0, or 2 where there is nothing to explain: no such name, no access,
 @cluster_options
 @output_options("table", "json", "yaml")
 def main(name: str, target: Target, output: Output) -> int:
-    """Why a ModelDeployment has as many replicas as it has: what was decided, by what, and what became of it."""
+    """Explain a model's replica count: the decision, its parts, its limits and its effect."""
     cluster = Cluster(target)
     resource = cluster.model(name)
     capacity: tuple[free_capacity.FreeCapacity, ...] = ()
-    # Nodes and pods of others are for few to see, and the scheduler has said already that there is too little.
+    # Few users may list nodes and the pods of others, and the scheduler's message already names the shortage.
     with suppress(ClusterError):
         capacity = free_capacity.read_free_capacity(cluster, insufficient_for(resource))
     now = datetime.now(UTC)

@@ -1,6 +1,6 @@
-"""`halcyon get [NAME] [-w]`: models as a list, or one of them as a tree, once or for as long as one looks.
+"""`halcyon get [NAME] [-w]`: models as a list, or one model as a tree, once or continuously.
 
-Not here: what is told of them (`fleet`, `tree`), how it looks (`drawing`), and how changes are heard of (`watching`).
+Out of scope: the contents (`model_rows`, `tree`), the layout (`tables`), and watching for changes (`watch`).
 """
 
 from __future__ import annotations
@@ -23,40 +23,40 @@ examples:
   halcyon get resnet50 -w --for 5m
 
 \b
-states of a pod:
-  pending   no node yet; Unschedulable: the scheduler finds none, and says why
-  pulling   a node has it, and images or volumes are on their way
-  fetching  the model is brought, and its configuration merged
+pod states:
+  pending   not scheduled yet; Unschedulable: no node fits, with the scheduler's reason
+  pulling   scheduled; images are pulled and volumes mounted
+  fetching  the model is fetched and its configuration merged
   loading   Triton loads the model and warms it up
-  warming   Triton has started, and isn't ready yet
-  ready     it serves
-  unready   it has served, and isn't ready now
-  draining  it is going, and ends what it has begun
-  failed    with the reason and the message of who knows
+  warming   Triton has started and isn't ready yet
+  ready     receives requests
+  unready   was ready and isn't now
+  draining  is terminating and finishes its requests
+  failed    with the reason and the original message
 
-A script that waits uses kubectl wait --for=condition=Ready mdep/resnet50.
+To wait in a script, use kubectl wait --for=condition=Ready mdep/resnet50.
 
-exit status: 0, or 2 where there is nothing to get: no such name, no access, no cluster.
+exit status: 0, or 2 if there is nothing to show: no such name, no access, no cluster.
 """
 
 
 @click.command("get", epilog=_EPILOG)
 @name_argument(required=False)
-@click.option("-A", "--all-namespaces", "all_namespaces", is_flag=True, help="List those of all namespaces.")
-@click.option("-w", "--watch", is_flag=True, help="Go on, and draw the tree anew when something changes.")
+@click.option("-A", "--all-namespaces", "all_namespaces", is_flag=True, help="List models in all namespaces.")
+@click.option("-w", "--watch", is_flag=True, help="Keep running, and redraw the tree on every change.")
 @click.option(
-    "--for", "limit_s", type=DURATION, metavar="TIME", help="With -w: how long; until interrupted where it is left out."
+    "--for", "limit_s", type=DURATION, metavar="TIME", help="With -w: how long to watch. Default: until interrupted."
 )
 @cluster_options
 @output_options("table", "wide", "json", "yaml")
 def main(  # noqa: PLR0917  # by keyword: click gives them so
     name: str | None, all_namespaces: bool, watch: bool, limit_s: float | None, target: Target, output: Output
 ) -> int:  # fmt: skip
-    """List ModelDeployments, or show one of them with its revisions, pods, balancer and HPA, their states and reasons."""
+    """List ModelDeployments, or show one with its revisions, pods, balancers and HPA."""
     if watch and (name is None or output.is_data):
-        raise InputError("-w shows one model as a tree: give its name, for example halcyon get resnet50 -w")
+        raise InputError("-w shows one model as a tree; give its name, for example halcyon get resnet50 -w")
     if name is not None and all_namespaces:
-        raise InputError(f"-A lists all models, and {name} is one; leave one of them out")
+        raise InputError(f"-A lists all models, and {name} names one; omit one of them")
     cluster = Cluster(target)
     if watch and name is not None:
         return follow(cluster, name, output, limit_s)
@@ -68,7 +68,7 @@ def main(  # noqa: PLR0917  # by keyword: click gives them so
 
 
 def _print_list(cluster: Cluster, output: Output, *, all_namespaces: bool) -> None:
-    from halcyon.cli.output import model_rows, tables  # noqa: PLC0415  # rich: a quarter of a second that wrong usage needn't wait for
+    from halcyon.cli.output import model_rows, tables  # noqa: PLC0415  # rich takes 0.25 s to import: not for usage errors
 
     rows = model_rows.sorted_rows(
         [model_rows.build_row(model) for model in cluster.models(all_namespaces=all_namespaces)], "name"
@@ -78,7 +78,7 @@ def _print_list(cluster: Cluster, output: Output, *, all_namespaces: bool) -> No
     elif not rows:
         scope = "the cluster" if all_namespaces else f"namespace {cluster.namespace}"
         emit(
-            f"there is no ModelDeployment in {scope}; kubectl apply -f makes one, for example manifests/examples/digits.yaml"
+            f"no ModelDeployments in {scope}; create one with kubectl apply -f, for example manifests/examples/digits.yaml"
         )
     else:
         head, cells = model_rows.list_table(

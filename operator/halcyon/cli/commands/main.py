@@ -1,6 +1,6 @@
-"""`halcyon`: one command for every process of an installation, and for people.
+"""`halcyon`: one program for every process of an installation and for all user commands.
 
-Each loads what it needs and no more: the operator, the agent and the fetcher nothing of people's commands, nor of each other.
+Each loads only what it needs: the operator, the agent and the fetcher load neither user commands nor each other.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ _PROCESSES = {
     "agent": "halcyon.balancer.agent.main",
     "fetch": "halcyon.fetch.main",
 }
-"""What runs in the pods of an installation."""
+"""Processes that run in the pods of an installation."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a process, or a command of people; returns the exit status."""
+    """Run a process or a user command, and return its exit status."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments and arguments[0] in _PROCESSES:
         run: Callable[[Sequence[str]], int] = import_module(_PROCESSES[arguments[0]]).main
         return run(arguments[1:])
-    from halcyon.cli.commands import app  # noqa: PLC0415  # click and what comes with it: not for processes
+    from halcyon.cli.commands import app  # noqa: PLC0415  # click and its imports: not for processes
 
     return app.run(arguments)
 

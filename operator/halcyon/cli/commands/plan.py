@@ -1,8 +1,8 @@
-"""`halcyon plan -f FILE`: what a ModelDeployment would become, and what the planner decides on recorded observations of it.
+"""`halcyon plan -f FILE`: a preview of a ModelDeployment's objects, or a replay of recorded observations through the planner.
 
-The same code as in the operator; nothing is changed. Of observations, each reading is decided on with the memory of those before, so a
-record can be gone through in pieces: what one run saves, the next one loads. Not here: children and differences (`outlook`), the form
-of a record (`readings`), a decision (`planner`).
+It runs the operator's own code and changes nothing. A replay decides on each reading with the memory of the earlier ones. It
+can be split: one run saves the memory and the next one loads it. Out of scope: objects and differences (`plan.preview`), the
+file format of observations (`plan.observations_file`), the decision itself (`scaling.planner`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ import yaml
 
 from halcyon.api.spec import Spec, defaults
 from halcyon.api.spec.parse import SpecError, parse
+from halcyon.api.timestamps import rfc3339
 from halcyon.api.types import API_VERSION, KIND
 from halcyon.cli import input_files
 from halcyon.cli.arguments.options import DURATION, FILE, REPLICAS, Output, cluster_options, emit, output_options
@@ -37,11 +37,11 @@ from halcyon.scaling.schedules import InForce, in_force, problems
 
 MAX_BYTES = 256 * 2**20
 _EPILOG = """\
-Without observations: the objects that would be made for it, and what would change in the cluster, tried by dry runs on the API server
-where you may (else compared here). Nothing is written. The operator's own rules are this version's.
+Without --observations, it lists the objects of the model and the changes that applying it would make in the cluster. Changes come from
+dry runs on the API server, or from a local comparison if you have no permission for them. Nothing is written. The rules are those of this version of halcyon.
 
 \b
-A record is a JSON list of readings in the order of their times; a field that is left out is not known:
+An observations file is a JSON list of readings in chronological order. Omitted fields are unknown:
   [{"at": 1763700000, "replicas": 1, "arrived": 0, "waiting": 0, "inflight": 0, "batches": {"16": [3, 0.039]},
     "pods": [{"name": "m-a-1", "phase": "ready", "created_at": 1763690000, "ready_at": 1763690045}]}, ...]
 All fields: docs/reference/observations.md.
@@ -52,27 +52,26 @@ examples:
   halcyon plan -f model.yaml --offline -o yaml
   halcyon plan -f manifests/examples/digits.yaml --observations manifests/examples/observations.json
   halcyon plan -f model.yaml --observations monday.json --save-memory week.json
-  halcyon plan -f model.yaml --observations tuesday.json --memory week.json --json
+  halcyon plan -f model.yaml --observations tuesday.json --memory week.json -o json
   halcyon plan -f model.yaml --observations monday.json --latency 300ms --min 0
 
 \b
 exit status:
   0  done
-  1  the spec would not be accepted
-  2  an option or a file is wrong, or the cluster can't be asked or would refuse it
+    1  the operator would reject the spec, for example because its source is missing or an object has its name
+    2  an option or a file is invalid, a field of the spec is invalid, or the cluster denies access or rejects the object
 """
 
 
 @dataclass(frozen=True)
 class _Options:
-    """The options, times in seconds."""
+    """The options; times in seconds."""
 
     file: Path
     observations: Path | None
     name: str | None
     memory: Path | None
     save_memory: Path | None
-    as_json: bool
     every: bool
     latency: float | None
     low: int | None
@@ -85,7 +84,7 @@ class _TimedDecision:
     now: float
     plan: Plan
     windows: tuple[OpenWindow, ...]
-    """Schedules that were open."""
+    """Schedules open at that time."""
 
 
 @click.command("plan", epilog=_EPILOG)
@@ -95,60 +94,61 @@ class _TimedDecision:
     type=FILE,
     required=True,
     metavar="FILE.yaml",
-    help="YAML with the ModelDeployment; others in it are passed over.",
+    help="YAML file with the ModelDeployment; other kinds are skipped.",
 )
-@click.option("--offline", is_flag=True, help="Ask no cluster: the objects of a new model.")
-@click.option("--observations", type=FILE, metavar="FILE.json", help="What the planner would decide on this record, as below; no cluster is asked.")  # fmt: skip
-@click.option("--name", metavar="NAME", help="Which ModelDeployment, where the file holds several.")
-@click.option("--memory", type=FILE, metavar="FILE.json", help="Begin with the memory that an earlier run saved.")
-@click.option("--save-memory", type=FILE, metavar="FILE.json", help="Write the memory after the last reading.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--every", is_flag=True, help="Print every decision; else those that are like the one before are only counted.")  # fmt: skip
-@click.option("--latency", type=DURATION, metavar="TIME", help="What if targets.latency were this, for example 300ms.")
-@click.option("--min", "low", type=REPLICAS, metavar="N", help="What if minReplicas were this; it may be 0.")
+@click.option("--offline", is_flag=True, help="Use no cluster: list the objects of a new model.")
+@click.option("--observations", type=FILE, metavar="FILE.json", help="Replay these observations through the planner (format below). Uses no cluster.")  # fmt: skip
+@click.option("--name", metavar="NAME", help="ModelDeployment to use, if the file contains several.")
+@click.option("--memory", type=FILE, metavar="FILE.json", help="Planner memory to start with, saved by an earlier run.")
+@click.option(
+    "--save-memory", type=FILE, metavar="FILE.json", help="File for the planner memory after the last reading."
+)
+@click.option("--every", is_flag=True, help="Print every decision. Default: repeated decisions are only counted.")  # fmt: skip
+@click.option(
+    "--latency", type=DURATION, metavar="TIME", help="Replace spec.scaling.targets.latency, for example 300ms."
+)
+@click.option("--min", "low", type=REPLICAS, metavar="N", help="Replace spec.scaling.minReplicas; may be 0.")
 @click.option(
     "--idle-after",
     type=DURATION,
     metavar="TIME",
-    help="What if idleAfter were this: the time without a request until no replica is left, where the least is 0.",
+    help="Replace spec.scaling.idleAfter: time without requests before scaling to zero, if the minimum is 0.",
 )
-@click.option("--start-time", type=DURATION, default=START_S, metavar="TIME", help=f"What if a pod took this long to start, until one was seen; {START_S:.0f}s where it is left out.")  # fmt: skip
+@click.option("--start-time", type=DURATION, default=START_S, metavar="TIME", help=f"Startup time of a pod until the record contains one. Default: {START_S:.0f}s.")  # fmt: skip
 @cluster_options
 @output_options("table", "json", "yaml")
 def main(offline: bool, target: Target, output: Output, **given: Any) -> int:
-    """What a ModelDeployment would become, or what the planner decides on recorded observations of it, and why.
+    """Preview the objects of a ModelDeployment, or replay recorded observations through the planner.
 
-    Of observations: latency, idleAfter and schedules are the resource's own; its policy, actuator and mode make no difference.
+    A replay uses the latency, idleAfter and schedules of the resource; its policy, actuator and mode have no effect.
     """
     options = _Options(**given)
     if options.observations is None:
         return _preview(options, target, output, offline=offline)
     if output.form == "yaml":
-        raise InputError("decisions are printed as a table or as JSON; leave -o yaml out")
-    return _replay(replace(options, as_json=options.as_json or output.is_data), options.observations)
+        raise InputError("decisions have no YAML form; use -o table or -o json")
+    return _replay(options, options.observations, output)
 
 
 def _preview(options: _Options, target: Target, output: Output, *, offline: bool) -> int:
-    """The children, and what would change."""
+    """Show the objects and their changes."""
     for option, value in (("--memory", options.memory), ("--save-memory", options.save_memory)):
         if value is not None:
-            raise InputError(f"{option} is of the planner, which decides on --observations; give both, or neither")
-    from halcyon.cli.plan.preview import show  # noqa: PLC0415  # the builders take a while to load
+            raise InputError(f"{option} is for the planner, which needs --observations; give both, or neither")
+    from halcyon.cli.plan.preview import show  # noqa: PLC0415  # slow to import
 
     documents = _documents(options.file)
     name, _ = _model(documents, options.file, options.name)
     document = next(d for d in documents if d.get("kind") == KIND and _document_name(d) == name)
     own = (document.get("metadata") or {}).get("namespace")
     if own is not None and target.namespace not in {None, own}:
-        raise InputError(
-            f"{options.file}: {KIND} {name} is of namespace {own}, and -n says {target.namespace}; leave -n out"
-        )
+        raise InputError(f"{options.file}: {KIND} {name} has namespace {own}, and -n is {target.namespace}; omit -n")
     cluster = None if offline else Cluster(replace(target, namespace=target.namespace or own))
-    return show(document, documents, cluster, replace(output, form="json") if options.as_json else output)
+    return show(document, documents, cluster, output)
 
 
-def _replay(options: _Options, observations: Path) -> int:
-    """The decisions on a record."""
+def _replay(options: _Options, observations: Path, output: Output) -> int:
+    """Print the decisions for recorded observations."""
     try:
         name, spec = _model(_documents(options.file), options.file, options.name)
         record = parse_observations(_text(observations), file=str(observations))
@@ -161,8 +161,8 @@ def _replay(options: _Options, observations: Path) -> int:
         raise InputError(f"{options.file}: ModelDeployment {name}: {error}") from None
     except ObservationsError as error:
         raise InputError(str(error)) from None
-    if options.as_json:
-        emit(json.dumps({"name": name, "decisions": [_as_dict(timed) for timed in decisions]}, indent=2))
+    if output.is_data:
+        output.data({"name": name, "decisions": [_as_dict(timed) for timed in decisions]})
     else:
         groups = (
             ([timed] for timed in decisions)
@@ -215,7 +215,7 @@ def _documents(file: Path) -> list[dict[str, Any]]:
     try:
         return [d for d in yaml.safe_load_all(_text(file)) if isinstance(d, dict)]
     except yaml.YAMLError as error:
-        raise InputError(f"{file}: not YAML: {' '.join(str(error).split())}") from None
+        raise InputError(f"{file}: invalid YAML: {' '.join(str(error).split())}") from None
 
 
 def _document_name(document: Mapping[str, Any]) -> str:
@@ -227,15 +227,13 @@ def _model(documents: Iterable[Mapping[str, Any]], file: Path, requested_name: s
     by_name = {_document_name(document): document for document in documents if document.get("kind") == KIND}
     names = ", ".join(sorted(by_name))
     if not by_name:
-        raise InputError(f"{file}: holds no {KIND}; for example apiVersion: {API_VERSION}, kind: {KIND}")
+        raise InputError(f"{file}: no {KIND}; it needs apiVersion: {API_VERSION} and kind: {KIND}")
     if requested_name is None and len(by_name) > 1:
         raise InputError(
-            f"{file}: holds {len(by_name)} of kind {KIND} ({names}); choose one, for example --name {min(by_name)}"
+            f"{file}: {len(by_name)} objects of kind {KIND} ({names}); choose one, for example --name {min(by_name)}"
         )
     if requested_name is not None and requested_name not in by_name:
-        raise InputError(
-            f"{file}: holds no {KIND} {requested_name}; it holds {names}, for example --name {min(by_name)}"
-        )
+        raise InputError(f"{file}: no {KIND} {requested_name}; it contains {names}, for example --name {min(by_name)}")
     name = next(iter(by_name)) if requested_name is None else requested_name
     document = by_name[name]
     if document.get("apiVersion") != API_VERSION:
@@ -244,7 +242,7 @@ def _model(documents: Iterable[Mapping[str, Any]], file: Path, requested_name: s
         )
     spec = document.get("spec")
     if not isinstance(spec, dict):
-        raise InputError(f"{file}: {KIND} {name}: spec is {spec!r}; it must be an object with a model and scaling")
+        raise InputError(f"{file}: {KIND} {name}: spec is {spec!r}; it must be an object with model and scaling")
     return name, _spec(name, spec, file)
 
 
@@ -253,8 +251,8 @@ def _spec(name: str, spec_fields: Mapping[str, Any], file: Path) -> Spec:
         spec = parse(name, spec_fields)
     except SpecError as error:
         raise InputError(f"{file}: {KIND} {name}: {error}") from None
-    except TypeError as error:  # YAML has values that JSON lacks, dates for example
-        raise InputError(f"{file}: {KIND} {name}: a value of spec is none of JSON ({error}); quote it") from None
+    except TypeError as error:  # YAML has types that JSON has not, for example dates
+        raise InputError(f"{file}: {KIND} {name}: a value in spec is not valid JSON ({error}); quote it") from None
     if invalid := problems(schedules(spec)):
         reasons = "; ".join(problem.say() for problem in invalid)
         raise InputError(f"{file}: {KIND} {name}: spec.scaling.schedules: {reasons}")
@@ -262,13 +260,13 @@ def _spec(name: str, spec_fields: Mapping[str, Any], file: Path) -> Spec:
 
 
 def _load_memory(file: Path | None) -> PlannerMemory:
-    """The memory in a file; a warning for what can't be read of it. A file that is no JSON at all is a mistake."""
+    """Load the planner memory, with a warning for each part that can't be read. A file that isn't JSON is an error."""
     if file is None:
         return PlannerMemory()
     try:
         document = json.loads(_text(file))
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{file}: not JSON: {error}; it has to be what --save-memory wrote") from None
+        raise InputError(f"{file}: invalid JSON: {error}; it must be a file written by --save-memory") from None
     restored = unpacked(document)
     for problem in restored.problems:
         print(f"halcyon plan: {file}: {problem}", file=sys.stderr)
@@ -276,31 +274,33 @@ def _load_memory(file: Path | None) -> PlannerMemory:
 
 
 def _check_memory_is_older(first: RecordedReading, memory: PlannerMemory, options: _Options) -> None:
-    """What is remembered has to lie before what is decided on: a planner that has seen the future tells nothing."""
+    """Require a memory older than the observations: with data from the future, a replay proves nothing."""
     times = memory.arrivals.times
     if times and times[-1] > first.now:
         raise InputError(
-            f"{options.memory}: remembers until {_timestamp(times[-1])}, and {options.observations} begins at {_timestamp(first.now)}; "
-            "give the memory of a time before, or none"
+            f"{options.memory}: the memory ends at {_timestamp(times[-1])}, and {options.observations} starts at {_timestamp(first.now)}; "
+            "use an older memory, or none"
         )
 
 
 def _text(file: Path) -> str:
-    return input_files.text(file, max_bytes=MAX_BYTES, hint="; cut it, and pass the memory on")
+    return input_files.text(
+        file, max_bytes=MAX_BYTES, hint="; split it, and carry the memory over with --save-memory and --memory"
+    )
 
 
 def _write(file: Path, text: str) -> None:
     try:
         file.write_text(text)
     except OSError as error:
-        raise InputError(f"{file}: can't be written: {error.strerror}") from None
+        raise InputError(f"{file}: can't write it: {error.strerror}") from None
 
 
-# What is printed.
+# Output.
 
 
 def _table(timed: _TimedDecision) -> str:
-    """The time, the sentence, and a line for each term, limit and open schedule; a star marks the term that decides."""
+    """Return the time, the summary, and a line for each part, limit and open schedule; a star marks the deciding part."""
     decision = timed.plan
     rows: list[tuple[str, str, str, str]] = [
         (term.name, str(term.replicas), "*" if term.name == decision.winner else "", term.why)
@@ -315,7 +315,7 @@ def _table(timed: _TimedDecision) -> str:
 
 
 def _similarity_key(timed: _TimedDecision) -> tuple[object, ...]:
-    """What two decisions have in common that need not be told twice."""
+    """Return the fields that make two decisions alike; the second is then only counted."""
     decision = timed.plan
     return (
         decision.count,
@@ -327,7 +327,7 @@ def _similarity_key(timed: _TimedDecision) -> tuple[object, ...]:
 
 
 def _repetitions(repeated: Sequence[_TimedDecision]) -> str:
-    return f"\n  and {len(repeated)} more like it until {_timestamp(repeated[-1].now)}" if repeated else ""
+    return f"\n  and {len(repeated)} more until {_timestamp(repeated[-1].now)}" if repeated else ""
 
 
 def _bounds(window: OpenWindow) -> str:
@@ -336,9 +336,9 @@ def _bounds(window: OpenWindow) -> str:
 
 
 def _next_evaluation(timed: _TimedDecision) -> str:
-    """When the operator would look again, whatever it hears until then."""
+    """Return when the operator would evaluate next if no new report arrived."""
     wait_s = timed.plan.look_again_at - timed.now
-    return f"next look in {wait_s:.3g} s" if math.isfinite(wait_s) else "next look when there is news"
+    return f"next evaluation in {wait_s:.3g} s" if math.isfinite(wait_s) else "next evaluation on the next report"
 
 
 def _previous_count(decision: Plan) -> str:
@@ -349,19 +349,19 @@ def _as_dict(timed: _TimedDecision) -> dict[str, Any]:
     decision = timed.plan
     return {
         "now": timed.now,
-        "count": decision.count,
+        "desired": decision.count,
         "current": decision.current,
-        "winner": decision.winner,
-        "terms": [{"name": t.name, "replicas": t.replicas, "why": t.why} for t in decision.terms],
+        "decidedBy": decision.winner,
+        "parts": [{"name": t.name, "replicas": t.replicas, "why": t.why} for t in decision.terms],
         "limits": [{"name": t.name, "replicas": t.replicas, "why": t.why} for t in decision.limits],
         "schedules": [{"name": w.name, "min": w.low, "max": w.high} for w in timed.windows],
-        "look_again_at": decision.look_again_at,
-        "say": decision.say(),
+        "nextEvaluationAt": decision.look_again_at,
+        "summary": decision.say(),
     }
 
 
 def _timestamp(at: float) -> str:
     try:
-        return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return rfc3339(at)
     except (OverflowError, ValueError, OSError):
         return f"{at:.3f}"

@@ -1,7 +1,7 @@
-"""`halcyon refresh NAME|--all`: render servers anew as the operator that runs now does, and roll them over.
+"""`halcyon refresh NAME|--all`: roll model pods to the pod template that the running operator renders.
 
-It is an annotation that names the revision, so it counts for that one and no other. Not here: what becomes of it (`control.refresh`), and
-what makes a model outdated (the condition RuntimeOutdated, which is read here and never judged anew).
+It sets an annotation that names the revision, so it applies to that revision only. Out of scope: its effect
+(`control.rollout.refresh`), and which models are outdated: that is the condition RuntimeOutdated, which is only read here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from halcyon.control.rollout.refresh import REFRESH
 
 POLL_INTERVAL_S = 1.0
 MODEL_TIMEOUT_S = 1800.0
-"""Longest wait for one model."""
+"""Default timeout for one model."""
 Json = Mapping[str, Any]
 State = Literal["waiting", "served", "stalled"]
 _EPILOG = """\
@@ -31,35 +31,35 @@ examples:
   halcyon refresh --all -A --dry-run
   halcyon refresh --all -n team
 
-An upgrade of Halcyon restarts no model pod: each runs what was rendered for it. Who runs an older rendering has the condition
-RuntimeOutdated, which says what differs. A refreshed model rolls over by its own spec.rollout, and goes back where that fails. With --all
-the models are taken one after the other, each once the one before it is served; the first that isn't ends it. The same by hand, for one:
-kubectl annotate mdep resnet50 serving.halcyon.dev/refresh=REVISION, with the REVISION of status.revision.target. More:
+An upgrade of Halcyon restarts no model pods: they keep the template that was rendered for them. Models with an older template have the
+condition RuntimeOutdated, which names the differences. A refreshed model rolls out according to its spec.rollout, and rolls back on failure. With
+--all, models are refreshed one at a time, each after the previous one serves its new template. The first failure stops the command. With
+kubectl, for one model: kubectl annotate mdep resnet50 serving.halcyon.dev/refresh=REVISION, where REVISION is status.revision.target. See
 docs/guides/upgrade.md.
 
 \b
 exit status:
-  0  done, or there was nothing to do
-  1  a model that was refreshed isn't served by its new rendering
-  2  nothing done: no such name, no access, no cluster
+  0  done, or nothing to do
+    1  a refreshed model did not reach its new template
+    2  nothing done: no such name, no access, no cluster
 """
 
 
 @click.command("refresh", epilog=_EPILOG)
 @name_argument(required=False)
-@click.option("--all", "all_models", is_flag=True, help="Every model of the namespace that runs an older rendering.")
-@click.option("-A", "--all-namespaces", "all_namespaces", is_flag=True, help="With --all: those of all namespaces.")
-@click.option("--dry-run", is_flag=True, help="Only tell which models would be, and what differs.")
-@click.option("--within", "within_s", type=DURATION, default=MODEL_TIMEOUT_S, metavar="TIME", help="With --all: longest time for each model; 30m where it is left out.")  # fmt: skip
+@click.option("--all", "all_models", is_flag=True, help="All models in the namespace that run an older template.")
+@click.option("-A", "--all-namespaces", "all_namespaces", is_flag=True, help="With --all: models in all namespaces.")
+@click.option("--dry-run", is_flag=True, help="List the models to refresh and their differences; change nothing.")
+@click.option("--within", "within_s", type=DURATION, default=MODEL_TIMEOUT_S, metavar="TIME", help="With --all: timeout for each model. Default: 30m.")  # fmt: skip
 @cluster_options
 def main(  # noqa: PLR0917  # by keyword: click gives them so
     name: str | None, all_models: bool, all_namespaces: bool, dry_run: bool, within_s: float, target: Target
 ) -> int:
-    """Roll servers over to what the operator that runs now renders for them."""
+    """Roll model pods to the pod template that the running operator renders."""
     if (name is None) == (not all_models):
-        raise InputError("give a name, or --all: for example halcyon refresh resnet50")
+        raise InputError("give either a name or --all; for example halcyon refresh resnet50")
     if all_namespaces and not all_models:
-        raise InputError(f"-A is for --all, and {name} is one model; leave -A out, and give its namespace with -n")
+        raise InputError(f"-A needs --all, and {name} is one model; omit -A, and give its namespace with -n")
     cluster = Cluster(target)
     models = [cluster.model(name)] if name is not None else cluster.models(all_namespaces=all_namespaces)
     outdated = [one for one in map(_outdated, models) if one is not None]
@@ -72,14 +72,14 @@ def main(  # noqa: PLR0917  # by keyword: click gives them so
         return 0
     if name is not None:
         _annotate(cluster, outdated[0])
-        emit(f"{name} is rendered anew and rolls over; kubectl get mdep {name} -w shows it")
+        emit(f"{name} rolls out with its new template; watch it with kubectl get mdep {name} -w")
         return 0
     return _refresh_in_sequence(cluster, outdated, within_s)
 
 
 @dataclass(frozen=True)
 class OutdatedModel:
-    """A model that runs an older rendering."""
+    """A model that runs an older pod template."""
 
     namespace: str
     name: str
@@ -88,7 +88,7 @@ class OutdatedModel:
 
 
 def _outdated(model: Json) -> OutdatedModel | None:
-    """None where it doesn't, or the operator hasn't said so."""
+    """Return the model if the operator reports it as outdated, else None."""
     meta, status = fields.mapping(model.get("metadata")), fields.mapping(model.get("status"))
     revision = fields.text(fields.mapping(status.get("revision")).get("target"))
     for condition in fields.mappings(status.get("conditions")):
@@ -100,8 +100,8 @@ def _outdated(model: Json) -> OutdatedModel | None:
 
 def _nothing_to_do(name: str | None, count: int) -> str:
     if name is not None:
-        return f"{name} is as the operator renders it now; nothing to do"
-    return f"{count} models, none of them runs an older rendering; nothing to do"
+        return f"{name} runs the current template; nothing to do"
+    return f"none of {count} models runs an older template; nothing to do"
 
 
 def _annotate(cluster: Cluster, one: OutdatedModel) -> None:
@@ -109,7 +109,7 @@ def _annotate(cluster: Cluster, one: OutdatedModel) -> None:
 
 
 def _refresh_in_sequence(cluster: Cluster, outdated: list[OutdatedModel], within_s: float) -> int:
-    """One after the other: rollouts at the same time would ask for the room of all at once."""
+    """Refresh one model at a time: parallel rollouts would need spare capacity for all of them at once."""
     for number, one in enumerate(outdated, 1):
         in_namespace = cluster.in_namespace(one.namespace)
         _annotate(cluster, one)
@@ -118,16 +118,18 @@ def _refresh_in_sequence(cluster: Cluster, outdated: list[OutdatedModel], within
             try:
                 return rollout_state(in_namespace.model(one.name), one.revision)
             except ClusterError:
-                return "waiting"  # it is asked again, until the time is over
+                return "waiting"  # retried until the timeout
 
         outcome = wait(state, within_s)
         progress = f"{number} of {len(outdated)}: {one.namespace}/{one.name}"
         if outcome != "served":
             remaining = len(outdated) - number
-            why = f"isn't served within {within_s:.0f} s" if outcome == "waiting" else "is stalled"
-            emit(f"{progress} {why}; halcyon get {one.name} -n {one.namespace} says why. {remaining} left as they are")
+            why = f"does not serve its new template within {within_s:.0f} s" if outcome == "waiting" else "is stalled"
+            emit(
+                f"{progress} {why}; for the reason: halcyon get {one.name} -n {one.namespace}. {remaining} not refreshed"
+            )
             return 1
-        emit(f"{progress} is served by its new rendering")
+        emit(f"{progress} serves its new template")
     return 0
 
 
@@ -137,20 +139,20 @@ def wait(
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> State:
-    """The first state that isn't waiting, or waiting once the time is over."""
+    """Poll until the state isn't waiting, or the timeout passes; return the last state."""
     deadline = clock() + within_s
     while (now := state()) == "waiting" and clock() < deadline:
         pause(POLL_INTERVAL_S)
     return now
 
 
-# asked for is another revision   stalled   that one serves, all of it   state
-# no                              -         -                            waiting: the operator hasn't seen it yet
-# yes                             yes       -                            stalled
-# yes                             no        no                           waiting
-# yes                             no        yes                          served
+# new target revision   stalled   target serves, rollout complete   state
+# no                    -         -                                 waiting: the operator hasn't observed it yet
+# yes                   yes       -                                 stalled
+# yes                   no        no                                waiting
+# yes                   no        yes                               served
 def rollout_state(model: Json, before: str) -> State:
-    """Where a model is that was asked for another rendering than the revision `before`."""
+    """Return the progress of a refreshed model whose target revision was `before`."""
     status = fields.mapping(model.get("status"))
     revision = fields.mapping(status.get("revision"))
     conditions = {str(c.get("type")): c.get("status") for c in fields.mappings(status.get("conditions"))}

@@ -1,7 +1,7 @@
-"""`halcyon get NAME -w`: the tree drawn anew whenever the API server tells of a change. Nothing is polled.
+"""`halcyon get NAME -w`: the tree, redrawn on every change that the API server reports. Nothing is polled.
 
-The objects are kept by the operator's own informers: they list again where a watch was lost, and know what is gone. Not here: what
-is told (`tree`), how it looks (`drawing`).
+The operator's own informers hold the objects: they list again after a lost watch, and notice deletions. Out of scope: the
+contents (`tree`) and the layout (`tables`).
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from halcyon.kube.kinds import Key
 from halcyon.render import names
 
 DEBOUNCE_S = 0.2
-"""Changes that come within this time are drawn together."""
+"""Changes within this time are drawn together."""
 AGE_REFRESH_INTERVAL_S = 10.0
-"""Ages are drawn anew after this long at the latest."""
+"""Longest time between two redraws, which keeps ages current."""
 
 
 def follow(cluster: Cluster, name: str, output: Output, limit_s: float | None) -> int:
-    """Draw the tree until the time is over, the model is gone, or somebody interrupts; gives the exit status.
+    """Draw the tree until the time is over, the model is deleted, or the user interrupts. Return the exit status.
 
-    On a terminal the page stays in place. Elsewhere a page is printed whenever it says something new.
+    On a terminal the page is redrawn in place. Otherwise a page is printed for every change of its content.
 
     Raises:
-        ClusterError: where there is no such model, or no access.
+        ClusterError: there is no such model, or no access.
     """
-    initial = read_inventory(cluster, name)  # with it come the errors that say what to do
+    initial = read_inventory(cluster, name)  # raises the errors that name the next step
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_follow(cluster, name, initial, output, limit_s))
     return 0
@@ -59,12 +59,12 @@ async def _follow(cluster: Cluster, name: str, initial: Inventory, output: Outpu
 
 
 async def changes(cluster: Cluster, name: str, initial: Inventory) -> AsyncIterator[tuple[Inventory | None, str]]:
-    """What is there, with every change, and what keeps the cluster from being watched; None once the model is gone."""
+    """Yield the objects on every change, with a warning if the watch fails; the objects are None once the model is deleted."""
     key, changed, warning = Key(cluster.namespace, name), asyncio.Event(), _InformerWarnings()
     client = await _connect(cluster)
     selector = f"{names.OWNER_LABEL}={name}"
     model_informer = Informer(client, kinds.MODEL_DEPLOYMENT, namespaces=(key.namespace,))
-    # What could not be read at first would only be refused again and again.
+    # A kind that couldn't be read at first would be denied every time.
     readable = [
         kind for kind in READ_KINDS if not any(line.startswith(f"{kind.plural} ") for line in initial.unreadable)
     ]
@@ -106,7 +106,7 @@ def _objects_of(informer: Informer) -> list[Object]:
 
 
 async def _wait_until_synced(informers: list[Informer], tasks: list[asyncio.Task[None]]) -> None:
-    """Until every list was read. A task that ends has failed, and tells why."""
+    """Wait until every list is read. A task that ends early has failed; raise its error."""
     waiting = asyncio.create_task(_all_synced(informers))
     done, _ = await asyncio.wait({waiting, *tasks}, return_when=asyncio.FIRST_COMPLETED)
     for task in done:
@@ -134,7 +134,7 @@ async def _connect(cluster: Cluster) -> KubeClient:
 
 
 class _InformerWarnings(logging.Handler):
-    """What an informer complains of, for the page."""
+    """A log handler that keeps an informer's last warning for the page."""
 
     text = ""
     changed: asyncio.Event | None = None
@@ -143,13 +143,13 @@ class _InformerWarnings(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if record.levelno >= logging.WARNING:
             kind, error = (getattr(record, part, "") for part in ("kind", "error"))
-            self.text = f"what is shown of {kind} may be old: {error}"
+            self.text = f"{kind} may be out of date: {error}"
             if self.changed is not None:
                 self.changed.set()
 
 
 class _PageWriter(contextlib.AbstractContextManager["_PageWriter"]):
-    """Where pages go."""
+    """Destination of pages."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
@@ -159,16 +159,16 @@ class _PageWriter(contextlib.AbstractContextManager["_PageWriter"]):
         """Show a page."""
 
     def finish(self, text: str) -> None:
-        """The last word."""
+        """Print the last line."""
         emit(text)
 
     @override
     def __exit__(self, *_: object) -> None:
-        """Leave what was shown last."""
+        """Leave the last page in place."""
 
 
 class _StreamWriter(_PageWriter):
-    """A file or a pipe: a page, and an empty line, whenever what it says has changed (its ages have not)."""
+    """A file or a pipe: prints a page, and an empty line, if anything but its ages has changed."""
 
     _last: object = None
 
@@ -183,7 +183,7 @@ class _StreamWriter(_PageWriter):
 
 
 class _TerminalWriter(_PageWriter):
-    """A terminal: one page that stays in its place."""
+    """A terminal: one page, updated in place."""
 
     def __init__(self, output: Output) -> None:
         from rich.console import Console  # noqa: PLC0415  # as in `get`

@@ -1,4 +1,4 @@
-"""What the rules of `diagnose` are given, and what they give. Not here: the rules (`rules_pods`, `rules_model`)."""
+"""Input and output of the rules of `diagnose`. Out of scope: the rules (`pod_rules`, `model_rules`)."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from halcyon.cli.kube.pod_stage import Stage, stage
 
 Json = Mapping[str, Any]
 MAX_NAMED_PODS = 3
-"""Pods that are named; the others are counted."""
+"""Pods to name as evidence; the others are counted."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What the rules are given."""
+    """Input of the rules."""
 
     inventory: Inventory
     now: datetime
     events: Sequence[Json] = ()
     operators: Sequence[Json] | None = None
-    """Pods of the operator; None where they may not be listed."""
+    """Pods of the operator; None if they may not be listed."""
     free_capacity: Sequence[FreeCapacity] = ()
-    """Of what pods find too little of."""
+    """Capacity of the resources that unschedulable pods wait for."""
 
 
 @dataclass(frozen=True)
 class Cause:
-    """Something that may be the reason."""
+    """A likely cause."""
 
     weight: int
-    """From 100, nothing can work, to 1, worth a look."""
+    """From 100 (nothing can work) to 1 (worth a check)."""
     summary: str
     evidence: tuple[str, ...]
     next_step: str
-    """What to do next."""
+    """The advice."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return the JSON form."""
         return {
             "weight": self.weight,
             "summary": self.summary,
@@ -53,17 +53,17 @@ class Cause:
 
 @dataclass(frozen=True)
 class ConditionIndex:
-    """A model, taken apart."""
+    """A model's spec, status, conditions and pod stages."""
 
     name: str
     spec: Json
     status: Json
     conditions: Mapping[str, Json]
     stages: Sequence[tuple[Json, Stage]]
-    """Server pods, and what they do."""
+    """Model pods and their stages."""
 
     def message_if(self, kind: str, status: str, *reasons: str) -> str | None:
-        """The message of a condition that is so; None where it isn't."""
+        """Return the condition's message if its status and reason match, else None."""
         condition = self.conditions.get(kind, {})
         if condition.get("status") != status or (reasons and condition.get("reason") not in reasons):
             return None
@@ -71,7 +71,7 @@ class ConditionIndex:
 
     @classmethod
     def from_inventory(cls, inventory: Inventory) -> ConditionIndex:
-        """Of what was read."""
+        """Build the index of an inventory."""
         meta, spec, status = (fields.mapping(inventory.model.get(part)) for part in ("metadata", "spec", "status"))
         return cls(
             name=str(meta.get("name")),
@@ -83,7 +83,7 @@ class ConditionIndex:
 
 
 def pod_evidence(pods: Sequence[tuple[Json, Stage]]) -> tuple[str, ...]:
-    """Evidence: the first of these pods, each with its message."""
+    """Return evidence: the first of these pods with their messages, and the number of the others."""
     lines = [
         f"pod {pod_name(pod)}: {pod_stage.message or pod_stage.reason or pod_stage.state}"
         for pod, pod_stage in pods[:MAX_NAMED_PODS]
@@ -92,11 +92,11 @@ def pod_evidence(pods: Sequence[tuple[Json, Stage]]) -> tuple[str, ...]:
 
 
 def pod_name(pod: Json) -> str:
-    """Name of a pod."""
+    """Return a pod's name."""
     return str(fields.mapping(pod.get("metadata")).get("name"))
 
 
 def age_s(pod: Json, now: datetime) -> float:
-    """Seconds since it was made; 0 where that isn't known."""
+    """Return the seconds since a pod's creation; 0 if unknown."""
     created = fields.time(fields.mapping(pod.get("metadata")).get("creationTimestamp"))
     return 0.0 if created is None else (now - created).total_seconds()

@@ -1,4 +1,4 @@
-"""Rules of `diagnose` that look at pods. Pure. Each names what speaks for a cause, word for word where somebody has said it."""
+"""Rules of `diagnose` for pods. Pure. Each quotes its evidence literally if there is a message."""
 
 from __future__ import annotations
 
@@ -12,51 +12,51 @@ from halcyon.cli.kube.free_capacity import insufficient_resources
 from halcyon.cli.kube.pod_stage import Stage
 
 SLOW_START_S = 300.0
-"""A pod that has been on its way for longer has a reason."""
+"""A start that takes longer is reported."""
 _SCHEDULER_MESSAGES = (
-    (re.compile(r"nvidia\.com/(gpu|mig)\S*", re.IGNORECASE), "no node has a GPU left", "free GPUs, add a node with some, or ask for fewer (spec.runtime.gpu.count, spec.scaling.maxReplicas)"),
-    (re.compile(r"unbound|persistentvolumeclaim|volume node affinity", re.IGNORECASE), "the volume of the model can't be used where the pod would run", "see kubectl get pvc: the claim has to be Bound, and readable from the nodes that the pods may run on"),
-    (re.compile(r"Insufficient memory", re.IGNORECASE), "no node has enough memory left", "lower spec.runtime.resources.memory, or add a node"),
-    (re.compile(r"Insufficient cpu", re.IGNORECASE), "no node has enough CPU left", "lower spec.runtime.resources.cpu, or add a node"),
-    (re.compile(r"affinity/selector|node selector|didn't match Pod's node", re.IGNORECASE), "no node has the labels that are asked for", "correct spec.runtime.placement.nodeSelector, or label nodes"),
-    (re.compile(r"untolerated taint", re.IGNORECASE), "the nodes have taints that the pods don't tolerate", "add spec.runtime.placement.tolerations, or take the taints away"),
+    (re.compile(r"nvidia\.com/(gpu|mig)\S*", re.IGNORECASE), "no node has a free GPU", "free GPUs, add a GPU node, or lower the request (spec.runtime.gpu.count, spec.scaling.maxReplicas)"),
+    (re.compile(r"unbound|persistentvolumeclaim|volume node affinity", re.IGNORECASE), "the model's volume is not available on the pod's nodes", "check kubectl get pvc: the claim must be Bound, and readable from the nodes where the pods may run"),
+    (re.compile(r"Insufficient memory", re.IGNORECASE), "no node has enough free memory", "lower spec.runtime.resources.memory, or add a node"),
+    (re.compile(r"Insufficient cpu", re.IGNORECASE), "no node has enough free CPU", "lower spec.runtime.resources.cpu, or add a node"),
+    (re.compile(r"affinity/selector|node selector|didn't match Pod's node", re.IGNORECASE), "no node has the requested labels", "correct spec.runtime.placement.nodeSelector, or label nodes"),
+    (re.compile(r"untolerated taint", re.IGNORECASE), "the nodes have taints that the pods don't tolerate", "add spec.runtime.placement.tolerations, or remove the taints"),
 )  # fmt: skip
-"""What the scheduler says, what it means, and what to do. The first that fits is the cause: nodes are named for each other reason too."""
+"""Scheduler message, its meaning and the advice. The first match is the cause, because one message lists the reasons of all nodes."""
 
 
 def image_not_pulled(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
-    """An image can't be pulled."""
-    next_step = "see that spec.runtime.image exists and that spec.runtime.imagePullSecrets names a Secret of this namespace with its credentials"
+    """Find images that can't be pulled."""
+    next_step = "check that spec.runtime.image exists and that spec.runtime.imagePullSecrets names a Secret in this namespace with its credentials"
     yield from _failed_with(index, 92, "an image can't be pulled", next_step, Reason.IMAGE_PULL_FAILED)
 
 
 def model_not_available(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
-    """The model's files are not there, or its configuration is wrong."""
+    """Find model files that are missing, can't be downloaded, or have an invalid configuration."""
     yield from _failed_with(
         index,
         90,
-        "the model is not where spec.model.source says",
-        "put it there, or correct spec.model.source",
+        "the model is not at spec.model.source",
+        "add the files, or correct spec.model.source",
         Reason.MODEL_SOURCE_NOT_FOUND,
     )
     yield from _failed_with(
         index,
         90,
         "the model can't be downloaded",
-        "see that the server of spec.model.source.uri answers, and that the Secret it names may read the model",
+        "check that the server of spec.model.source.uri responds, and that the credentials in its Secret can read the model",
         Reason.MODEL_STORE_FAILED,
     )
     yield from _failed_with(
         index,
         90,
-        "the model's configuration can't be used",
+        "the model's configuration is invalid",
         "correct config.pbtxt, or the field of the spec that contradicts it",
         Reason.MODEL_CONFIG_INVALID,
     )
 
 
 def containers_crashing(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
-    """Containers end."""
+    """Find containers that run out of memory or crash repeatedly."""
     for out_of_memory in (True, False):
         pods = [
             (pod, pod_stage) for pod, pod_stage in index.stages
@@ -68,18 +68,18 @@ def containers_crashing(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
         if out_of_memory:
             limit = fields.mapping(fields.mapping(index.spec.get("runtime")).get("resources")).get("memory")
             next_step = f"raise spec.runtime.resources.memory, which is {limit or 'not set'}; /dev/shm counts against it (spec.runtime.sharedMemory)"
-            yield Cause(88, "the server runs out of memory", pod_evidence(pods), next_step)
+            yield Cause(88, "Triton runs out of memory", pod_evidence(pods), next_step)
         else:
             yield Cause(
                 86,
-                "a container ends again and again",
+                "a container crashes repeatedly",
                 pod_evidence(pods),
-                "read its log, and the one before: kubectl logs POD -c triton --previous",
+                "read its log and that of the previous run: kubectl logs POD -c triton --previous",
             )
 
 
 def unschedulable(facts: Facts, index: ConditionIndex) -> Iterator[Cause]:
-    """The scheduler finds no node."""
+    """Find unschedulable pods."""
     unschedulable_pods = [(pod, pod_stage) for pod, pod_stage in index.stages if pod_stage.reason == "Unschedulable"]
     groups: dict[int, list[tuple[Json, Stage]]] = {}
     for pod, pod_stage in unschedulable_pods:
@@ -89,7 +89,7 @@ def unschedulable(facts: Facts, index: ConditionIndex) -> Iterator[Cause]:
         summary, next_step = (
             _SCHEDULER_MESSAGES[n][1:]
             if n >= 0
-            else ("the scheduler finds no node", "read what it says, and kubectl describe node")
+            else ("no node fits the pod", "read the scheduler's message, and run kubectl describe node")
         )
         resources = insufficient_resources(pod_stage.message for _, pod_stage in pods)
         capacities = (pod_stage.describe() for pod_stage in facts.free_capacity if pod_stage.resource in resources)
@@ -97,23 +97,23 @@ def unschedulable(facts: Facts, index: ConditionIndex) -> Iterator[Cause]:
 
 
 def pods_not_ready(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
-    """Pods that served, and don't now."""
+    """Find pods that were ready and no longer are."""
     pods = [(pod, pod_stage) for pod, pod_stage in index.stages if pod_stage.state == "unready"]
     if pods:
         yield Cause(
             70,
-            "pods that have served are not ready now",
+            "pods that were ready no longer are",
             pod_evidence(pods),
-            "read the log of the container triton; a dead backend or a full GPU are usual, and a balancer takes such pods out",
+            "read the log of the container triton; usual reasons are a crashed backend or a full GPU. Balancers send no requests to such pods",
         )
 
 
 def slow_start(facts: Facts, index: ConditionIndex) -> Iterator[Cause]:
-    """Pods are on their way for long."""
+    """Find pods whose start takes long."""
     for state, summary, next_step in (
-        ("pulling", "images or volumes take long", "kubectl describe pod: its events tell whether an image is being pulled or a volume mounted; a smaller image, or one that nodes have already, is quicker"),
-        ("fetching", "the model takes long to fetch", "read the log of the init container fetch; a volume nearer to the nodes is quicker"),
-        ("loading", "Triton takes long to load the model", "read the log of the container triton; spec.runtime.startupTimeout is how long it may take, and spec.model.warmup is part of it"),
+        ("pulling", "images or volumes take long", "run kubectl describe pod: its events show whether an image is pulled or a volume mounted; use a smaller image, or one that is on the nodes already"),
+        ("fetching", "the model takes long to fetch", "read the log of the init container fetch; use a volume nearer to the nodes"),
+        ("loading", "Triton takes long to load the model", "read the log of the container triton; the limit is spec.runtime.startupTimeout, and spec.model.warmup is part of it"),
     ):  # fmt: skip
         pods = [
             (pod, pod_stage)
@@ -122,28 +122,28 @@ def slow_start(facts: Facts, index: ConditionIndex) -> Iterator[Cause]:
         ]
         if pods:
             evidence = tuple(
-                f"pod {pod_name(pod)} was made {age_s(pod, facts.now):.0f} s ago" for pod, _ in pods[:MAX_NAMED_PODS]
+                f"pod {pod_name(pod)} was created {age_s(pod, facts.now):.0f} s ago" for pod, _ in pods[:MAX_NAMED_PODS]
             )
             yield Cause(60, summary, evidence, next_step)
 
 
 def evicted(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
-    """A node had too little of something, or a pod more than its own limit."""
+    """Find evicted pods: the node ran short of a resource, or the pod exceeded a limit."""
     pods = [(pod, pod_stage) for pod, pod_stage in index.stages if pod_stage.reason == "Evicted"]
     if pods:
         caches = any('volume "home"' in pod_stage.message for _, pod_stage in pods)
         yield Cause(
             50,
-            "nodes have thrown pods out",
+            "pods were evicted",
             pod_evidence(pods),
-            "let the caches below the model's home lie in /tmp, for example spec.runtime.env: [{name: HF_HOME, value: /tmp/huggingface}]"
+            "move the caches from the model's home to /tmp, for example spec.runtime.env: [{name: HF_HOME, value: /tmp/huggingface}]"
             if caches
-            else "set spec.runtime.resources to what the pods use, and spec.runtime.placement.priorityClassName",
+            else "set spec.runtime.resources to the real use of the pods, and spec.runtime.placement.priorityClassName",
         )
 
 
 def restarted(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
-    """Ready pods that have fallen before."""
+    """Find ready pods that have restarted."""
     evidence = []
     for pod, pod_stage in index.stages:
         for container in fields.mappings(fields.mapping(pod.get("status")).get("containerStatuses")):
@@ -157,9 +157,9 @@ def restarted(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
     if evidence:
         yield Cause(
             30,
-            "pods that are ready have fallen before",
+            "pods that are ready now have crashed before",
             tuple(evidence[:MAX_NAMED_PODS]),
-            "read the log before: kubectl logs POD -c triton --previous",
+            "read the log of the previous run: kubectl logs POD -c triton --previous",
         )
 
 

@@ -1,11 +1,11 @@
-"""Objects and logs without what should stay at home: secret values, credentials, and what only makes them long. Pure.
+"""Redaction of objects and logs: removes secret values, credentials, and fields that are only long. Pure.
 
-Names stay (of Secrets, of keys, of variables): they are what a reader needs. Values go if their name, or their own form, says that they
-are secret. Nothing can know every secret: whoever passes a bundle on should look at it first.
+Names stay (of Secrets, keys and variables), because readers need them. A value is removed if its name or its own form marks
+it as secret. No rule recognizes every secret, so a bundle must be reviewed before it is shared.
 
-A model may write anything into its log, so time grows with the length of a text and no faster: a repetition without a bound begins
-at the edge of a run and never gives back what it took (`*+`), or stops at what the next one begins with. Of single characters
-only: Python before 3.11.5 mistakes a group that is repeated so.
+A model can write anything into its log, so the run time must be linear in the length of a text. Every unbounded repetition
+starts at the edge of a run and never backtracks (`*+`), or stops at a character with which the next one starts. Only single
+characters are repeated so: Python before 3.11.5 has a bug with possessive groups.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _KEYS = r"(?<=[a-z0-9][-_])" + "".join(rf"(?<!{word}[-_])" for word in _NOT_SECR
 # `SLACK_WEBHOOK`; not `cert-manager-webhook`, a server's name in many a message.
 _WEBHOOKS = r"(?<=[a-z0-9]_)webhook(?=[_\d]|s?\Z)|webhook[-_]?ur[li]"
 _SECRET = re.compile(f"{_SENSITIVE}|{_KEYS}|{_WEBHOOKS}", re.IGNORECASE)
-"""In a name that says that its value is secret; not in `tokenizer`, not in `author`."""
+"""Matches names whose value is secret; not `tokenizer`, not `author`."""
 _FOLDERS = {"PWD", "OLDPWD"}
-"""A shell's variables that sound like a password."""
+"""Shell variables whose names resemble a password's."""
 _NAME_FIELDS = {"secretName", "secretKeyRef", "secretRef", "imagePullSecrets", "automountServiceAccountToken", "secret", "tokenExpirationSeconds", "serviceAccountToken", "projected"}  # fmt: skip
-"""Fields of Kubernetes whose names sound so, and whose values are names."""
+"""Fields of Kubernetes whose names match but whose values are names."""
 _DROPPED = {"managedFields", "kubectl.kubernetes.io/last-applied-configuration"}
 _TOKENS = (
     r"(?:AKIA|ASIA)[A-Z0-9]{16}\b",  # Amazon
@@ -42,7 +42,7 @@ _TOKENS = (
     r"xox[a-z]-[\w-]{10,}+",  # Slack
     r"AIza[\w-]{30,}+",  # Google
 )
-"""Credentials that are known by how they begin."""
+"""Credentials with a known prefix."""
 _IN_TEXT = (
     (
         re.compile(
@@ -50,17 +50,17 @@ _IN_TEXT = (
         ),
         REMOVED,
     ),
-    # Before the names: what comes after `Authorization:` is two words.
+    # Before the names: the value after `Authorization:` has two words.
     (re.compile(r"(?i)\b(bearer|basic)\s++[A-Za-z0-9._~+/=-]{8,}+"), rf"\1 {REMOVED}"),
     (re.compile(r"(?<!\w)(\w++://)[^/\s:@]*+:[^/\s@]++@"), rf"\1{REMOVED}@"),
     (re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(_TOKENS)})"), REMOVED),
     (re.compile(r"(?i)(\bhooks\.slack\.com/[a-z]{1,20}/)[^\s\"'<>]++"), rf"\1{REMOVED}"),
-    # Of an URL that is signed; `&` as HTML and JSON write it, too.
+    # In a signed URL; `&` also as in HTML and JSON.
     (
         re.compile(r"(?i)((?:[?&;]|\\u0026)(?:sig|signature|x-(?:amz|goog)-signature|key)=)[^\s\"'&#\\]++"),
         rf"\1{REMOVED}",
     ),
-    # By itself only if it is as long as one: a process ends with `sig=9`, a function has a signature.
+    # Outside a URL only if it is long enough: a process ends with `sig=9`, a function has a signature.
     (
         re.compile(r"(?i)(?<![\w./-])(sig(?:nature)?[\"']?+\s*+[:=]\s*+[\"']?+)[A-Za-z0-9+/_%-]{20,}+=*+"),
         rf"\1{REMOVED}",
@@ -68,26 +68,26 @@ _IN_TEXT = (
 )
 _PART = re.compile(r"(?<![\w-])[\w-]{11,}+(?=\.[\w-]{8,}+\.)")
 _TWO_PARTS = re.compile(r"\.[\w-]++\.[\w-]*+")
-"""Of the three that a JSON web token has; the first begins with `eyJ`."""
+"""The last two of the three parts of a JSON web token; the first starts with `eyJ`."""
 _PARAMETER = re.compile(
     r"""(?i)(key\s*+:\s*+"([^"]*+)"\s*+,?\s*+value\s*+:?\s*+\{\s*+string_value\s*+:\s*+)"[^"]*+\""""
 )
-"""In a config.pbtxt."""
+"""A parameter in a config.pbtxt."""
 _NAME = re.compile(r"""(?<![\w./-])([\w./-]++)\\*+["']?+\s*+[:=]\s*+""")
 _QUOTE = re.compile(r"""\\*+["']""")
 _VALUE = re.compile(r"""[^\s"',;&}]++""")
-"""It ends with a space, a quote, a comma or the line."""
+"""A value ends at a space, a quote, a comma or the end of the line."""
 
 
 def text(value: str) -> str:
-    """A text without credentials."""
+    """Return the text without credentials."""
     for pattern, replacement in _IN_TEXT:
         value = pattern.sub(replacement, value)
     return _without_named_secrets(_PARAMETER.sub(_parameter, _without_web_tokens(value)))
 
 
 def _without_web_tokens(value: str) -> str:
-    """Whatever stands right before one stays."""
+    """Remove JSON web tokens; text directly before one stays."""
     parts: list[str] = []
     done = at = 0
     while part := _PART.search(value, at):
@@ -105,13 +105,13 @@ def _parameter(match: re.Match[str]) -> str:
 
 
 def _without_named_secrets(value: str) -> str:
-    """Without values that follow a name of a secret, in any of the usual forms."""
+    """Remove values that follow a secret's name, in any usual form."""
     parts: list[str] = []
     done = at = 0
-    # One after the other, for the value of a harmless name may be a text with names in it.
+    # One at a time, because the value of a harmless name may itself contain names.
     while name := _NAME.search(value, at):
         at = name.end()
-        # The name first: to look at each value would read the rest of a long one again and again.
+        # The name first: matching each value would read the rest of a long one repeatedly.
         if not _SECRET.search(name[1]):
             continue
         if quote := _QUOTE.match(value, at):
@@ -121,7 +121,7 @@ def _without_named_secrets(value: str) -> str:
             continue
         end = secret.end()
         if value[end : end + 1] in {'"', "'"}:
-            end = at + len(secret[0].rstrip("\\"))  # JSON in JSON: the backslash is the quote's
+            end = at + len(secret[0].rstrip("\\"))  # JSON in JSON: the backslash escapes the quote
         if end > at:
             parts += [value[done:at], REMOVED]
             done = end
@@ -136,7 +136,7 @@ def _is_secret(name: str, value: str) -> bool:
 
 
 def resource(value: Mapping[str, Any]) -> dict[str, Any]:
-    """An object without secret values; of a Secret only its names are left."""
+    """Return the object without secret values; of a Secret only the names stay."""
     plain: dict[str, Any] = _redact(value)
     if plain.get("kind") == "Secret":
         for part in ("data", "stringData"):
@@ -156,7 +156,7 @@ def _redact(value: Any) -> Any:
 
 
 def _redact_string(value: str) -> str:
-    """A text in an object: JSON is gone through as JSON, for a name and its value may stand apart in it."""
+    """Redact a string in an object. JSON is parsed, because a name and its value may be far apart in it."""
     if value.lstrip().startswith(("{", "[")):
         try:
             return json.dumps(_redact(json.loads(value)), ensure_ascii=False)

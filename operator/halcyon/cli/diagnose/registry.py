@@ -1,7 +1,7 @@
-"""What was read of a model -> likely causes of its trouble, the likeliest first. Pure.
+"""The ordered rules of `diagnose`, and the likely causes that they find. Pure.
 
-Whether a cause is one is for the reader: a rule tells what speaks for it, and what to do next. Not here: where the objects come from
-(`diagnose`).
+A rule names its evidence and a next step; the reader decides whether the cause is the right one. Out of scope: reading the
+objects (`commands.diagnose`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ RULES: tuple[Rule, ...] = (
 
 
 def causes(facts: Facts) -> list[Cause]:
-    """Every cause that a rule finds, the likeliest first; those of equal weight in the order of the rules."""
+    """Return the causes of all rules, the likeliest first; equals in the order of the rules."""
     index = ConditionIndex.from_inventory(facts.inventory)
     likely = [cause for rule in RULES for cause in rule(facts, index)]
     return sorted(likely, key=lambda cause: -cause.weight)

@@ -1,8 +1,8 @@
-"""A ModelDeployment, as the API server has it -> why it has as many replicas as it has. Pure.
+"""Builds the report on a model's replica count from the ModelDeployment of the API server. Pure.
 
-The status is read, never judged anew: what is told here is what the operator has written. It may be of another version, so
-what lacks or has another form is left out. Not here: where the resource comes from (`explain`), what a report holds
-(`report`) and how it looks (`text`).
+It reports the operator's status and doesn't evaluate anything itself. The status may be of another version, so fields that
+are missing or malformed are skipped. Out of scope: reading the resource (`commands.explain`), the fields of a report (`report`)
+and its layout (`report_text`).
 """
 
 from __future__ import annotations
@@ -34,32 +34,32 @@ from halcyon.scaling.planner.objectives import schedules
 from halcyon.scaling.schedules import InForce, Opening, in_force
 
 LIMITS = {
-    "min": "no fewer are allowed",
-    "max": "no more are allowed",
-    "hold": "as many were needed a while ago",
-    "veto": "the GPUs are too busy for fewer",
-    "idle": "nobody asks",
-    "learning": "too little is known yet",
-    "unknown": "a signal is missing or can't be believed",
-    "quota": "the namespace's ResourceQuotas leave no room for more",
-    "budget": "the site's GPU budget leaves no more",
-    "stabilisation": "a recommendation within its window says so",
-    "pace": "the pace of scaling allows no more at once",
-    "off": "spec.replicas is 0, which switches scaling off",
+    "min": "no fewer replicas are allowed",
+    "max": "no more replicas are allowed",
+    "hold": "as many were needed recently",
+    "veto": "GPU utilization is too high for fewer",
+    "idle": "no requests",
+    "learning": "too few measurements yet",
+    "unknown": "a signal is missing or implausible",
+    "quota": "the namespace's ResourceQuotas allow no more",
+    "budget": "the site's GPU budget allows no more",
+    "stabilisation": "the stabilization window of the HPA behavior",
+    "pace": "the scaling policies of the HPA behavior",
+    "off": "spec.replicas is 0, which disables scaling",
 }
-"""What each name in `status.scaling.limitedBy` means."""
+"""Meaning of each name in `status.scaling.limitedBy`."""
 _COUNT_PREFIX = re.compile(r"^\d+ replicas?(?: \([^)]*\))?: ")
-"""How a decision's sentence begins; the counts are told apart from it."""
+"""Start of a decision's sentence; the report has the counts in fields of their own."""
 _LIMITED = re.compile(r"^\d+ replicas?, (where \d+ replicas? are wanted: .*)$", re.DOTALL)
-"""A decision that something around the model has limited."""
+"""A decision limited by something outside the planner or the rules."""
 
 
 @dataclass(frozen=True)
 class _ScalingState:
-    """What a resource says of its count."""
+    """The parts of a resource that concern its replicas."""
 
     spec: Mapping[str, Any]
-    """spec.scaling; empty where there is none."""
+    """spec.scaling; empty if there is none."""
     status: Mapping[str, Any]
     """status.scaling."""
     conditions: Mapping[str, Mapping[str, Any]]
@@ -68,29 +68,29 @@ class _ScalingState:
     desired: int | None
     why: str | None
     user_reason: str
-    """A person's, for a count or a pause; empty where nobody has given one."""
+    """The reason that a user gave for the replicas or a pause; may be empty."""
 
     def has(self, condition: str) -> bool:
-        """Whether a condition is true."""
+        """Return True if the condition's status is True."""
         return self.conditions.get(condition, {}).get("status") == "True"
 
     def message(self, condition: str) -> str:
-        """What it says."""
+        """Return the condition's message."""
         return fields.text(self.conditions.get(condition, {}).get("message")) or ""
 
 
 def report(resource: Mapping[str, Any], now: datetime, capacity: Sequence[FreeCapacity] = ()) -> Report:
-    """The report on a ModelDeployment at a time, which has a zone; `room` is what there is of what its pods lack."""
+    """Build the report at a time with a time zone; `capacity` is the free capacity of the resources that pods wait for."""
     meta, spec, status = (fields.mapping(resource.get(name)) for name in ("metadata", "spec", "status"))
     scaling_spec, scaling = fields.mapping(spec.get("scaling")), fields.mapping(status.get("scaling"))
     limits = _bounds(str(meta.get("name")), spec, now) if scaling_spec else None
     replicas = _number(spec.get("replicas"), 1)
     if limits is not None:
-        # As the operator takes it: a count outside the limits is never in force.
+        # As in the operator: replicas outside the limits are never in force.
         replicas = min(max(replicas, limits.min_replicas), limits.max_replicas)
     conditions = {str(c.get("type")): c for c in fields.mappings(status.get("conditions"))}
     if limits is None and conditions.get("AutoscalerConflict", {}).get("status") == "True":
-        # An HPA on the Deployment writes past spec.replicas: its count is that of the pods.
+        # An HPA on the Deployment bypasses spec.replicas; the pods show its value.
         replicas = _number(fields.mapping(status.get("replicas")).get("total"), replicas)
     state = _ScalingState(
         spec=scaling_spec,
@@ -127,7 +127,7 @@ def report(resource: Mapping[str, Any], now: datetime, capacity: Sequence[FreeCa
 
 
 def insufficient_for(resource: Mapping[str, Any]) -> list[str]:
-    """The extended resources that pods of a ModelDeployment find too little of, as its status has it from the scheduler."""
+    """Return the extended resources that unschedulable pods wait for, from the scheduler's message in the status."""
     status = fields.mapping(resource.get("status"))
     if not _number(fields.mapping(status.get("replicas")).get("unschedulable"), 0):
         return []
@@ -136,42 +136,42 @@ def insufficient_for(resource: Mapping[str, Any]) -> list[str]:
     )
 
 
-# spec.scaling   somebody else writes   decided   mode        a signal is unknown   the headline, after the count
-# none           no                     -         -           -                     fixed
-# any            yes                    no        -           -                     left to others, and whom
-# there          yes                    yes       -           -                     what would be right
-# there          no                     no        -           -                     why nothing was decided
-# there          no                     yes       Paused      -                     what would be right
-# there          no                     yes       Recommend   -                     what is recommended
-# there          no                     yes       Active      yes, and it stays     held
-# there          no                     yes       Active      else                  what is wanted
+# spec.scaling   external writer   decision   mode        a signal is unknown   headline, after the replicas
+# none           no                -          -           -                     fixed
+# any            yes               none       -           -                     external, and by whom
+# there          yes               there      -           -                     the desired replicas
+# there          no                none       -           -                     why there is no decision
+# there          no                there      Paused      -                     the desired replicas
+# there          no                there      Recommend   -                     the recommended replicas
+# there          no                there      Active      yes, and it stays     held
+# there          no                there      Active      else                  the desired replicas
 def _headline(state: _ScalingState) -> str:
     current = f"{state.replicas} replica{'' if state.replicas == 1 else 's'}"
     reason_suffix = f" ({state.user_reason})" if state.user_reason else ""
     if state.desired is None and state.has("AutoscalerConflict"):
-        return f"{current}, left to others: {state.message('AutoscalerConflict')}"
+        return f"{current}, external autoscaler: {state.message('AutoscalerConflict')}"
     if not state.spec:
-        return f"{current}, fixed{reason_suffix}: there is no spec.scaling, so spec.replicas is the count"
+        return f"{current}, fixed{reason_suffix}: spec.scaling is not set, so spec.replicas applies"
     if state.desired is None:
         return f"{current}{reason_suffix}; {_undecided(state)}"
     reason = f": {state.why}" if state.why else ""
     if state.has("AutoscalerConflict"):
-        return f"{current}, written by others; {state.desired} would be right{reason}"
+        return f"{current}, external writer; {state.desired} desired{reason}"
     mode = state.status.get("mode")
     if mode == "Paused":
-        return f"{current}, paused{reason_suffix}; {state.desired} would be right{reason}"
+        return f"{current}, paused{reason_suffix}; {state.desired} desired{reason}"
     if mode == "Recommend":
         return f"{current}; {state.desired} recommended{reason}"
     if state.desired != state.replicas:
-        return f"{current}, {state.desired} wanted{reason}"
+        return f"{current}, {state.desired} desired{reason}"
     if (limited := _LIMITED.match(state.why or "")) is not None:
         return f"{current}, {limited[1]}"
-    return f"{current}, {'held' if 'unknown' in _limited_by(state.status) else 'as wanted'}{reason}"
+    return f"{current}, {'held' if 'unknown' in _limited_by(state.status) else 'as desired'}{reason}"
 
 
 def _undecided(state: _ScalingState) -> str:
     if not state.conditions:
-        return "the operator hasn't said anything of it yet. Does it run? kubectl get pods -A -l app.kubernetes.io/name=halcyon"
+        return "the operator has not processed it yet; see whether it runs: kubectl get pods -A -l app.kubernetes.io/name=halcyon"
     text, message = "nothing was decided yet", state.message("ScalingActive")
     return text if message in {"", text} else f"{text}: {message}"
 
@@ -184,7 +184,7 @@ def _bounds(name: str, spec: Mapping[str, Any], now: datetime) -> ReplicaBounds:
         parsed = parse(name, spec)
         schedule_state = in_force(schedules(parsed), now.timestamp())
     except (SpecError, ValueError):
-        return plain  # the condition Accepted says what is wrong
+        return plain  # reported by the condition Accepted
     if defaults.policy(parsed) != "Planner":
         return plain
     most = high if schedule_state.high is None else min(high, schedule_state.high)
@@ -220,7 +220,7 @@ def _signals(scaling: Mapping[str, Any]) -> Iterator[ShownSignal]:
 def _parts(scaling: Mapping[str, Any]) -> tuple[Part, ...]:
     parts = fields.mappings(scaling.get("parts"))
     counts = [_number(part.get("replicas"), 0) for part in parts]
-    # Of equals the first has decided: the operator names them in that order.
+    # The first of equals decides: the operator writes them in that order.
     winner = counts.index(max(counts)) if any(counts) else None
     return tuple(
         Part(str(part.get("name")), counts[n], n == winner, str(part.get("why") or "")) for n, part in enumerate(parts)
@@ -236,7 +236,7 @@ def _pods(status: Mapping[str, Any], desired: int) -> PodCounts | None:
 
 
 def _start(status: Mapping[str, Any], desired: int) -> str | None:
-    """What pods under way do, and what to expect of them; None where none is."""
+    """Return the progress of starting pods and the duration of the last start; None if no pod is starting."""
     counts, last = (fields.mapping(status.get(name)) for name in ("replicas", "coldStart"))
     ready, doing = _number(counts.get("ready"), 0), [(name, _number(counts.get(name), 0)) for name in _UNDER_WAY]
     phases = [f"{count} {name}" for name, count in doing if count]
@@ -264,13 +264,13 @@ _EXPECTED = {
     "FieldIgnored": "False",
     "TimeoutMismatch": "False",
 }
-"""Conditions that matter to the count. Unknown is no news: it says that there is none yet."""
+"""Conditions that affect the replicas, with their normal status. Unknown is skipped: nothing is known yet."""
 _IN_HEADLINE = {"Paused", "Recommending"}
 _COUNT_ONLY = re.compile(r"\d+ of \d+ servers are ready")
 
 
 def _notes(state: _ScalingState, headline: str) -> Iterator[Note]:
-    """Conditions that aren't as they should be, each sentence once."""
+    """Yield the abnormal conditions, each message once."""
     seen: set[str] = set()
     for kind, expected in _EXPECTED.items():
         condition, message = state.conditions.get(kind, {}), state.message(kind)
@@ -281,18 +281,18 @@ def _notes(state: _ScalingState, headline: str) -> Iterator[Note]:
             continue
         seen.add(message)
         yield Note(kind, is_true, reason, message)
-    # Progress is no news but where it has none.
+    # Of progress only its absence is worth a note.
     if (state.conditions.get("Reconciling") or {}).get("reason") == "RolloutBlocked":
         yield Note("Reconciling", "True", "RolloutBlocked", state.message("Reconciling"))
 
 
 def _outdated(meta: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[Note]:
-    """What makes all of this old."""
+    """Yield the reasons why the whole report may be out of date."""
     if meta.get("deletionTimestamp"):
         yield Note("Deleted", "True", "BeingDeleted", "the ModelDeployment is being deleted")
     generation, observed = meta.get("generation"), status.get("observedGeneration")
     if observed and generation != observed:
-        text = f"the spec is of generation {generation}, and this is told of {observed}: the operator hasn't seen the last change yet"
+        text = f"the spec has generation {generation}, and this report is of {observed}: the operator hasn't processed the last change yet"
         yield Note("Behind", "True", "SpecChanged", text)
 
 

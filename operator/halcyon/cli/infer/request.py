@@ -1,4 +1,4 @@
-"""One inference in KServe's v2 protocol, by Triton's own client, on a connection that times it. Not here: the connection (`wire`)."""
+"""One inference in the KServe v2 protocol, with Triton's client on a timed connection. Out of scope: the connection (`connection`)."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from halcyon.cli.infer.connection import HttpResponse, ModelConnection, Phases
 from halcyon.cli.infer.tensors import Array, InputFile, model_inputs, tensors
 
 _LENGTH = "inference-header-content-length"
-"""Header that tells where Triton's JSON ends and its binary part begins."""
+"""Header with the length of the JSON in front of Triton's binary data."""
 
 
 class InferenceError(Failure):
-    """The model, or the balancer before it, answers with an error."""
+    """The model or its balancer responds with an error."""
 
 
 @dataclass(frozen=True)
 class InferenceResult:
-    """What a model has answered."""
+    """A model's response."""
 
     model: str
     version: str
     outputs: tuple[tuple[str, str, Array], ...]
-    """(name, Triton's type, values)."""
+    """(name, Triton data type, values)."""
     phases: Phases
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it; values in a flat list, as the protocol has them."""
+        """Return the JSON form; values are a flat list, as in the protocol."""
         return {
             "model": self.model,
             "version": self.version,
@@ -56,12 +56,12 @@ def infer(
     *,
     pixel_scale: float | None = None,
 ) -> InferenceResult:
-    """Ask what the model takes, make tensors of (input, path, content), and send them; a model at zero is woken first.
+    """Read the model's inputs, convert (input, path, content) to tensors, and send them. A model at zero is started first.
 
     Raises:
-        InputError: the files aren't what the model takes.
-        NoAnswer: none came, or not in time.
-        Refused: it was an error.
+        InputError: the files don't fit the model's inputs.
+        NoResponse: there was none, or not in time.
+        InferenceError: the response is an error.
     """
     path = f"/v2/models/{quote(model)}" + (f"/versions/{quote(version)}" if version else "")
     described, metadata = _read_metadata(connection, path, model)
@@ -84,10 +84,8 @@ def infer(
         document = result.get_response()
         outputs = tuple((str(o["name"]), str(o["datatype"]), result.as_numpy(o["name"])) for o in document["outputs"])
     except (InferenceServerException, ValueError, KeyError, TypeError) as error:
-        raise InferenceError(
-            f"{connection.peer} answers with no inference of KServe's v2 protocol: {error!r}"
-        ) from None
-    # The connection was made for the first request.
+        raise InferenceError(f"{connection.peer} did not respond in the KServe v2 protocol: {error!r}") from None
+    # The connection was opened for the first request.
     phases = Phases(described.phases.connect, response.phases.send, response.phases.wait, response.phases.receive)
     return InferenceResult(
         str(document.get("model_name", model)), str(document.get("model_version", "")), outputs, phases
@@ -98,7 +96,7 @@ def _read_metadata(connection: ModelConnection, path: str, model: str) -> tuple[
     first_response = connection.request("GET", path)
     if first_response.status != HTTPStatus.SERVICE_UNAVAILABLE:
         return first_response, _json(_checked(first_response, connection, model))
-    # At zero a balancer says so at once, and starts nothing for it. An inference it holds until there is a pod, which refuses this one.
+    # At zero a balancer answers metadata requests with 503 and starts nothing. It holds an inference until a pod is ready, and the pod rejects this one.
     wake_response = connection.request("POST", f"{path}/infer", b"{}", {"Content-Type": "application/json"})
     if wake_response.status in {HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS}:
         _checked(wake_response, connection, model)
@@ -111,15 +109,15 @@ def _checked(response: HttpResponse, connection: ModelConnection, model: str) ->
     try:
         message = str(json.loads(response.body)["error"])
     except (ValueError, KeyError, TypeError):
-        message = response.body[:200].decode(errors="replace").strip() or "nothing more"
-    raise InferenceError(f"{model} through {connection.peer} answers {response.status}: {message}")
+        message = response.body[:200].decode(errors="replace").strip() or "no message"
+    raise InferenceError(f"{model} through {connection.peer} responds with {response.status}: {message}")
 
 
 def _json(response: HttpResponse) -> Any:
     try:
         return json.loads(response.body)
     except ValueError:
-        raise InferenceError(f"what answers is no Triton: {response.body[:80]!r}") from None
+        raise InferenceError(f"not a response of Triton: {response.body[:80]!r}") from None
 
 
 def _plain(array: Array) -> list[Any]:

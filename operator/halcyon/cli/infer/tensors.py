@@ -1,6 +1,6 @@
-"""Files -> tensors that a model takes, by what the model says of its inputs. Pure but for the parsing of pictures.
+"""Conversion of files to input tensors, by the model's metadata. Pure, except for decoding images.
 
-Not here: how they are sent (`infer`).
+Out of scope: sending them (`request`).
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ _CHANNELS = {1: "L", 3: "RGB", 4: "RGBA"}
 
 @dataclass(frozen=True)
 class ModelInput:
-    """An input as the model has it."""
+    """An input of a model."""
 
     name: str
     datatype: str
-    """Triton's, for example FP32."""
+    """Triton data type, for example FP32."""
     shape: tuple[int, ...]
-    """-1 where any size will do; with the rows of a batch in front, where the model takes batches."""
+    """-1 for any size; includes the batch dimension if the model supports batching."""
 
     def describe(self) -> str:
-        """For example `pixels FP32[-1, 64]`."""
+        """Return for example `pixels FP32[-1, 64]`."""
         return f"{self.name} {self.datatype}[{', '.join(map(str, self.shape))}]"
 
 
 @dataclass(frozen=True)
 class InputFile:
-    """A file that was given as an input; `name` of the input where it was given."""
+    """A file for an input; `name` is the input's, if given."""
 
     path: str
     content: bytes
@@ -47,7 +47,7 @@ class InputFile:
 
 
 def model_inputs(metadata: Mapping[str, Any]) -> tuple[ModelInput, ...]:
-    """The inputs, from Triton's metadata of a model."""
+    """Return the inputs from Triton's metadata of a model."""
     return tuple(
         ModelInput(str(entry["name"]), str(entry["datatype"]), tuple(map(int, entry["shape"])))
         for entry in metadata["inputs"]
@@ -57,10 +57,10 @@ def model_inputs(metadata: Mapping[str, Any]) -> tuple[ModelInput, ...]:
 def tensors(
     files: Sequence[InputFile], inputs: Sequence[ModelInput], *, pixel_scale: float | None = None
 ) -> dict[str, Array]:
-    """A tensor for every input, of its type and shape. `pixel_scale` is the value of a white pixel.
+    """Return a tensor for every input, of its type and shape. `pixel_scale` is the value of a white pixel.
 
     Raises:
-        InputError: naming the file, the input, what it is and what it has to be.
+        InputError: with the file, the input, and the actual and the required value.
     """
     known = {model_input.name: model_input for model_input in inputs}
     arrays: dict[str, Array] = {}
@@ -73,7 +73,7 @@ def tensors(
             arrays[name] = _fit(array, known[name], file.path)
     if missing := [model_input for model_input in inputs if model_input.name not in arrays]:
         example = f"--input {missing[0].name}=FILE.npy"
-        raise InputError(f"nothing is given for {_describe(missing)}; for example {example}")
+        raise InputError(f"no file for {_describe(missing)}; for example {example}")
     return arrays
 
 
@@ -83,32 +83,32 @@ def _read(file: InputFile, inputs: Sequence[ModelInput], pixel_scale: float | No
         return _json(file, inputs)
     if suffix not in {".npy", ".npz", *IMAGE_SUFFIXES}:
         raise InputError(
-            f"{file.path}: its name has to end in .npy, .npz, .json, or as a picture's does ({', '.join(IMAGE_SUFFIXES)})"
+            f"{file.path}: unknown file type; use .npy, .npz, .json or an image ({', '.join(IMAGE_SUFFIXES)})"
         )
     if suffix in IMAGE_SUFFIXES:
         model_input = _single_input(file, inputs)
         return {model_input.name: _image(file, model_input, pixel_scale)}
     try:
         loaded = np.load(io.BytesIO(file.content), allow_pickle=False)
-        # An archive is read where it is looked into.
+        # Arrays of an archive are read on access.
         arrays = {name: loaded[name] for name in loaded.files} if suffix == ".npz" else {"": loaded}
     except (ValueError, OSError, EOFError, AttributeError) as error:
-        raise InputError(f"{file.path}: no array of numpy's: {error}; numpy.save('x.npy', array) writes one") from None
+        raise InputError(f"{file.path}: not a NumPy array: {error}; numpy.save('x.npy', array) writes one") from None
     return arrays if suffix == ".npz" else {_single_input(file, inputs).name: arrays[""]}
 
 
 def _json(file: InputFile, inputs: Sequence[ModelInput]) -> Mapping[str, Array]:
-    """A request of KServe's v2 protocol, an object of values by input, or the values of the only one."""
+    """Parse a KServe v2 request, an object of values by input, or the values of the only input."""
     try:
         document = json.loads(file.content)
     except ValueError as error:
-        raise InputError(f"{file.path}: not JSON: {error}") from None
+        raise InputError(f"{file.path}: invalid JSON: {error}") from None
     if isinstance(document, dict) and isinstance(document.get("inputs"), list):
         try:
             return {str(one["name"]): _array(one["data"], file).reshape(one["shape"]) for one in document["inputs"]}
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(
-                f"{file.path}: inputs holds no tensors ({error!r}); one is for example "
+                f"{file.path}: inputs contains no valid tensor ({error!r}); a tensor is for example "
                 '{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [0, 1]}'
             ) from None
     if isinstance(document, dict):
@@ -120,11 +120,11 @@ def _array(values: Any, file: InputFile) -> Array:
     try:
         return np.array(values)
     except ValueError:
-        raise InputError(f"{file.path}: its rows are of different lengths; each needs as many values") from None
+        raise InputError(f"{file.path}: its rows have different lengths; all need the same number of values") from None
 
 
 def _single_input(file: InputFile, inputs: Sequence[ModelInput]) -> ModelInput:
-    """The input that a file without names is for."""
+    """Return the input for a file without input names."""
     if file.name is not None:
         for model_input in inputs:
             if model_input.name == file.name:
@@ -132,13 +132,13 @@ def _single_input(file: InputFile, inputs: Sequence[ModelInput]) -> ModelInput:
         raise InputError(f"{file.path}: the model has no input {file.name}; it has {_describe(inputs)}")
     if len(inputs) != 1:
         raise InputError(
-            f"{file.path}: the model has {len(inputs)} inputs ({_describe(inputs)}); say which, for example --input {inputs[0].name}={file.path}"
+            f"{file.path}: the model has {len(inputs)} inputs ({_describe(inputs)}); name one, for example --input {inputs[0].name}={file.path}"
         )
     return inputs[0]
 
 
 def _image(file: InputFile, model_input: ModelInput, pixel_scale: float | None) -> Array:
-    from PIL import Image, UnidentifiedImageError  # noqa: PLC0415  # only for pictures
+    from PIL import Image, UnidentifiedImageError  # noqa: PLC0415  # only for images
 
     dims = (
         model_input.shape[1:]
@@ -153,12 +153,12 @@ def _image(file: InputFile, model_input: ModelInput, pixel_scale: float | None) 
         (height, width, channels), first = dims, False
     else:
         raise InputError(
-            f"{file.path}: a picture is no tensor for {model_input.describe()}; make one of it with numpy, and give a file.npy"
+            f"{file.path}: an image doesn't fit {model_input.describe()}; convert it with NumPy, and pass a file.npy"
         )
     try:
         image = Image.open(io.BytesIO(file.content)).convert(_CHANNELS[channels])
     except (UnidentifiedImageError, OSError, ValueError, Image.DecompressionBombError) as error:
-        raise InputError(f"{file.path}: no picture that can be read: {error}") from None
+        raise InputError(f"{file.path}: not a readable image: {error}") from None
     size = (image.width if width < 0 else width, image.height if height < 0 else height)
     pixels: Array = np.asarray(image.resize(size), dtype=np.float64)
     if first is not None:
@@ -176,24 +176,26 @@ def _image(file: InputFile, model_input: ModelInput, pixel_scale: float | None) 
 
 
 def _fit(array: Array, model_input: ModelInput, path: str) -> Array:
-    """Of the input's type and shape; a row becomes a batch of one where the model takes batches."""
+    """Convert to the input's type and shape; a single item becomes a batch of one if the model supports batching."""
     if array.ndim == len(model_input.shape) - 1 and model_input.shape[0] in {-1, 1}:
         array = array[np.newaxis]
     if array.ndim != len(model_input.shape) or any(
         expected not in {-1, actual} for expected, actual in zip(model_input.shape, array.shape, strict=True)
     ):
-        raise InputError(f"{path}: its shape is {list(array.shape)}, and the model takes {model_input.describe()}")
+        raise InputError(f"{path}: its shape is {list(array.shape)}, but the model expects {model_input.describe()}")
     if model_input.datatype == "BYTES":
         return np.array([_bytes(value) for value in array.ravel()], dtype=np.object_).reshape(array.shape)
     kind = triton_to_np_dtype(model_input.datatype)
     if kind is None or array.dtype.kind not in "biuf":
-        raise InputError(f"{path}: its values are of type {array.dtype}, and the model takes {model_input.describe()}")
+        raise InputError(
+            f"{path}: its values are of type {array.dtype}, but the model expects {model_input.describe()}"
+        )
     with np.errstate(all="ignore"):
         cast: Array = array.astype(kind)
-    # Floats lose digits on the way to a smaller type; a whole number must stay what it is.
+    # Floats lose digits in a smaller type; an integer must keep its value.
     if np.dtype(kind).kind in "biu" and not np.array_equal(cast, array):
         raise InputError(
-            f"{path}: not every value is a whole number that {model_input.datatype} can hold, which {model_input.describe()} wants"
+            f"{path}: not every value is an integer in the range of {model_input.datatype}, which {model_input.describe()} requires"
         )
     return cast
 

@@ -1,7 +1,7 @@
-"""The cluster as the commands of people see it: objects read, listed and changed, and errors that say what to do.
+"""Synchronous cluster client for user commands: reads, lists and changes objects, with errors that name the next step.
 
-Objects are plain dicts, and of the `kubernetes` package only configuration, credentials and transport are used: no field is
-dropped that it doesn't know. Not here: what is told of them, and watching (`watching`).
+Objects are plain dicts. Of the `kubernetes` package only configuration, credentials and transport are used, so no unknown field
+is dropped. Out of scope: watching (`commands.watch`).
 """
 
 from __future__ import annotations
@@ -27,39 +27,43 @@ from halcyon.kube.kinds import Kind
 Object = Mapping[str, Any]
 
 TIMEOUT_S = 10.0
+INSTALL_COMMAND = (
+    "helm install halcyon charts/halcyon -n halcyon-system --create-namespace --values build/images-values.yaml --wait"
+)
+"""The command of docs/guides/install.md. The chart requires image values; `make images push` writes this file."""
 MAX_NAMES = 10
-"""Names that are listed where the one asked for doesn't exist."""
+"""Names to list if the requested one doesn't exist."""
 _CHUNK = 500
 _MERGE, _PLAIN, _APPLY = "application/merge-patch+json", "application/json", "application/apply-patch+yaml"
 _POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _CONNECTION = re.compile(r"^HTTPS?Connection(Pool)?\([^)]*\): ")
-"""What urllib3 puts before the reason."""
+"""A prefix of urllib3's messages."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """Which cluster, and which namespace in it. What is None is the kubeconfig's."""
+    """The cluster and namespace to work on. None means the kubeconfig's value."""
 
     command: str
-    """Whose example a wrong name is answered with, such as `explain`."""
+    """Command for the example in the error for a wrong name, such as `explain`."""
     kubeconfig: Path | None = None
     context: str | None = None
     namespace: str | None = None
     timeout_s: float = TIMEOUT_S
-    """Of each request."""
+    """Timeout of each request."""
 
 
 class Cluster:
     """The cluster of a kubeconfig, or the one that this pod runs in.
 
-    The `kubernetes` package is imported here: half a second that `--help` and wrong usage needn't wait for.
+    The constructor imports the `kubernetes` package, which takes half a second: `--help` and usage errors don't need it.
 
     Raises:
-        ClusterError: where there is no usable configuration.
+        ClusterError: there is no usable configuration.
     """
 
     def __init__(self, target: Target) -> None:
-        """Read the configuration; nothing is asked of the cluster yet."""
+        """Read the configuration; no request is sent."""
         from kubernetes import client, config  # noqa: PLC0415  # see above
 
         settings = client.Configuration()
@@ -69,7 +73,7 @@ class Cluster:
         exists = any(file.is_file() for file in files)
         if not exists and (target.kubeconfig or target.context or "KUBERNETES_SERVICE_HOST" not in os.environ):
             raise ClusterError(
-                f"no cluster: there is no kubeconfig {kubeconfig}; give one that is there, for example --kubeconfig cluster.yaml"
+                f"no cluster: kubeconfig {kubeconfig} doesn't exist; name one, for example --kubeconfig cluster.yaml"
             )
         try:
             if not exists:
@@ -85,18 +89,18 @@ class Cluster:
         except (config.ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, KeyError) as error:
             reason = " ".join(str(error).split())
             raise ClusterError(
-                f"no cluster: kubeconfig {kubeconfig} can't be used: {reason}; kubectl config view shows what is in it"
+                f"no cluster: kubeconfig {kubeconfig} is invalid: {reason}; kubectl config view shows its contents"
             ) from None
-        settings.retries = False  # urllib3's own would make three attempts, with a warning for each
+        settings.retries = False  # the default is three attempts, with a warning for each
         self.target = target
         self.kubeconfig = kubeconfig if exists else None
-        """Files of the kubeconfig, as $KUBECONFIG has them; None in a pod."""
+        """Files of the kubeconfig, in the form of $KUBECONFIG; None in a pod."""
         self.namespace = target.namespace or own_namespace
         self.host = str(settings.host).rstrip("/")
         self.api = client.ApiClient(settings)
 
     def in_namespace(self, namespace: str) -> Cluster:
-        """The same cluster, with its objects of another namespace."""
+        """Return a client for another namespace of the same cluster."""
         other = copy(self)
         other.namespace = namespace
         return other
@@ -104,10 +108,10 @@ class Cluster:
     # Objects.
 
     def model(self, name: str) -> Object:
-        """The ModelDeployment of this name.
+        """Return the ModelDeployment of this name.
 
         Raises:
-            ClusterError: where there is none, where it may not be read, and where no API server answers.
+            ClusterError: it doesn't exist, may not be read, or the API server is unreachable.
         """
         model = self.find(kinds.MODEL_DEPLOYMENT, name)
         if model is None:
@@ -115,10 +119,10 @@ class Cluster:
         return model
 
     def models(self, *, all_namespaces: bool = False) -> list[Object]:
-        """All ModelDeployments of the namespace, or of the cluster.
+        """Return all ModelDeployments of the namespace, or of the cluster.
 
         Raises:
-            ClusterError: as `model`, and where the cluster has no CRD.
+            ClusterError: as for `model`, or the cluster has no CRD.
         """
         models = self.items(kinds.MODEL_DEPLOYMENT, all_namespaces=all_namespaces)
         if models is None:
@@ -126,10 +130,10 @@ class Cluster:
         return models
 
     def patch(self, name: str, body: Object) -> Object:
-        """Merge this into a ModelDeployment; gives the object as it is then.
+        """Merge a patch into a ModelDeployment, and return the result.
 
         Raises:
-            ClusterError: as `model`, and where it may not be changed.
+            ClusterError: as for `model`, or it may not be changed.
         """
         patched = self._json("PATCH", kinds.MODEL_DEPLOYMENT.path(self.namespace, name), body=body)
         if patched is None:
@@ -137,14 +141,16 @@ class Cluster:
         return patched
 
     def annotate(self, name: str, annotations: Mapping[str, str | None]) -> Object:
-        """Set annotations of a ModelDeployment, take away those that are None; gives the object."""
+        """Set annotations of a ModelDeployment, remove those that are None, and return the result."""
         return self.patch(name, {"metadata": {"annotations": dict(annotations)}})
 
     def dry_run(self, method: Literal["POST", "PUT", "PATCH"], kind: Kind, name: str, body: Object) -> Object | None:
-        """What the API server would make of this write, of the operator's own apply where it is PATCH; None where you may not ask.
+        """Return the object as the API server would store it after this write; None if you have no permission.
+
+        PATCH is an apply, as by the operator.
 
         Raises:
-            ClusterError: it would refuse it.
+            ClusterError: the API server would reject the write.
         """
         query = {"dryRun": "All", "fieldValidation": "Strict"}
         query |= {"fieldManager": "halcyon", "force": "true"} if method == "PATCH" else {}
@@ -161,20 +167,20 @@ class Cluster:
         return stored
 
     def find(self, kind: Kind, name: str) -> Object | None:
-        """An object of the namespace, or of the cluster where its kind has none; None where there is none.
+        """Return an object, from the namespace if its kind has namespaces; None if it doesn't exist.
 
         Raises:
-            ClusterError: where it may not be read, and where no API server answers.
+            ClusterError: it may not be read, or the API server is unreachable.
         """
         return self._json("GET", kind.path(self.namespace if kind.namespaced else "", name))
 
     def items(
         self, kind: Kind, *, selector: str = "", all_namespaces: bool = False, fields: str = ""
     ) -> list[Object] | None:
-        """All objects of a kind, read in chunks; None where the cluster doesn't know the kind.
+        """Return all objects of a kind, read in chunks; None if the cluster doesn't know the kind.
 
         Raises:
-            ClusterError: as `find`.
+            ClusterError: as for `find`.
         """
         query = {"limit": str(_CHUNK), "labelSelector": selector, "fieldSelector": fields}
         path = kind.path("" if all_namespaces or not kind.namespaced else self.namespace)
@@ -189,14 +195,14 @@ class Cluster:
                 return items
 
     def log(self, pod: str, container: str, *, lines: int, previous: bool = False) -> str | None:
-        """The end of a container's log; None where there is none.
+        """Return the end of a container's log; None if there is none.
 
         Raises:
-            ClusterError: as `find`.
+            ClusterError: as for `find`.
         """
         query = {"container": container, "tailLines": str(lines)} | ({"previous": "true"} if previous else {})
         status, content, reason = self._send("GET", kinds.POD.path(self.namespace, pod, "log"), query)
-        if status in {400, 404}:  # the container hasn't started, or there was none before
+        if status in {400, 404}:  # the container hasn't started, or has no previous run
             return None
         if status >= 400:
             raise ClusterError(
@@ -221,9 +227,7 @@ class Cluster:
         except ValueError:
             document = None
         if not isinstance(document, Mapping):
-            raise ClusterError(
-                f"what answers at {self.host} is no Kubernetes API server; kubectl cluster-info asks it too"
-            )
+            raise ClusterError(f"{self.host} is not a Kubernetes API server; check it with kubectl cluster-info")
         return document
 
     def _send(
@@ -235,7 +239,7 @@ class Cluster:
         *,
         content: str = _MERGE,
     ) -> tuple[int, bytes, str]:
-        """(status, content, its reason)."""
+        """Return (status, content, reason phrase)."""
         from kubernetes.client.exceptions import ApiException  # noqa: PLC0415  # loaded by now
         from urllib3.exceptions import HTTPError  # noqa: PLC0415
 
@@ -247,17 +251,17 @@ class Cluster:
                 method, url, headers=headers, body=body, _request_timeout=self.target.timeout_s
             )
             return int(response.status), bytes(response.read()), str(response.reason)
-        except ApiException as error:  # the package's own, for TLS
+        except ApiException as error:  # raised by the package for TLS errors
             raise ClusterError(self._unreachable_message(error.reason)) from None
         except (HTTPError, OSError) as error:
             raise ClusterError(self._unreachable_message(error)) from None
 
-    # What is said of failures.
+    # Error messages.
 
     def _no_crd_message(self) -> str:
         return (
-            f"the cluster at {self.host} knows no {KIND}: its CRD is absent; install Halcyon, for example helm install halcyon "
-            "charts/halcyon -n halcyon-system --create-namespace"
+            f"the cluster at {self.host} has no CRD {KIND}: Halcyon is not installed; images and values: "
+            f"docs/guides/install.md; then {INSTALL_COMMAND}"
         )
 
     def _not_found_message(self, name: str) -> str:
@@ -265,13 +269,13 @@ class Cluster:
         if models is None:
             return self._no_crd_message()
         names = [str(item["metadata"]["name"]) for item in models]
-        problem = f"there is no {KIND} {name} in namespace {self.namespace}"
+        problem = f"no {KIND} {name} in namespace {self.namespace}"
         if not names:
-            return f"{problem}, nor any other; kubectl get mdep -A lists those of all namespaces, -n chooses one"
+            return f"{problem}, nor any other; list all namespaces with kubectl get mdep -A, and choose one with -n"
         names.sort(key=lambda other: (-SequenceMatcher(None, name, other).ratio(), other))
         more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
         shown = ", ".join(names[:MAX_NAMES])
-        return f"{problem}; there are {shown}{more}, for example halcyon {self.target.command} {names[0]}"
+        return f"{problem}; existing ones: {shown}{more}; for example halcyon {self.target.command} {names[0]}"
 
     def _error_message(self, status: int, content: bytes, reason: str, permission: str) -> str:
         try:
@@ -279,16 +283,16 @@ class Cluster:
         except (ValueError, TypeError, KeyError):
             message = reason
         if status == 401:
-            return f"no access: the cluster at {self.host} takes none of the kubeconfig's credentials ({message}); log in anew, or choose another context"
+            return f"no access: the cluster at {self.host} rejects the kubeconfig's credentials ({message}); log in again, or choose another context"
         if status == 403:
-            return f"no access: {message}; ask for the verbs {permission}"
+            return f"no access: {message}; you need {permission}"
         if status == 422:
-            return f"the cluster at {self.host} takes no such change: {message}"
-        return f"the cluster at {self.host} answers {status}: {message}; try again, or ask kubectl get mdep -n {self.namespace}"
+            return f"the cluster at {self.host} rejects the change: {message}"
+        return f"the cluster at {self.host} responds with {status}: {message}; try again, or try kubectl get mdep -n {self.namespace}"
 
     def _unreachable_message(self, error: object) -> str:
         reason = _CONNECTION.sub("", " ".join(str(error).split()))
-        return f"no cluster: {self.host} can't be reached ({reason}); start it, or choose another, for example --kubeconfig FILE"
+        return f"no cluster: {self.host} is unreachable ({reason}); start it, or choose another cluster, for example --kubeconfig FILE"
 
 
 def _select_context(contexts: Sequence[Object], active: Object, name: str | None, kubeconfig: str) -> Object:

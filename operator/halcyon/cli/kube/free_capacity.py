@@ -1,8 +1,8 @@
-"""How much of a resource nodes have left, and who holds it: what somebody asks next whose pods find no node.
+"""Free capacity of a resource on the nodes, and its holders: the next question if pods are unschedulable.
 
-The operator itself may not see nodes, nor pods of others, and its counts don't depend on them; so this is counted by the commands
-of people, with the rights of whoever asks. Only extended resources, such as nvidia.com/gpu: they come in whole pieces, and a pod has
-them from the moment when it has a node until it has ended.
+The operator may list neither nodes nor pods of others, and its decisions don't depend on them. So user commands measure the
+capacity, with the user's permissions. Only extended resources, such as nvidia.com/gpu: they come in whole units, and a pod
+holds them from its scheduling until it has ended.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from halcyon.render import names
 
 Json = Mapping[str, Any]
 MAX_NAMED_HOLDERS = 3
-"""Holders that are named; the others are counted."""
+"""Holders to name; the others are counted."""
 _NODE = Kind("v1", "Node", "nodes", namespaced=False)
 _SCHEDULED = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 
 
 @dataclass(frozen=True)
 class Holder:
-    """Pods that belong together, and what they hold."""
+    """A workload and the units that its pods hold."""
 
     name: str
     """A ModelDeployment, another controller or a single pod, as namespace/name."""
@@ -38,22 +38,22 @@ class Holder:
 
 @dataclass(frozen=True)
 class FreeCapacity:
-    """What the nodes have of one resource."""
+    """The nodes' capacity of one resource."""
 
     resource: str
     total: int
-    """Of all nodes that take new pods."""
+    """On all nodes that accept new pods."""
     free: int
     max_per_node: int
-    """Free on one node: a pod has all of its own on the same."""
+    """Most free units on one node: a pod needs all of its units on the same node."""
     nodes: int
-    """That have any of it, and take new pods."""
+    """Nodes that have the resource and accept new pods."""
     holders: tuple[Holder, ...]
-    """On these nodes; the largest first."""
+    """Holders on these nodes, the largest first."""
 
     def describe(self) -> str:
-        """For example `0 of 8 nvidia.com/gpu free on 2 nodes; team/digits holds 6, batch/train 2`."""
-        where = f"{self.nodes} node{'' if self.nodes == 1 else 's'}" if self.nodes else "any node that takes pods"
+        """Return a sentence, for example `0 of 8 nvidia.com/gpu free on 2 nodes; team/digits holds 6, batch/train 2`."""
+        where = f"{self.nodes} node{'' if self.nodes == 1 else 's'}" if self.nodes else "any node that accepts pods"
         on_one = f", at most {self.max_per_node} on one" if self.max_per_node < self.free else ""
         holders_text = [
             f"{holder.name} {'holds ' if n == 0 else ''}{holder.count}"
@@ -67,12 +67,12 @@ class FreeCapacity:
 
 
 def insufficient_resources(messages: Iterable[str]) -> list[str]:
-    """The extended resources that a scheduler has found too little of, each once."""
+    """Return the extended resources that scheduler messages report as insufficient, each once."""
     return list(dict.fromkeys(name for message in messages for name in pods.lacking(message) if "/" in name))
 
 
 def read_free_capacity(cluster: Cluster, resources: Sequence[str]) -> tuple[FreeCapacity, ...]:
-    """Count them, one by one; nothing is read where there are none.
+    """Measure these resources one by one; reads nothing if there are none.
 
     Raises:
         ClusterError: nodes, or the pods of all namespaces, may not be listed.
@@ -86,7 +86,7 @@ def read_free_capacity(cluster: Cluster, resources: Sequence[str]) -> tuple[Free
 
 
 def measure(resource: str, nodes: Iterable[Json], scheduled_pods: Iterable[Json]) -> FreeCapacity:
-    """What these nodes have of a resource, beside what these pods hold of it."""
+    """Return the free capacity of a resource on these nodes, given the pods that hold it."""
     totals = {
         str(_section(node, "metadata").get("name")): _amount(_section(node, "status").get("allocatable"), resource)
         for node in nodes
@@ -114,14 +114,14 @@ def measure(resource: str, nodes: Iterable[Json], scheduled_pods: Iterable[Json]
 
 
 def _accepts_pods(node: Json) -> bool:
-    """Neither cordoned nor out of order."""
+    """Return True if the node is ready and not cordoned."""
     conditions = fields.mappings(_section(node, "status").get("conditions"))
     is_ready = any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
     return is_ready and not _section(node, "spec").get("unschedulable")
 
 
 def _requested_by_pod(pod: Json, resource: str) -> int:
-    """As the scheduler counts: its containers and sidecars together, or one that runs before them if that needs more."""
+    """Return the pod's request as the scheduler computes it: containers and sidecars together, or an init container if that is more."""
     spec, sidecars, init_max = _section(pod, "spec"), 0, 0
     for container in fields.mappings(spec.get("initContainers")):
         amount = _requested(container, resource)
@@ -132,13 +132,13 @@ def _requested_by_pod(pod: Json, resource: str) -> int:
 
 
 def _requested(container: Json, resource: str) -> int:
-    # Of an extended resource requests and limits are the same, and either may be left out.
+    # For an extended resource, requests equal limits, and either may be omitted.
     resources = _section(container, "resources")
     return max(_amount(resources.get(part), resource) for part in ("requests", "limits"))
 
 
 def _holder_name(pod: Json) -> str:
-    """A name that its owner knows it by."""
+    """Return the workload's name, as its owner knows it."""
     meta = _section(pod, "metadata")
     labels = fields.mapping(meta.get("labels"))
     owner = next((one for one in fields.mappings(meta.get("ownerReferences")) if one.get("controller")), {})

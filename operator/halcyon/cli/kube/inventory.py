@@ -1,4 +1,4 @@
-"""A ModelDeployment and the objects that were made for it, as they were read. Not here: what they mean (`tree`, `findings`)."""
+"""A ModelDeployment and its objects, as read from the cluster. Out of scope: their meaning (`output.tree`, `diagnose`)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from halcyon.render import names
 
 Object = Mapping[str, Any]
 READ_KINDS = (kinds.DEPLOYMENT, kinds.POD, kinds.HPA, kinds.CONTROLLER_REVISION)
-"""Kinds beside the ModelDeployment itself."""
+"""Kinds to read in addition to the ModelDeployment."""
 
 
 @dataclass(frozen=True)
 class Inventory:
-    """What was read."""
+    """A ModelDeployment and its objects."""
 
     model: Object
     deployments: Sequence[Object] = ()
@@ -28,11 +28,11 @@ class Inventory:
     hpas: Sequence[Object] = ()
     revisions: Sequence[Object] = ()
     unreadable: tuple[str, ...] = ()
-    """What could not be read, a sentence each."""
+    """What could not be read, one sentence each."""
 
     @property
     def slots(self) -> list[Object]:
-        """Deployments of servers."""
+        """Deployments of model pods."""
         return [d for d in self.deployments if _component(d) == names.SERVER]
 
     @property
@@ -42,20 +42,20 @@ class Inventory:
 
     @property
     def servers(self) -> list[Object]:
-        """Pods of servers."""
+        """Model pods."""
         return [p for p in self.pods if _component(p) == names.SERVER]
 
     @property
     def balancer_pods(self) -> list[Object]:
-        """Pods of balancers."""
+        """Balancer pods."""
         return [p for p in self.pods if _component(p) == names.BALANCER]
 
 
 def read_inventory(cluster: Cluster, name: str) -> Inventory:
-    """Read a ModelDeployment and what was made for it. What may not be read is left out, and named in `hidden`.
+    """Read a ModelDeployment and its objects. Kinds that may not be read are left out, and named in `unreadable`.
 
     Raises:
-        ClusterError: where the ModelDeployment itself can't be had.
+        ClusterError: the ModelDeployment itself can't be read.
     """
     model = cluster.model(name)
     objects: dict[Kind, list[Object]] = {}
@@ -64,12 +64,12 @@ def read_inventory(cluster: Cluster, name: str) -> Inventory:
         try:
             objects[kind] = cluster.items(kind, selector=f"{names.OWNER_LABEL}={name}") or []
         except ClusterError as error:
-            unreadable.append(f"{kind.plural} can't be shown: {error}")
+            unreadable.append(f"{kind.plural} can't be read: {error}")
     return assemble(model, objects, tuple(unreadable))
 
 
 def assemble(model: Object, objects: Mapping[Kind, Sequence[Object]], unreadable: tuple[str, ...] = ()) -> Inventory:
-    """What was read, by kind."""
+    """Build an inventory of objects by kind."""
     deployments, pods, hpas, revisions = (objects.get(kind, ()) for kind in READ_KINDS)
     return Inventory(model, deployments, pods, hpas, revisions, unreadable)
 

@@ -1,4 +1,4 @@
-"""Names of models for completion."""
+"""Model names for completion."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from halcyon.cli.errors import Failure
 from halcyon.cli.kube.client import Cluster, Target
 
 COMPLETION_TIMEOUT_S = 2.0
-"""Who has pressed Tab waits no longer for a cluster."""
+"""A user who has pressed Tab waits no longer for a cluster."""
 
 
 def model_names(params: Mapping[str, Any], incomplete: str) -> list[str]:
-    """Names of models that begin so, by the options that stand before; none where no cluster says."""
+    """Return the model names with this prefix, for the options on the command line; none if the cluster doesn't respond."""
     target = Target(
         "get", params.get("kubeconfig"), params.get("context"), params.get("namespace"), COMPLETION_TIMEOUT_S
     )

@@ -1,6 +1,6 @@
-"""A pod, as the API server has it -> what it is doing, in one word, and why. Pure.
+"""Stage of a pod of the API server, in one word, and its reason. Pure.
 
-Not here: what that is by (`control.stages`), what is drawn of it (`tree`), and what a model's conditions say (`control.status`).
+Out of scope: the stages themselves (`control.objects.pod_stage`), the tree (`output.tree`), and conditions (`control.status`).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ Json = Mapping[str, Any]
 
 
 def stage(pod: Json) -> Stage:
-    """What this pod is doing."""
+    """Return the stage of a pod."""
     return pod_stage.stage(pods.project(_complete(pod)))
 
 
 def _complete(pod: Json) -> dict[str, Any]:
-    """The pod with what every pod has, each part of the form that it has; one that another program has written may lack any of it."""
+    """Return the pod with every field that the operator expects, of the right type; another program's pod may lack any of them."""
     meta, status = fields.mapping(pod.get("metadata")), fields.mapping(pod.get("status"))
     texts = ("namespace", "name", "uid", "resourceVersion")
     return {
@@ -56,7 +56,7 @@ def _containers(value: object) -> list[Json]:
 
 
 def _state(value: object) -> Json:
-    """What a container does: one word, and what belongs to it."""
+    """Return a container's state: one key and its fields."""
     return {str(key): _scalars(item) for key, item in fields.mapping(value).items() if isinstance(item, Mapping)}
 
 

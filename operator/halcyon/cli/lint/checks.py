@@ -1,7 +1,7 @@
-"""The text of a manifest -> what is wrong with the ModelDeployments in it, by line. Pure; no cluster is needed.
+"""Validation of the ModelDeployments in a manifest, with line numbers. Pure; needs no cluster.
 
-The rules are those of `halcyon.api`: the CRD's own (a test holds that the API server refuses what these refuse, and nothing else), and
-those that the operator holds beside it. Not here: files, and how findings are printed (`lint`).
+The rules are those of `halcyon.api`: the CRD's rules (a test holds that the API server rejects exactly the same objects) and
+the operator's own. Out of scope: files and output (`commands.lint`).
 """
 
 from __future__ import annotations
@@ -28,37 +28,37 @@ _PATH = re.compile(r"\b(?:spec|metadata)(?:\.[A-Za-z0-9_]+|\[\d+\])+")
 _STEP = re.compile(r"([A-Za-z0-9_]+)|\[(\d+)\]")
 _FIELDS = ("apiVersion", "kind", "metadata", "spec", "status")
 _NON_JSON_TAGS = {"tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:binary"}
-"""What YAML reads without quotes as values that JSON, and so the API server, has none of."""
+"""Types of unquoted YAML values that JSON, and so the API server, doesn't have."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that is wrong, or has no effect."""
+    """An error, or a field without effect."""
 
     file: str
     line: int
-    """From 1."""
+    """Line number, from 1."""
     level: Literal["error", "warning"]
     name: str
-    """Of the ModelDeployment; empty where it isn't known."""
+    """Name of the ModelDeployment; empty if unknown."""
     message: str
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return the JSON form."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class FileResult:
-    """A file."""
+    """The findings for one file."""
 
     models: int
-    """ModelDeployments in it."""
+    """Number of ModelDeployments."""
     findings: tuple[Finding, ...]
 
 
 def check(text: str, file: str) -> FileResult:
-    """Check every ModelDeployment in YAML or JSON; documents of other kinds are passed over."""
+    """Validate every ModelDeployment in YAML or JSON text; other kinds are skipped."""
     findings: list[Finding] = []
     models = 0
     try:
@@ -71,17 +71,17 @@ def check(text: str, file: str) -> FileResult:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         reason = " ".join(part for part in (error.context, error.problem) if part)
-        findings.append(Finding(file, mark.line + 1 if mark else 1, "error", "", f"not YAML: {reason}"))
+        findings.append(Finding(file, mark.line + 1 if mark else 1, "error", "", f"invalid YAML: {reason}"))
     except ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        findings.append(Finding(file, line, "error", "", f"not YAML: {error.reason}: {error.character!r}"))
+        findings.append(Finding(file, line, "error", "", f"invalid YAML: {error.reason}: {error.character!r}"))
     except RecursionError:
-        findings.append(Finding(file, 1, "error", "", "not YAML that can be read: it is nested too deeply"))
+        findings.append(Finding(file, 1, "error", "", "invalid YAML: nested too deeply"))
     return FileResult(models, tuple(sorted(findings, key=lambda f: f.line)))
 
 
 def _resources(node: Node | None) -> Iterator[MappingNode]:
-    """The objects of a document: itself, or the items of a List."""
+    """Yield the objects of a document: itself, or the items of a List."""
     if not isinstance(node, MappingNode):
         return
     items = _child(node, "items")
@@ -107,17 +107,15 @@ def _document(node: MappingNode, loader: Any, file: str) -> Iterator[Finding]:  
         return Finding(file, line, level, name, message)
 
     for line, key in _duplicate_keys(node, set()):
-        yield finding(line, f"{key} is there more than once, and only the last counts; write it once")
+        yield finding(line, f"duplicate field {key}: only the last one counts")
     errors = [*_metadata_errors(node)]
     yield from (finding(line, message) for line, message in errors)
     for scalar in _non_json_scalars(node, set()):
-        message = f"{scalar.value} is read as no text; quote it, for example '{scalar.value}'"
+        message = f"{scalar.value} is not a string in YAML; quote it, for example '{scalar.value}'"
         yield finding(scalar.start_mark.line + 1, message)
         errors.append((0, ""))
     if _child(node, "status") is not None:
-        yield finding(
-            _line(node, "status"), "status is written by the operator; what stands here is passed over", "warning"
-        )
+        yield finding(_line(node, "status"), "status is written by the operator; this one is ignored", "warning")
     if errors:
         return
     spec = loader.construct_document(node)["spec"]
@@ -126,12 +124,12 @@ def _document(node: MappingNode, loader: Any, file: str) -> Iterator[Finding]:  
 
 
 def _metadata_errors(node: MappingNode) -> Iterator[tuple[int, str]]:
-    """(line, what is wrong) beside the spec."""
+    """Yield (line, message) for errors outside spec."""
     version, kind = _scalar(node, "apiVersion"), _scalar(node, "kind")
     if version != API_VERSION:
         yield _line(node, "apiVersion"), f"apiVersion is {version or 'missing'}; it must be {API_VERSION}"
     if kind != KIND:
-        yield _line(node, "kind"), f"kind is {kind or 'missing'}; {GROUP}/{VERSION} has {KIND}"
+        yield _line(node, "kind"), f"kind is {kind or 'missing'}; it must be {KIND} for {GROUP}/{VERSION}"
     for key, _ in node.value:
         if key.value not in _FIELDS:
             yield key.start_mark.line + 1, f"{key.value} is not a field; the fields are {', '.join(_FIELDS[:4])}"
@@ -141,7 +139,7 @@ def _metadata_errors(node: MappingNode) -> Iterator[tuple[int, str]]:
     if not isinstance(spec, MappingNode):
         yield (
             _line(node, "spec"),
-            "spec is missing, or no object; it needs a model at least, for example spec: {model: {source: ...}}",
+            "spec is missing or not an object; it needs at least a model, for example spec: {model: {source: ...}}",
         )
 
 
@@ -159,18 +157,18 @@ def _spec(name: str, given: Any) -> Iterator[tuple[Literal["error", "warning"], 
 
 
 def _with_hint(sentence: str) -> str:
-    """With the field that was meant, or those that there are, where there is none of that name."""
+    """Add the field that was probably meant, or the list of fields, to an error about an unknown field."""
     where = sentence.removesuffix(" is not a field")
     parent, _, name = where.rpartition(".")
     if where == sentence or not _PATH.fullmatch(f"{parent}.x"):
         return sentence
     fields = list(_fields(parent))
     near = get_close_matches(name, fields, 1)
-    return f"{sentence}; " + (f"did you mean {near[0]}?" if near else f"there are {', '.join(fields)}")
+    return f"{sentence}; " + (f"did you mean {near[0]}?" if near else f"the fields are {', '.join(fields)}")
 
 
 def _fields(path: str) -> Iterable[str]:
-    """Fields of the object at a path such as `spec.runtime.env[0]`."""
+    """Return the fields of the object at a path such as `spec.runtime.env[0]`."""
     current: Any = _schema()
     for name, index in _STEP.findall(path)[1:]:
         current = current.get("items", {}) if index else current.get("properties", {}).get(name, {})
@@ -183,11 +181,11 @@ def _schema() -> Mapping[str, Any]:
     return schema(Spec)
 
 
-# Where things stand.
+# Line numbers.
 
 
 def _line_of_field(node: MappingNode, message: str) -> int:
-    """The line of the first field that a message names, or of the nearest thing above it that is there."""
+    """Return the line of the first field in a message, or of its nearest ancestor in the file."""
     path_match = _PATH.search(message)
     line = _line(node, "spec")
     current: Node = node
@@ -220,7 +218,7 @@ def _scalar(node: Node, name: str) -> str:
 
 
 def _line(node: Node, name: str) -> int:
-    """Line of a key; that of the object where it has none such."""
+    """Return the line of a key, or of its object if the key is missing."""
     if isinstance(node, MappingNode):
         for key, _ in node.value:
             if key.value == name:
@@ -247,7 +245,7 @@ def _non_json_scalars(node: Node, visited: set[int]) -> Iterator[ScalarNode]:
 
 
 def _descendants(node: Node, visited: set[int]) -> Iterator[Node]:
-    """A node and all below it, each once, whatever aliases there are."""
+    """Yield a node and its descendants, each once despite aliases."""
     if id(node) in visited:
         return
     visited.add(id(node))

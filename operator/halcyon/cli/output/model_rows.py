@@ -1,6 +1,6 @@
-"""ModelDeployments, as the API server has them -> one row each: what `get` and `top` list. Pure.
+"""Rows of `get` and `top`, one per ModelDeployment of the API server. Pure.
 
-What isn't known is None or `-`, never 0. Not here: how a table looks (`drawing`).
+Unknown values are None or `-`, never 0. Out of scope: the layout of a table (`tables`).
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ class ModelRow:
     namespace: str
     name: str
     ready: str
-    """Of the condition: True, False or Unknown."""
+    """Status of the condition Ready: True, False or Unknown."""
     reason: str
     replicas: str
-    """Ready and wanted pods."""
+    """Ready and desired pods."""
     max_replicas: int | None
     queue: str
-    """Waiting requests, and beside them the target where there is one."""
+    """Queued requests, with the target if there is one."""
     gpu: str
-    """Percent, the mean of the ready pods."""
+    """Mean of the ready pods, in percent."""
     batch: str
     url: str
     created: datetime | None
@@ -44,25 +44,25 @@ class ModelRow:
     policy: str
     actuator: str
     scaled: datetime | None
-    """When the count asked for changed last."""
+    """Time of the last change of the desired replicas."""
     waiting: float | None
     utilization: float | None
     gpus: int
-    """GPUs of the pods that exist."""
+    """GPUs of existing pods."""
     cost_per_hour: float | None
-    """Of its GPUs for an hour, as the operator tells it; None where the site hasn't said a price."""
+    """Cost of its GPUs per hour, from the status; None if no price is configured."""
     currency: str
     note: str
-    """The reason that a person gave for a count or a pause."""
+    """The user's reason for the replicas or a pause."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return the JSON form."""
         values = {to_camel(name): value for name, value in vars(self).items()}
         return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in values.items()}
 
 
 def build_row(model: Json) -> ModelRow:
-    """The row of a model."""
+    """Build the row of a model."""
     meta, spec, status = (fields.mapping(model.get(part)) for part in ("metadata", "spec", "status"))
     summary, scaling = fields.mapping(status.get("summary")), fields.mapping(status.get("scaling"))
     conditions = {str(c.get("type")): c for c in fields.mappings(status.get("conditions"))}
@@ -97,7 +97,7 @@ def build_row(model: Json) -> ModelRow:
 
 
 def _number(*texts: object) -> float | None:
-    """The first of them that is a number."""
+    """Return the first value that is a number."""
     for text in texts:
         try:
             return float(str(text))
@@ -109,7 +109,7 @@ def _number(*texts: object) -> float | None:
 def list_table(
     rows: Sequence[ModelRow], now: datetime, *, wide: bool, all_namespaces: bool
 ) -> tuple[list[str], list[list[str]]]:
-    """Head and cells of the list: the columns of `kubectl get mdep`."""
+    """Return the head and cells of the list, which has the columns of `kubectl get mdep`."""
     head = ["NAME", "READY", "REASON", "REPLICAS", "MAX", "QUEUE", "GPU%", "BATCH", "URL", "AGE"]
     head += ["IMAGE", "POLICY", "ACTUATOR", "SCALED"] if wide else []
     cells = []
@@ -124,7 +124,7 @@ def list_table(
 
 
 def sorted_rows(rows: Sequence[ModelRow], key_name: SortKey) -> list[ModelRow]:
-    """The most first; what isn't known last; equals by namespace and name."""
+    """Sort rows, highest first and unknown last; equals by namespace and name."""
 
     def key(row: ModelRow) -> tuple[float, str, str]:
         cost = float(row.gpus) if row.cost_per_hour is None else row.cost_per_hour
@@ -135,14 +135,14 @@ def sorted_rows(rows: Sequence[ModelRow], key_name: SortKey) -> list[ModelRow]:
 
 
 def hourly_cost(row: ModelRow, price: float | None) -> float | None:
-    """What its GPUs cost in an hour, at `price` for each where one is given, else as the operator tells it."""
+    """Return the cost of a model's GPUs per hour, at `price` per GPU if given, else from the status."""
     return row.cost_per_hour if price is None else row.gpus * price
 
 
 def top_table(
     rows: Sequence[ModelRow], *, price: float | None, wide: bool, all_namespaces: bool
 ) -> tuple[list[str], list[list[str]]]:
-    """Head and cells of `top`, with a line for all of them together. `price` is that of a GPU for an hour, in place of the site's."""
+    """Return the head and cells of `top`, with a row of totals. `price` is for one GPU per hour, instead of the configured prices."""
     costs = [hourly_cost(row, price) for row in rows]
     known = [cost for cost in costs if cost is not None]
     currencies = {row.currency for row in rows if row.cost_per_hour is not None} if price is None else set()

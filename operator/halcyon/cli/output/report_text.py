@@ -1,6 +1,6 @@
-"""How a report looks: lines of plain text, as wide as the terminal, with a little colour where it is wanted. Pure.
+"""Layout of a report as plain text, as wide as the terminal, with some color. Pure.
 
-Not here: what is told (`reporting`).
+Out of scope: its contents (`explain.build`).
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ _BREAKS, _CONTROL = re.compile(r"[\t-\r]+"), re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def render(explained: Report, now: datetime, *, width: int = 100, color: bool = False) -> str:
-    """The report for a person, without a newline at its end.
+    """Return the report as text, without a final newline.
 
-    `width` in characters; names and numbers are never broken, so a line may be longer.
+    `width` is in characters. Names and numbers are never broken, so a line may be longer.
     """
     page = _Page(min(max(width, MIN_WIDTH), MAX_WIDTH), color=color)
     return "\n\n".join("\n".join(block) for block in page.blocks(explained, now) if block)
 
 
 def ago(then: datetime | None, now: datetime) -> str:
-    """An age in one unit, for example `12s`, `3m`, `5h` or `2d`; `-` where it isn't known, `0s` for what is to come."""
+    """Return an age in one unit, for example `12s`, `3m`, `5h` or `2d`; `-` if unknown, `0s` for a time in the future."""
     return "-" if then is None else _span((now - then).total_seconds())
 
 
 def _span(seconds: float) -> str:
-    """A length of time in the largest unit of which there are two at least; a single day is 24h."""
+    """Return a duration in the largest unit of which there are at least two; a single day is 24h."""
     left = max(int(seconds), 0)
     for unit, length in (("d", 86_400), ("h", 3600), ("m", 60)):
         if left >= 2 * length:
@@ -52,14 +52,14 @@ class _Page:
         yield [first.replace(who, self._styled(who, _BOLD), 1), *rest]
         yield self._facts(explained, now)
         yield self._table(
-            ("SIGNAL", "VALUE", "TARGET", "ASKS FOR", "AGE", "SOURCE", "NOTE"),
+            ("SIGNAL", "VALUE", "TARGET", "DESIRED", "AGE", "SOURCE", "NOTE"),
             [_signal(one, now) for one in explained.signals],
         )
         rows = [(f"{'*' if part.wins else ' '} {part.name}", str(part.replicas), part.why) for part in explained.parts]
-        yield self._table(("  PART", "ASKS FOR", "WHY"), rows)
+        yield self._table(("  PART", "DESIRED", "REASON"), rows)
         yield [line for note in explained.notes for line in self._note(note)]
         changes = [(f"{ago(c.time, now)} ago", f"{c.before} -> {c.after}", c.why) for c in explained.decisions]
-        yield self._table(("CHANGED", "WANTED", "WHY"), changes)
+        yield self._table(("CHANGED", "DESIRED", "REASON"), changes)
 
     def _facts(self, explained: Report, now: datetime) -> list[str]:
         facts: list[tuple[str, str]] = []
@@ -67,7 +67,7 @@ class _Page:
             facts += [("limits", line) for line in _limits(explained.limits, now)]
         if explained.policy is not None:
             is_ours = not any(note.condition == "AutoscalerConflict" for note in explained.notes)
-            by = "written by" if is_ours else "else written by"
+            by = "written by" if is_ours else "normally written by"
             written = f", {by} {explained.actuator} ({explained.actuator_reason})" if explained.mode == "Active" else ""
             facts.append(("decides", f"{explained.policy}, mode {explained.mode}{written}"))
         if explained.limited_by:
@@ -79,9 +79,9 @@ class _Page:
             facts.append(("pods", _pods(explained.pods)))
         if explained.start is not None:
             facts.append(("pods", explained.start))
-        facts += [("room", item.describe()) for item in explained.free_capacity]
+        facts += [("capacity", item.describe()) for item in explained.free_capacity]
         if explained.decided_at is not None:
-            facts.append(("decided", f"{ago(explained.decided_at, now)} ago; shown anew when something has moved"))
+            facts.append(("decided", f"{ago(explained.decided_at, now)} ago; updated when something changes"))
         lines = []
         before = ""
         for name, value in facts:
@@ -96,7 +96,7 @@ class _Page:
         return [self._styled("!", _YELLOW) + first[1:], *rest]
 
     def _table(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-        """Columns as wide as their widest cell; numbers stand to the right; the last column wraps."""
+        """Return a table: columns as wide as their widest cell, numbers right-aligned, and a last column that wraps."""
         if not rows:
             return []
         kept = [n for n in range(len(head)) if any(row[n] for row in rows)]
@@ -128,7 +128,7 @@ class _Page:
 
 
 def printable(cell: str) -> str:
-    """On one line, and without what would steer a terminal: some of it is other people's text."""
+    """Return text on one line and without control characters: some of it comes from other people and must not steer the terminal."""
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", _BREAKS.sub(" ", cell))
 
 
@@ -173,9 +173,9 @@ def _signal(signal: ShownSignal, now: datetime) -> tuple[str, ...]:
 
 def _pods(pods: PodCounts) -> str:
     if pods.ready > pods.desired:
-        parts = [f"{pods.desired} wanted, {pods.ready} ready"]
+        parts = [f"{pods.desired} desired, {pods.ready} ready"]
     else:
-        parts = [f"{pods.ready} of {pods.desired} ready" if pods.desired else "none wanted"]
+        parts = [f"{pods.ready} of {pods.desired} ready" if pods.desired else "none desired"]
     if pods.starting:
         parts.append(f"{pods.starting} starting")
     if pods.unschedulable:

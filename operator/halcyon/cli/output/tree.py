@@ -1,7 +1,7 @@
-"""A ModelDeployment and what was made for it, as the API server has them -> a tree of states and reasons. Pure.
+"""The tree of states and reasons of a ModelDeployment and its objects. Pure.
 
-Only what the objects say is told; nothing is asked of Triton or of a balancer. Not here: where the objects come from (`seen`), what a
-pod does (`stages`), how a tree looks (`drawing`).
+It uses only the objects; it sends no requests to Triton or to a balancer. Out of scope: reading the objects (`inventory`), the
+stage of a pod (`pod_stage`), the layout (`tables`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from halcyon.render import names
 Json = Mapping[str, Any]
 Tone = Literal["good", "busy", "bad", "calm"]
 MAX_INACTIVE_REVISIONS = 3
-"""Revisions without a pod that are named; the others are counted."""
+"""Inactive revisions to list; the others are counted."""
 _TONES: Mapping[str, Tone] = {
     "ready": "good",
     "failed": "bad",
@@ -29,26 +29,26 @@ _TONES: Mapping[str, Tone] = {
     "draining": "calm",
     "ended": "calm",
 }
-"""Tones of a pod's states; the others are under way."""
+"""Tones of pod states; the others are in progress."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """One line."""
+    """One line of the tree."""
 
     name: str
     kind: str
     state: str
     tone: Tone = "calm"
     reason: str = ""
-    """One word."""
+    """A reason in one word."""
     info: str = ""
-    """What else is to know, in a sentence at most."""
+    """Further information, one sentence at most."""
     created: datetime | None = None
     children: tuple[Node, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return the JSON form."""
         plain: dict[str, Any] = {"name": self.name, "kind": self.kind, "state": self.state}
         plain |= {key: value for key, value in (("reason", self.reason), ("info", self.info)) if value}
         if self.created is not None:
@@ -60,19 +60,19 @@ class Node:
 
 @dataclass(frozen=True)
 class Tree:
-    """A model: facts, what to do where something is to be done, and its parts."""
+    """A model: its facts, notes on problems, and its objects."""
 
     facts: tuple[tuple[str, str], ...]
     root: Node
     notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return the JSON form."""
         return {"facts": dict(self.facts), "notes": list(self.notes), "tree": self.root.to_dict()}
 
 
 def build_tree(inventory: Inventory) -> Tree:
-    """The tree of these objects."""
+    """Build the tree of these objects."""
     meta, spec, status = (fields.mapping(inventory.model.get(part)) for part in ("metadata", "spec", "status"))
     conditions = {str(c.get("type")): c for c in fields.mappings(status.get("conditions"))}
     children = (
@@ -120,15 +120,18 @@ def _replica_summary(spec: Json, status: Json) -> str:
     replicas_in_spec = spec.get("replicas", 1)
     summary = f"{'?' if ready is None else ready}/{replicas_in_spec} ready"
     if scaling:
-        summary += f", {scaling.get('minReplicas', 1)} to {scaling.get('maxReplicas', '?')} allowed"
+        summary += f", {scaling.get('minReplicas', 1)} to {scaling.get('maxReplicas', '?')} replicas allowed"
     desired = fields.count(fields.mapping(status.get("scaling")).get("desired"))
-    return summary if desired is None or desired == replicas_in_spec else f"{summary}, {desired} wanted"
+    return summary if desired is None or desired == replicas_in_spec else f"{summary}, {desired} desired"
 
 
 def _facts(meta: Json, spec: Json, status: Json, conditions: Mapping[str, Json]) -> Iterator[tuple[str, str]]:
     yield "Name", f"{meta.get('namespace')}/{meta.get('name')}"
     ready = conditions.get("Ready", {})
-    yield "Ready", f"{ready.get('status', 'Unknown')}: {ready.get('message') or 'the operator has said nothing yet'}"
+    yield (
+        "Ready",
+        f"{ready.get('status', 'Unknown')}: {ready.get('message') or 'the operator has not processed it yet'}",
+    )
     revision, rollout = (fields.mapping(status.get(part)) for part in ("revision", "rollout"))
     if rollout:
         canary = fields.mapping(rollout.get("canary"))
@@ -158,7 +161,7 @@ def _facts(meta: Json, spec: Json, status: Json, conditions: Mapping[str, Json])
 
 
 def _cost(cost: Json, scaling: Json) -> str:
-    """What its GPUs cost and do; empty where nothing is known of it."""
+    """Return the cost and use of its GPUs; empty if unknown."""
     unit = f" {cost['currency']}" if fields.text(cost.get("currency")) else ""
     hour, thousand = (fields.text(cost.get(name)) for name in ("perHour", "perThousandInferences"))
     shares = [(name, fields.count(cost.get(f"{name}Percent"))) for name in ("starting", "busy", "idle")]
@@ -167,20 +170,20 @@ def _cost(cost: Json, scaling: Json) -> str:
         f"{hour}{unit} an hour" if hour else "",
         f"{thousand}{unit} for 1,000 inferences" if thousand else "",
         " and ".join(f"{share} % {name}" for name, share in shares if share is not None),
-        f"{saving} % less GPU time than the most replicas all the time" if saving is not None and scaling else "",
+        f"{saving} % less GPU time than maxReplicas all the time" if saving is not None and scaling else "",
     ]
     return ", ".join(part for part in parts if part)
 
 
 _ATTENTION = {**LOUD, "RuntimeOutdated": "True"}
-"""Conditions that a person should read, and the status that makes them so."""
+"""Conditions that need attention, and the status in which they do."""
 
 
 def _notes(
     inventory: Inventory, meta: Json, conditions: Mapping[str, Json], facts: Sequence[tuple[str, str]]
 ) -> Iterator[str]:
     if meta.get("deletionTimestamp"):
-        yield "it is being deleted"
+        yield "the ModelDeployment is being deleted"
     shown = " ".join(value for _, value in facts)
     for kind, expected in _ATTENTION.items():
         condition = conditions.get(kind, {})
@@ -209,25 +212,24 @@ def _revisions(inventory: Inventory, spec: Json, status: Json) -> Iterator[Node]
     for revision in ordered:
         slots = tuple(_slots(inventory, name, revision))
         state, tone = _role(revision, status_revision, rollout, bool(slots))
-        if not slots and state == "earlier":
+        if not slots and state == "inactive":
             inactive += 1
             if inactive > MAX_INACTIVE_REVISIONS:
                 continue
         info = "" if revision in records else "its ControllerRevision is gone"
         yield Node(revision, "Revision", state, tone, "", info, _created(records.get(revision)), slots)
     if inactive > MAX_INACTIVE_REVISIONS:
-        yield Node(f"and {inactive - MAX_INACTIVE_REVISIONS} more", "Revision", "earlier")
+        yield Node(f"and {inactive - MAX_INACTIVE_REVISIONS} more", "Revision", "inactive")
     if not ordered and spec:
-        yield Node("none", "Revision", "none", info="nothing was accepted yet")
+        yield Node("none", "Revision", "none", info="no spec accepted yet")
 
 
-# the rollout's failed one   asked for   serves   has pods   state
-# yes                        -           -        -          failed
-# no                         yes         yes      -          serving
-# no                         yes         no       -          coming, or canary
-# no                         no          yes      -          serving
-# no                         no          no       yes        going
-# no                         no          no       no         earlier
+# failed in the rollout   target   serving   has pods   state
+# yes                     -        -         -          failed
+# no                      -        yes       -          serving
+# no                      yes      no        -          starting, or canary
+# no                      no       no        yes        retiring
+# no                      no       no        no         inactive
 def _role(revision: str, status_revision: Json, rollout: Json, has_pods: bool) -> tuple[str, Tone]:
     failed = fields.mapping(rollout.get("failed")).get("revision")
     if failed == revision:
@@ -235,8 +237,8 @@ def _role(revision: str, status_revision: Json, rollout: Json, has_pods: bool) -
     if status_revision.get("current") == revision:
         return "serving", "good"
     if status_revision.get("target") == revision:
-        return ("canary" if rollout.get("canary") else "coming"), "busy"
-    return ("going", "busy") if has_pods else ("earlier", "calm")
+        return ("canary" if rollout.get("canary") else "starting"), "busy"
+    return ("retiring", "busy") if has_pods else ("inactive", "calm")
 
 
 def _slots(inventory: Inventory, name: str, revision: str) -> Iterator[Node]:
@@ -252,27 +254,29 @@ def _slots(inventory: Inventory, name: str, revision: str) -> Iterator[Node]:
             continue
         desired = _desired_replicas(deployment) if is_current else 0
         ready = sum(p.state == "ready" for p in pods)
-        summary = f"{ready}/{desired} ready" if is_current else f"{ready} ready, the slot goes to another revision"
+        summary = (
+            f"{ready}/{desired} ready" if is_current else f"{ready} ready, replaced by another revision in this slot"
+        )
         tone: Tone = "good" if is_current and ready >= desired else "busy"
-        state, reason, info = _deployment_state(deployment, ready) if is_current else ("leaving", "", "")
+        state, reason, info = _deployment_state(deployment, ready) if is_current else ("retiring", "", "")
         line = ". ".join(part for part in (summary, info) if part)
         full = names.server(name, names.Slot(slot))
         yield Node(full, "Slot", state, "bad" if reason else tone, reason, line, _created(deployment), pods)
 
 
 def _deployment_state(deployment: Json | None, ready: int) -> tuple[str, str, str]:
-    """(state, reason, message); `ready` of its pods are, of the revision that it is of."""
+    """Return (state, reason, message) of a Deployment, of whose current pods `ready` are ready."""
     status = fields.mapping((deployment or {}).get("status"))
     conditions = {str(c.get("type")): c for c in fields.mappings(status.get("conditions"))}
     failure = conditions.get("ReplicaFailure", {})
     if failure.get("status") == "True":
-        return "refused", str(failure.get("reason") or "ReplicaFailure"), str(failure.get("message") or "")
+        return "rejected", str(failure.get("reason") or "ReplicaFailure"), str(failure.get("message") or "")
     if conditions.get("Progressing", {}).get("reason") == "ProgressDeadlineExceeded":
-        return "late", "ProgressDeadlineExceeded", ""
+        return "stalled", "ProgressDeadlineExceeded", ""
     desired = _desired_replicas(deployment)
     if desired == 0:
         return "empty", "", ""
-    return ("full" if ready >= desired else "filling"), "", ""
+    return ("ready" if ready >= desired else "scaling"), "", ""
 
 
 def _pod(pod: Json) -> Node:
@@ -300,7 +304,7 @@ def _pod_tone(pod_stage: Stage) -> Tone:
     return "bad" if pod_stage.reason == "Unschedulable" else _TONES.get(pod_stage.state, "busy")
 
 
-# What stands beside the servers.
+# Balancers and HPA.
 
 
 def _balancer(inventory: Inventory) -> Iterator[Node]:
@@ -320,7 +324,7 @@ def _hpa(hpa: Json) -> Node:
     conditions = {str(c.get("type")): c for c in fields.mappings(status.get("conditions"))}
     wants = status.get("desiredReplicas")
     summary = f"{spec.get('minReplicas', 1)} to {spec.get('maxReplicas', '?')}" + (
-        f", wants {wants}" if wants is not None else ""
+        f", {wants} desired" if wants is not None else ""
     )
     active, able = conditions.get("ScalingActive", {}), conditions.get("AbleToScale", {})
     for condition in (able, active):
@@ -330,7 +334,7 @@ def _hpa(hpa: Json) -> Node:
                 str(_meta(hpa).get("name")), "HPA", "inactive", "bad", str(condition.get("reason")), info, _created(hpa)
             )
     state: str
-    state, tone = ("active", "good") if active.get("status") == "True" else ("resting" if active else "new", "calm")
+    state, tone = ("active", "good") if active.get("status") == "True" else ("disabled" if active else "new", "calm")
     return Node(str(_meta(hpa).get("name")), "HPA", state, tone, "", summary, _created(hpa))  # type: ignore[arg-type]  # a Tone
 
 
@@ -350,7 +354,7 @@ def _created(obj: Json | None) -> datetime | None:
 
 
 def _desired_replicas(deployment: Json | None) -> int:
-    """Pods that a Deployment is to have; 1 is Kubernetes' own default."""
+    """Return a Deployment's desired pods; Kubernetes' default is 1."""
     replicas = fields.count(fields.mapping((deployment or {}).get("spec")).get("replicas"))
     return 1 if replicas is None else replicas
 
@@ -368,5 +372,5 @@ def _number(record: Json | None) -> int:
 
 
 def _oldest_first(pods: Sequence[Json]) -> list[Json]:
-    """By age, the oldest first."""
+    """Sort pods by age, oldest first."""
     return sorted(pods, key=lambda p: (str(_meta(p).get("creationTimestamp") or ""), str(_meta(p).get("name"))))

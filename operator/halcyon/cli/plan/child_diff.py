@@ -1,6 +1,6 @@
-"""What a reconcile of a ModelDeployment would do to its children: which there would be, and what would change in them. Pure.
+"""Differences that a reconcile of a ModelDeployment would make in its objects. Pure.
 
-Not here: what is known of the cluster (`prospect`), what should be (`control.plan`), and how it is printed (`outlook`).
+Out of scope: the state of the cluster (`cluster_scope`), the desired objects (`control.desired.plan`), and printing (`preview`).
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ from halcyon.render import names
 Object = dict[str, Any]
 Change = Literal["create", "change", "same", "delete"]
 DryRun = Callable[[Kind, Object], Mapping[str, Any] | None]
-"""What the API server would make of an object that is applied; None where it can't be asked."""
+"""Returns the object as the API server would store it after an apply; None if you have no permission to ask."""
 _CONTEXT = 2
-"""Lines that are shown around a difference."""
+"""Lines of context around a difference."""
 
 
 @dataclass(frozen=True)
 class ChildDiff:
-    """An object, and what would become of it."""
+    """An object and its change."""
 
     change: Change
     kind: str
     name: str
     desired: Mapping[str, Any] | None
-    """As it would be applied; None where it would be deleted."""
+    """The object as it would be applied; None if it would be deleted."""
     diff: tuple[str, ...] = ()
-    """Lines of YAML, each with +, - or a space before it."""
+    """Lines of YAML, each with +, - or a space in front."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return the JSON form."""
         plain: dict[str, Any] = {"change": self.change, "kind": self.kind, "name": self.name}
         return plain | {"diff": list(self.diff), "object": self.desired}
 
 
 def diff_children(scope: Scope, planned: ReconcilePlan, dry_run: DryRun) -> list[ChildDiff]:
-    """Every child, in the order in which they would be written; those that go come last."""
+    """Return a diff for every object, in the order of the writes; deletions come last."""
     diffs = []
     for desired in (*planned.first, *planned.then):
         kind, name = kind_of(desired), str(desired["metadata"]["name"])
@@ -64,28 +64,28 @@ def diff_children(scope: Scope, planned: ReconcilePlan, dry_run: DryRun) -> list
 
 
 def restarts(scope: Scope, planned: ReconcilePlan) -> str:
-    """What it means for the servers, in a sentence."""
+    """Return the effect on model pods, as a sentence."""
     rollout = planned.rollout
     if rollout is None:
-        return "nothing is served, and nothing would be"
+        return "nothing is served, and nothing would be served"
     deployments = [own(scope, kinds.DEPLOYMENT, names.server(scope.key.name, slot)) for slot in names.SLOTS]
     keys = (d["spec"]["template"]["metadata"]["labels"].get(names.REVISION_LABEL) for d in deployments if d)
     deployed_keys, live = set(keys), sum(map(pods.is_live, scope.pods))
     if not deployed_keys:
         return f"{_servers(planned.replicas)} of the first revision would start"
     if rollout.asked.key in deployed_keys:
-        return "no server would restart: the revision stays"
+        return "no model pod would restart: the revision stays the same"
     strategy = planned.spec.rollout.strategy if planned.spec else "Auto"
-    origin = "one that was there before" if any(r.key == rollout.asked.key for r in scope.revisions) else "a new one"
-    return f"{_servers(live)} would be replaced, by rollout.strategy {strategy}: the revision is {origin}"
+    origin = "an earlier one" if any(r.key == rollout.asked.key for r in scope.revisions) else "new"
+    return f"{_servers(live)} would be replaced by rollout.strategy {strategy}: the revision is {origin}"
 
 
 def _servers(count: int) -> str:
-    return f"{count} server{'' if count == 1 else 's'}"
+    return f"{count} model pod{'' if count == 1 else 's'}"
 
 
 def merged(live: Any, desired: Any) -> Any:  # any JSON values
-    """What applying would make of it, without asking: what isn't named stays, and lists are taken as a whole."""
+    """Return the result of an apply, computed locally: fields not named stay, and lists of another length are replaced."""
     if isinstance(live, Mapping) and isinstance(desired, Mapping):
         return {**live, **{key: merged(live.get(key), value) for key, value in desired.items()}}
     if isinstance(live, list) and isinstance(desired, list) and len(live) == len(desired):
@@ -100,7 +100,7 @@ def _diff(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, ...
 
 
 def _as_yaml(obj: Mapping[str, Any]) -> str:
-    """What a person has to do with, as YAML: without status and what the API server and controllers keep for themselves."""
+    """Return the fields that users manage, as YAML: without status and the fields of the API server and controllers."""
     meta = obj.get("metadata") or {}
     kept = {key: value for key, value in obj.items() if key not in {"metadata", "status", "apiVersion", "kind"}}
     notes = {
@@ -113,11 +113,11 @@ def _as_yaml(obj: Mapping[str, Any]) -> str:
 
 
 _REVISION = "deployment.kubernetes.io/revision"
-"""Beside it, annotations of ours are the operator's own notes."""
+"""An annotation of the Deployment controller. Halcyon's own annotations are bookkeeping too."""
 
 
 def _decode_json(value: Any) -> Any:
-    """JSON in a ConfigMap is shown as what it says."""
+    """Decode JSON in a ConfigMap, for a readable diff; return other values unchanged."""
     try:
         return json.loads(value)
     except (TypeError, ValueError):

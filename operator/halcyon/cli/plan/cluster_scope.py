@@ -1,6 +1,6 @@
-"""What a reconcile would see of a ModelDeployment that isn't applied yet: read from a cluster by a person's rights, or made up off line.
+"""The scope of a reconcile for a ModelDeployment that isn't applied yet: read with the user's permissions, or built offline.
 
-Whatever may not be read is named in `notes`. Not here: what follows from it (`children`).
+`notes` names everything that may not be read. Out of scope: the resulting objects (`child_diff`).
 """
 
 from __future__ import annotations
@@ -34,20 +34,23 @@ _IMAGES = {"operator-image": "operator", "balancer-image": "balancer", "server-i
 
 @dataclass(frozen=True)
 class PlannedScope:
-    """A view, and what to know of it."""
+    """A scope, and notes on what is missing from it."""
 
     scope: Scope
     notes: tuple[str, ...] = ()
 
 
 def offline_scope(document: Object, documents: Sequence[Object]) -> PlannedScope:
-    """Of a new model in a cluster where Halcyon serves the metrics API; `beside` are other objects of the file."""
+    """Return the scope of a new model in a cluster where Halcyon serves the metrics API; `documents` are the file's other objects."""
     namespace = str(fields.mapping(document.get("metadata")).get("namespace") or "default")
     source, missing = _source(
         document, lambda name: _find_document(documents, "ConfigMap", name), lambda _: True, allow_missing=True
     )
-    notes = ["off line: a new model, images by placeholders, and Halcyon serves external.metrics.k8s.io", *missing]
-    api = ExternalMetricsApi(ours=True, why="off line", tolerance=True)
+    notes = [
+        "offline: assumes a new model, placeholder images, and external.metrics.k8s.io served by Halcyon",
+        *missing,
+    ]
+    api = ExternalMetricsApi(ours=True, why="offline", tolerance=True)
     resource = {
         **document,
         "metadata": {**document["metadata"], "namespace": namespace, "uid": UNKNOWN_UID, "generation": 1},
@@ -56,10 +59,10 @@ def offline_scope(document: Object, documents: Sequence[Object]) -> PlannedScope
 
 
 def live_scope(cluster: Cluster, document: Object) -> PlannedScope:
-    """Of a model as it would be in this cluster, and of what is there of it.
+    """Return the scope of a model in this cluster, with its existing objects.
 
     Raises:
-        ClusterError: the API server would not take it, or can't be asked.
+        ClusterError: the API server would reject the model, or can't be asked.
     """
     name, notes = str(document["metadata"]["name"]), list[str]()
     live = cluster.find(kinds.MODEL_DEPLOYMENT, name)
@@ -70,14 +73,14 @@ def live_scope(cluster: Cluster, document: Object) -> PlannedScope:
     for kind, needed in every_child(name):
         if kind not in kinds_to_read:
             continue
-        # Somebody else's may have the name; it bears no label of ours.
+        # A conflicting object may have the name; it lacks Halcyon's label.
         if (kind, needed) not in children and (existing := _find_readable(cluster, kind, needed, notes)) is not None:
             children[kind, needed] = existing
     records = [obj for (kind, _), obj in children.items() if kind is kinds.CONTROLLER_REVISION]
     options = options or _options_from_children(children, name)
     if not options:
         notes.append(
-            "the operator's Deployment can't be seen by you, and nothing of the model is there: images are placeholders"
+            "you can't read the operator's Deployment, and the model has no objects yet: images are placeholders"
         )
     selector = f"{names.OWNER_LABEL}={name},{names.COMPONENT_LABEL}={names.SERVER}"
     servers = cluster.items(kinds.POD, selector=selector) or [] if live is not None else []
@@ -103,19 +106,19 @@ def live_scope(cluster: Cluster, document: Object) -> PlannedScope:
 
 
 def _dry_run_resource(cluster: Cluster, name: str, document: Object, live: Object | None, notes: list[str]) -> Object:
-    """The ModelDeployment as the API server would store it."""
+    """Return the ModelDeployment as the API server would store it."""
     if live is None:
         body = {**document, "metadata": {**document["metadata"], "namespace": cluster.namespace}}
         stored = cluster.dry_run("POST", kinds.MODEL_DEPLOYMENT, "", body)
     else:
         spec = dict(document["spec"])
         if "replicas" not in spec and "replicas" in live["spec"]:
-            spec["replicas"] = live["spec"]["replicas"]  # whoever scales has written it, and applying leaves it
+            spec["replicas"] = live["spec"]["replicas"]  # written by scaling; an apply keeps it
         body = {**live, "spec": spec}
         stored = cluster.dry_run("PUT", kinds.MODEL_DEPLOYMENT, name, body)
     if stored is not None:
         return stored
-    notes.append("the API server wasn't asked what it makes of the ModelDeployment: you may not write it")
+    notes.append("you may not write ModelDeployments, so the API server did not check this one")
     meta = {"namespace": cluster.namespace, "name": name, "uid": UNKNOWN_UID, "generation": 1}
     return {**body, "metadata": meta | dict(fields.mapping(body.get("metadata")))}
 
@@ -128,7 +131,7 @@ def _children(
         try:
             items = cluster.items(kind, selector=f"{names.OWNER_LABEL}={name}") or []
         except ClusterError:
-            notes.append(f"{kind.plural} may not be read by you: what is there of them is taken for absent")
+            notes.append(f"you may not read {kind.plural}: existing ones are treated as absent")
             continue
         children |= {(kind, str(obj["metadata"]["name"])): obj for obj in items}
     return children
@@ -138,12 +141,12 @@ def _find_readable(cluster: Cluster, kind: Kind, name: str, notes: list[str]) ->
     try:
         return cluster.find(kind, name)
     except ClusterError:
-        notes.append(f"{kind.plural} may not be read by you: what is there of them is taken for absent")
+        notes.append(f"you may not read {kind.plural}: existing ones are treated as absent")
         return None
 
 
 def _operator_options(cluster: Cluster) -> dict[str, list[str]]:
-    """Options that the operator runs with, and its namespace as `namespace`; empty where it can't be seen."""
+    """Return the operator's options, and its namespace as `namespace`; empty if its Deployment can't be read."""
     try:
         operators = cluster.items(kinds.DEPLOYMENT, selector=_OPERATOR_SELECTOR, all_namespaces=True) or []
     except ClusterError:
@@ -160,7 +163,7 @@ def _operator_options(cluster: Cluster) -> dict[str, list[str]]:
 
 
 def _options_from_children(children: Mapping[tuple[Kind, str], Object], name: str) -> dict[str, list[str]]:
-    """The same options, as far as the model's own pods tell them; empty where it has none."""
+    """Return the same options, as far as the model's own pods show them; empty if it has none."""
     balancer = _pod_of(children.get((kinds.DEPLOYMENT, names.balancer(name))))
     servers = next(
         (p for slot in names.SLOTS if (p := _pod_of(children.get((kinds.DEPLOYMENT, names.server(name, slot)))))), {}
@@ -220,7 +223,7 @@ def _network(text: str) -> SiteNetwork | None:
 
 
 def _collector(balancer: Object | None) -> CollectorAddress | None:
-    """Where agents send to, as the balancers have been told; its certificate is known to nobody else."""
+    """Return the collector's address from the balancers' plan, the only place that has its certificate."""
     try:
         collector = json.loads(fields.mapping((balancer or {}).get("data"))[PLAN_KEY])["collector"]
         return CollectorAddress(**collector)
@@ -231,25 +234,25 @@ def _collector(balancer: Object | None) -> CollectorAddress | None:
 def _metrics_api(
     cluster: Cluster, resource: Object, options: Mapping[str, list[str]], notes: list[str]
 ) -> ExternalMetricsApi:
-    """As the operator has found it, else as it would."""
+    """Return the operator's own result from the status, or what it would be."""
     scaling = fields.mapping(fields.mapping(resource.get("status")).get("scaling"))
     if (actuator := scaling.get("actuator")) in {"HPA", "Direct"}:
         return ExternalMetricsApi(
             ours=actuator == "HPA", why=str(scaling.get("actuatorReason")), tolerance=actuator == "HPA"
         )
     if "namespace" not in options or "watch-namespace" in options:
-        return ExternalMetricsApi(ours=False, why="who serves external.metrics.k8s.io isn't known")
+        return ExternalMetricsApi(ours=False, why="the server of external.metrics.k8s.io is unknown")
     try:
         api_service = fields.mapping(cluster.find(kinds.API_SERVICE, _API_SERVICE))
     except ClusterError:
-        notes.append("who serves external.metrics.k8s.io can't be seen by you: it is taken for Halcyon")
-        return ExternalMetricsApi(ours=True, why="not seen", tolerance=True)
+        notes.append("you may not read the server of external.metrics.k8s.io: assumes Halcyon")
+        return ExternalMetricsApi(ours=True, why="assumed", tolerance=True)
     target = fields.mapping(fields.mapping(api_service.get("spec")).get("service"))
     ours = (target.get("namespace"), target.get("name")) == (
         options["namespace"][0],
         options.get("service", ["halcyon"])[0],
     )
-    return ExternalMetricsApi(ours=ours, why="as it is served now", tolerance=ours)
+    return ExternalMetricsApi(ours=ours, why="as currently served", tolerance=ours)
 
 
 def _source(
@@ -259,7 +262,7 @@ def _source(
     *,
     allow_missing: bool = False,
 ) -> tuple[SourceState, list[str]]:
-    """The model's source, and what is to be said where it was made up."""
+    """Return the state of the model's source, with notes on assumed parts."""
     source = fields.mapping(fields.mapping(fields.mapping(document.get("spec")).get("model")).get("source"))
     claim_name = fields.mapping(source.get("persistentVolumeClaim")).get("claimName")
     if claim_name is not None:
@@ -276,7 +279,7 @@ def _source(
     if source_object is None:
         content = revision.Content(data=dict.fromkeys(sorted(keys), ""), binary={})
         return SourceState(content=content), [
-            f"ConfigMap {config_map_ref.get('name')} isn't there: the copy of it has another name then"
+            f"ConfigMap {config_map_ref.get('name')} isn't in the file: the name of its copy will differ"
         ]
     data, binary = (fields.mapping(source_object.get(part)) for part in ("data", "binaryData"))
     if missing_keys := sorted(keys - {*data, *binary}):

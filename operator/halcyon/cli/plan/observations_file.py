@@ -1,7 +1,7 @@
-"""Observations in a file -> the planner's readings. The form is in docs/reference/observations.md.
+"""Parser of an observations file, which yields the planner's readings. The format is in docs/reference/observations.md.
 
-Values are checked for what they are, not for whether they can be true: what the planner makes of a broken signal is one of the
-questions that `halcyon plan` answers. A field that is left out, or null, is not known.
+It checks the types of values, not their plausibility: how the planner handles broken signals is one of the questions that
+`halcyon plan` answers. Fields that are omitted or null are unknown.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, get_args
 
+from halcyon.api.timestamps import epoch_seconds
 from halcyon.scaling.planner.reading import PodPhase, PodReading, Reading
 
 MAX_COUNT = 10**6
@@ -22,27 +22,27 @@ _POD_FIELDS = ("name", "phase", "created_at", "ready_at")
 
 
 class ObservationsError(ValueError):
-    """The file holds no observations: the text names the place, the value and a good example."""
+    """Invalid observations. The message names the location, the value and a valid example."""
 
 
 @dataclass(frozen=True)
 class RecordedReading:
-    """One reading and the time of the decision on it, seconds since the epoch."""
+    """A reading and the time of its decision, in seconds since the epoch."""
 
     now: float
     reading: Reading
 
 
 def parse_observations(text: str | bytes, *, file: str) -> tuple[RecordedReading, ...]:
-    """The readings of a file, in the order of their times.
+    """Parse a file's readings, in chronological order.
 
     Raises:
-        ReadingsError: for the first thing that is wrong.
+        ObservationsError: for the first error.
     """
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ObservationsError(f"{file}: not JSON: {error}") from None
+        raise ObservationsError(f"{file}: invalid JSON: {error}") from None
     if not isinstance(document, list) or not document:
         what = "an empty list" if document == [] else f"{_abbreviated(document)}"
         raise ObservationsError(
@@ -53,8 +53,8 @@ def parse_observations(text: str | bytes, *, file: str) -> tuple[RecordedReading
         recorded = _recorded_reading(raw, _Location(file, f"[{index}]"))
         if readings and recorded.now <= readings[-1].now:
             raise ObservationsError(
-                f"{file}: [{index}].now is {recorded.now:.3f}, and the reading before is of {readings[-1].now:.3f}; "
-                "readings stand in the order of their times, each later than the one before"
+                f"{file}: [{index}].now is {recorded.now:.3f}, and the previous reading is of {readings[-1].now:.3f}; "
+                "readings must be in chronological order, each later than the one before"
             )
         readings.append(recorded)
     return tuple(readings)
@@ -62,7 +62,7 @@ def parse_observations(text: str | bytes, *, file: str) -> tuple[RecordedReading
 
 @dataclass(frozen=True)
 class _Location:
-    """Where in which file."""
+    """A location in a file, for error messages."""
 
     file: str
     path: str
@@ -85,7 +85,7 @@ def _recorded_reading(raw: object, location: _Location) -> RecordedReading:
     if now is None:
         raise ObservationsError(
             f'{location.file}: {location.path} has neither "at" nor "now"; give the time of the newest sample, for example '
-            '"at": 1763700000, or, where nothing was heard, that of the decision, for example "now": 1763700000'
+            '"at": 1763700000, or, if no report arrived, that of the decision, for example "now": 1763700000'
         )
     if "replicas" not in entry:
         raise ObservationsError(f'{location.file}: {location.path}.replicas is missing; for example "replicas": 2')
@@ -98,7 +98,7 @@ def _recorded_reading(raw: object, location: _Location) -> RecordedReading:
         )
     revision = "" if entry.get("revision") is None else entry["revision"]
     if not isinstance(revision, str):
-        raise location.child("revision").error(revision, "a text", '"0db7c77ec7"')
+        raise location.child("revision").error(revision, "a string", '"0db7c77ec7"')
     reading = Reading(
         at=at,
         replicas=_count(entry["replicas"], location.child("replicas")),
@@ -125,7 +125,7 @@ def _pod(raw: object, location: _Location) -> PodReading:
             )
     name, phase = entry["name"], entry["phase"]
     if not isinstance(name, str) or not name:
-        raise location.child("name").error(name, "a text", '"m-a-1"')
+        raise location.child("name").error(name, "a string", '"m-a-1"')
     if phase not in get_args(PodPhase):
         raise location.child("phase").error(phase, f"one of {', '.join(get_args(PodPhase))}", '"ready"')
     created = _time(entry["created_at"], location.child("created_at"))
@@ -137,11 +137,11 @@ def _batches(raw: object, location: _Location) -> Mapping[int, tuple[int, float]
     if raw is None:
         return None
     if not isinstance(raw, dict):
-        raise location.error(raw, "an object: [executions, seconds] by rows in the batch", example)
+        raise location.error(raw, "an object: batch size to [executions, seconds]", example)
     batches: dict[int, tuple[int, float]] = {}
     for rows, value in raw.items():
         if not (rows.isascii() and rows.isdigit() and 0 < int(rows) <= MAX_COUNT):
-            raise location.error({rows: value}, f"by rows in the batch, from 1 to {MAX_COUNT}", example)
+            raise location.error({rows: value}, f"keyed by batch size, from 1 to {MAX_COUNT}", example)
         if not isinstance(value, list) or len(value) != 2:
             raise location.child(rows).error(value, "[executions, seconds]", "[3, 0.09]")
         count, seconds = value
@@ -172,15 +172,10 @@ def _optional(
 def _time(value: object, location: _Location) -> float:
     if _is_number(value):
         return float(value)  # type: ignore[arg-type]  # a number
-    if isinstance(value, str):
-        try:
-            at = datetime.fromisoformat(value)
-        except ValueError:
-            at = None
-        if at is not None and at.tzinfo is not None:
-            return at.timestamp()
+    if (at := epoch_seconds(value)) is not None:
+        return at
     raise location.error(
-        value, "seconds since the epoch, or a time with its zone", '1763700000.5, or "2025-11-21T04:40:00Z"'
+        value, "seconds since the epoch, or a timestamp with a time zone", '1763700000.5, or "2025-11-21T04:40:00Z"'
     )
 
 

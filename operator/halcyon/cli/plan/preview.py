@@ -1,6 +1,6 @@
-"""`halcyon plan -f FILE`: the children that a ModelDeployment would have, and what would change in a cluster, printed.
+"""`halcyon plan -f FILE`: prints a model's objects and the changes in the cluster.
 
-Not here: what they are (`children`), where they come from (`prospect`), and what the planner would decide (`plan`).
+Out of scope: the differences (`child_diff`), the scope (`cluster_scope`), and the replay of observations (`commands.plan`).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from halcyon.kube.apply_diff import with_digest
 from halcyon.kube.kinds import Kind
 
 _MARKS = {"create": ("+", "32"), "change": ("~", "33"), "same": ("=", "2"), "delete": ("-", "31")}
-_COUNTS = (("create", "to create"), ("change", "to change"), ("delete", "to delete"), ("same", "as they are"))
+_COUNTS = (("create", "to create"), ("change", "to change"), ("delete", "to delete"), ("same", "unchanged"))
 
 
 def show(
     document: Mapping[str, Any], documents: Sequence[Mapping[str, Any]], cluster: Cluster | None, output: Output
 ) -> int:
-    """Print it; gives the exit status: 1 where the spec would not be accepted."""
+    """Print the preview. Return 1 if the operator would reject the spec, else 0."""
     planned_scope = offline_scope(document, documents) if cluster is None else live_scope(cluster, document)
     planned = reconciled.make(planned_scope.scope)
     diffs = diff_children(planned_scope.scope, planned, _no_dry_run if cluster is None else _cluster_dry_run(cluster))
@@ -46,7 +46,7 @@ def _cluster_dry_run(cluster: Cluster) -> DryRun:
         try:
             return cluster.dry_run("PATCH", kind, str(desired["metadata"]["name"]), with_digest(desired))
         except ClusterError:
-            return None  # what the operator may write isn't for a person to know; it is compared here
+            return None  # the user may not make the operator's writes; compared locally instead
 
     return dry_run
 
@@ -66,9 +66,9 @@ def _page(planned_scope: PlannedScope, planned: ReconcilePlan, diffs: Sequence[C
     key, acceptance = planned_scope.scope.key, planned.acceptance
     page = [f"{_styled(str(key), '1', output)}: {restarts(planned_scope.scope, planned)}"]
     if not acceptance.accepted:
-        page.append(f"{_styled('!', '31', output)} not accepted ({acceptance.reason}): {printable(acceptance.message)}")
+        page.append(f"{_styled('!', '31', output)} rejected ({acceptance.reason}): {printable(acceptance.message)}")
     if planned.actuator_why and planned.spec is not None and planned.spec.scaling is not None:
-        page.append(f"  written by {planned.actuator.value}: {printable(planned.actuator_why)}")
+        page.append(f"  replicas written by {planned.actuator.value}: {printable(planned.actuator_why)}")
     page += [f"{_styled('!', '33', output)} {printable(note)}" for note in planned_scope.notes]
     if diffs:
         page.append("")
