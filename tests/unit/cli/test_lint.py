@@ -16,6 +16,7 @@ from halcyon.cli.commands.main import main
 from halcyon.cli.lint.checks import check
 from tests.unit.api.cases import FIELDS, RULES, document
 from tests.unit.api.cases import GOOD as ACCEPTED
+from tests.unit.cli.test_report import GOLDEN, compared
 
 GOOD = """\
 apiVersion: serving.halcyon.dev/v1alpha1
@@ -140,6 +141,17 @@ def test_a_folder_is_gone_through_and_its_findings_counted(good: Path, capsys: p
     assert (status, err) == (1, "")
     assert out.startswith(f"{bad}:9: error: digits: spec.replicas is -1: ")
     assert out.endswith("2 ModelDeployments in 2 files: 1 error, 0 warnings\n")
+
+
+def test_the_output_is_that_of_the_golden_file(
+    good: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(good.parent)
+    wrong = "  batching: {maxBatchSize: 0}\n  trafic: {}\n  scaling: {minReplicas: 9, maxReplicas: 4}\nstatus: {}\n"
+    Path("model.yaml").write_text(GOOD + wrong)
+
+    _, out, _ = run(capsys, "-f", "model.yaml")
+    compared(GOLDEN / "lint.txt", out)
 
 
 def test_json_holds_the_same(good: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -107,7 +107,8 @@ def test_the_page(color: bool) -> None:
     now = applied({"replicas": 2}, {"replicas": 3, "traffic": {"queueLimit": 77}})
 
     compared(
-        GOLDEN / f"plan-change{'-color' if color else ''}.txt", page(now, "roles may not be read by you", color=color)
+        GOLDEN / f"plan-change{'-color' if color else ''}.txt",
+        page(now, "you may not read roles: existing ones are treated as absent", color=color),
     )
 
 
@@ -141,7 +142,6 @@ def test_off_line_the_objects_of_a_new_model_are_listed(tmp_path: Path, capsys: 
     ("options", "said"),
     [
         (["--offline", "--memory", "x.json"], "--memory is for the planner, which needs --observations"),
-        (["--observations", "x.json", "-o", "yaml"], "decisions have no YAML form; use -o table or -o json"),
         (["-n", "b"], "m has namespace a, and -n is b; omit -n"),
     ],
 )

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from halcyon.cli.commands.main import main
 from halcyon.cli.plan.observations_file import ObservationsError, parse_observations
+from tests.unit.cli.test_report import GOLDEN, compared
 
 ROOT = Path(__file__).parents[3]
 DIGITS = ROOT / "manifests/examples/digits.yaml"
@@ -76,6 +78,19 @@ def test_the_example_is_planned_from_quiet_through_silence_to_the_step(desk: Des
     silent = document["decisions"][10]
     assert silent["desired"] == 3
     assert silent["limits"][0]["name"] == "unknown"
+
+
+def test_the_decisions_on_the_example_are_those_of_the_golden_file(desk: Desk) -> None:
+    _, out, _ = desk.run(RECORD.read_text(), model=str(DIGITS))
+
+    compared(GOLDEN / "plan-observations.txt", out)
+
+
+def test_decisions_are_the_same_in_json_and_yaml(desk: Desk) -> None:
+    record = readings(*[20.0] * 3)
+    _, as_json, _ = desk.run(record, "-o", "json")
+
+    assert yaml.safe_load(desk.run(record, "-o", "yaml")[1]) == json.loads(as_json)
 
 
 def test_each_decision_is_a_sentence_and_a_table_of_its_terms(desk: Desk) -> None:

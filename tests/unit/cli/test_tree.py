@@ -103,6 +103,21 @@ def test_the_list_has_the_columns_of_kubectl() -> None:
     compared(GOLDEN / "list-wide.txt", tables.lines(tables.table_page(head, cells), width=300) + "\n")
 
 
+def test_the_list_and_top_are_those_of_the_golden_files() -> None:
+    models = []
+    for name, situation in (("bert", "rising"), ("digits", "fixed"), ("whisper", "paused")):
+        model = SITUATIONS[situation]().resource()
+        model["metadata"] |= {"name": name, "creationTimestamp": "2025-12-24T08:00:00Z"}
+        model["status"]["endpoints"]["http"] = f"http://{name}.team.svc:8000"
+        models.append(model)
+    rows = [model_rows.build_row(model) for model in models]
+    head, cells = model_rows.list_table(rows, AT, wide=False, all_namespaces=False)
+    top = model_rows.top_table(rows, price=2.5, wide=False, all_namespaces=False)
+
+    compared(GOLDEN / "list.txt", tables.lines(tables.table_page(head, cells), width=300) + "\n")
+    compared(GOLDEN / "top.txt", tables.lines(tables.table_page(*top), width=300) + "\n")
+
+
 def test_models_are_in_the_order_asked_for_and_the_unknown_comes_last() -> None:
     rows = []
     for n, (waiting, gpu) in enumerate([("4", "80%"), (None, None), ("121", "7%")]):

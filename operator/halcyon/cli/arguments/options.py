@@ -141,6 +141,13 @@ class Output:
         else:
             emit(yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=120).rstrip())
 
+    def result(self, message: str, value: Mapping[str, Any]) -> None:
+        """Print the result of a change: a message for people, or the changed object."""
+        if self.is_data:
+            self.data(value)
+        else:
+            emit(message)
+
     @property
     def is_data(self) -> bool:
         """Return True if the output is for programs: JSON or YAML."""

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from halcyon.api.types import GROUP
-from halcyon.cli.arguments.options import cluster_options, emit, name_argument
+from halcyon.cli.arguments.options import Output, cluster_options, name_argument, output_options
 from halcyon.cli.errors import ClusterError
 from halcyon.cli.kube.client import Cluster, Target
 
@@ -41,29 +41,32 @@ _UNDER_WAY = frozenset({"Progressing", "Blocked"})
 @click.command("promote", epilog=_EPILOG.format(word="promote", group=GROUP, more=""))
 @name_argument()
 @cluster_options
-def promote(name: str, target: Target) -> int:
+@output_options("table", "json", "yaml")
+def promote(name: str, target: Target, output: Output) -> int:
     """Send all requests to the current canary once one of its pods is ready, regardless of steps and analysis."""
-    return _annotate("promote", name, target)
+    return _annotate("promote", name, target, output)
 
 
 @click.command("abort", epilog=_EPILOG.format(word="abort", group=GROUP, more=_SUPERSEDED_HELP))
 @name_argument()
 @cluster_options
-def abort(name: str, target: Target) -> int:
+@output_options("table", "json", "yaml")
+def abort(name: str, target: Target, output: Output) -> int:
     """Take all requests from the current canary, and roll back to the previous revision."""
-    return _annotate("abort", name, target)
+    return _annotate("abort", name, target, output)
 
 
-def _annotate(action: str, name: str, target: Target) -> int:
+def _annotate(action: str, name: str, target: Target, output: Output) -> int:
     cluster = Cluster(target)
     model = cluster.model(name)
     superseded = superseded_canary(model) if action == "abort" else None
     revision, step = (superseded, "superseded by a newer spec") if superseded else _canary(model, name)
     other_action = next(candidate for candidate in _ACTIONS if candidate != action)
     # Remove the opposite annotation: the last command wins.
-    cluster.annotate(name, {f"{GROUP}/{action}": revision, f"{GROUP}/{other_action}": None})
+    annotated = cluster.annotate(name, {f"{GROUP}/{action}": revision, f"{GROUP}/{other_action}": None})
     effect = "its remaining pods are removed at once" if superseded else _EFFECTS[action]
-    emit(f"revision {revision} of {name}, {step}: {effect}; watch it with kubectl get mdep {name} -w")
+    message = f"revision {revision} of {name}, {step}: {effect}; watch it with kubectl get mdep {name} -w"
+    output.result(message, annotated)
     return 0
 
 

@@ -87,7 +87,7 @@ class _Evidence:
 )
 @cluster_options
 @output_options("table", "json", "yaml")
-def main(  # noqa: PLR0917  # click gives them by keyword
+def main(  # noqa: PLR0917  # click passes them by keyword
     name: str, bundle: Path | None, without: bool, lines: int, target: Target, output: Output
 ) -> int:  # fmt: skip
     """Show likely causes of a model's problems, the likeliest first, and write a bundle with the evidence."""

@@ -49,7 +49,7 @@ exit status: 0, or 2 if there is nothing to show: no such name, no access, no cl
 )
 @cluster_options
 @output_options("table", "wide", "json", "yaml")
-def main(  # noqa: PLR0917  # by keyword: click gives them so
+def main(  # noqa: PLR0917  # click passes them by keyword
     name: str | None, all_namespaces: bool, watch: bool, limit_s: float | None, target: Target, output: Output
 ) -> int:  # fmt: skip
     """List ModelDeployments, or show one with its revisions, pods, balancers and HPA."""

@@ -58,8 +58,8 @@ examples:
 \b
 exit status:
   0  done
-    1  the operator would reject the spec, for example because its source is missing or an object has its name
-    2  an option or a file is invalid, a field of the spec is invalid, or the cluster denies access or rejects the object
+  1  the operator would reject the spec, for example because its source is missing or an object has its name
+  2  an option or a file is invalid, a field of the spec is invalid, or the cluster denies access or rejects the object
 """
 
 
@@ -125,8 +125,6 @@ def main(offline: bool, target: Target, output: Output, **given: Any) -> int:
     options = _Options(**given)
     if options.observations is None:
         return _preview(options, target, output, offline=offline)
-    if output.form == "yaml":
-        raise InputError("decisions have no YAML form; use -o table or -o json")
     return _replay(options, options.observations, output)
 
 

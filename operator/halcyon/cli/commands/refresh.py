@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import click
 
-from halcyon.cli.arguments.options import DURATION, cluster_options, emit, name_argument
+from halcyon.cli.arguments.options import DURATION, Output, cluster_options, emit, name_argument, output_options
 from halcyon.cli.errors import ClusterError, InputError
 from halcyon.cli.kube import fields
 from halcyon.cli.kube.client import Cluster, Target
@@ -37,11 +37,14 @@ condition RuntimeOutdated, which names the differences. A refreshed model rolls 
 kubectl, for one model: kubectl annotate mdep resnet50 serving.halcyon.dev/refresh=REVISION, where REVISION is status.revision.target. See
 docs/guides/upgrade.md.
 
+With -o json or yaml, the output is a list with the result of each model: outdated (--dry-run), started, served, waiting (timed out), stalled or
+skipped.
+
 \b
 exit status:
   0  done, or nothing to do
-    1  a refreshed model did not reach its new template
-    2  nothing done: no such name, no access, no cluster
+  1  a refreshed model did not reach its new template
+  2  nothing done: no such name, no access, no cluster
 """
 
 
@@ -52,9 +55,10 @@ exit status:
 @click.option("--dry-run", is_flag=True, help="List the models to refresh and their differences; change nothing.")
 @click.option("--within", "within_s", type=DURATION, default=MODEL_TIMEOUT_S, metavar="TIME", help="With --all: timeout for each model. Default: 30m.")  # fmt: skip
 @cluster_options
-def main(  # noqa: PLR0917  # by keyword: click gives them so
-    name: str | None, all_models: bool, all_namespaces: bool, dry_run: bool, within_s: float, target: Target
-) -> int:
+@output_options("table", "json", "yaml")
+def main(  # noqa: PLR0917  # click passes them by keyword
+    name: str | None, all_models: bool, all_namespaces: bool, dry_run: bool, within_s: float, target: Target, output: Output
+) -> int:  # fmt: skip
     """Roll model pods to the pod template that the running operator renders."""
     if (name is None) == (not all_models):
         raise InputError("give either a name or --all; for example halcyon refresh resnet50")
@@ -63,18 +67,21 @@ def main(  # noqa: PLR0917  # by keyword: click gives them so
     cluster = Cluster(target)
     models = [cluster.model(name)] if name is not None else cluster.models(all_namespaces=all_namespaces)
     outdated = [one for one in map(_outdated, models) if one is not None]
+    results = _Results(output)
+    status = 0
     if not outdated:
-        emit(_nothing_to_do(name, len(models)))
-        return 0
-    if dry_run:
+        results.say(_nothing_to_do(name, len(models)))
+    elif dry_run:
         for one in outdated:
-            emit(f"{one.namespace}/{one.name}: {one.message}")
-        return 0
-    if name is not None:
+            results.add(one, "outdated", f"{one.namespace}/{one.name}: {one.message}")
+    elif name is not None:
         _annotate(cluster, outdated[0])
-        emit(f"{name} rolls out with its new template; watch it with kubectl get mdep {name} -w")
-        return 0
-    return _refresh_in_sequence(cluster, outdated, within_s)
+        text = f"{name} rolls out with its new template; watch it with kubectl get mdep {name} -w"
+        results.add(outdated[0], "started", text)
+    else:
+        status = _refresh_in_sequence(cluster, outdated, within_s, results)
+    results.finish()
+    return status
 
 
 @dataclass(frozen=True)
@@ -85,6 +92,30 @@ class OutdatedModel:
     name: str
     revision: str
     message: str
+
+
+class _Results:
+    """The models of a run: a line for each as it is known, or a list of objects at the end."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._rows: list[dict[str, str]] = []
+
+    def say(self, text: str) -> None:
+        """Print a line, unless the output is data."""
+        if not self._output.is_data:
+            emit(text)
+
+    def add(self, model: OutdatedModel, result: str, text: str = "") -> None:
+        """Record the result for a model, with its line of text."""
+        self._rows.append({**asdict(model), "result": result})
+        if text:
+            self.say(text)
+
+    def finish(self) -> None:
+        """Print the list, if the output is data."""
+        if self._output.is_data:
+            self._output.data(self._rows)
 
 
 def _outdated(model: Json) -> OutdatedModel | None:
@@ -108,7 +139,7 @@ def _annotate(cluster: Cluster, one: OutdatedModel) -> None:
     cluster.in_namespace(one.namespace).annotate(one.name, {REFRESH: one.revision})
 
 
-def _refresh_in_sequence(cluster: Cluster, outdated: list[OutdatedModel], within_s: float) -> int:
+def _refresh_in_sequence(cluster: Cluster, outdated: list[OutdatedModel], within_s: float, results: _Results) -> int:
     """Refresh one model at a time: parallel rollouts would need spare capacity for all of them at once."""
     for number, one in enumerate(outdated, 1):
         in_namespace = cluster.in_namespace(one.namespace)
@@ -125,11 +156,12 @@ def _refresh_in_sequence(cluster: Cluster, outdated: list[OutdatedModel], within
         if outcome != "served":
             remaining = len(outdated) - number
             why = f"does not serve its new template within {within_s:.0f} s" if outcome == "waiting" else "is stalled"
-            emit(
-                f"{progress} {why}; for the reason: halcyon get {one.name} -n {one.namespace}. {remaining} not refreshed"
-            )
+            reason = f"for the reason: halcyon get {one.name} -n {one.namespace}"
+            results.add(one, outcome, f"{progress} {why}; {reason}. {remaining} not refreshed")
+            for other in outdated[number:]:
+                results.add(other, "skipped")
             return 1
-        emit(f"{progress} serves its new template")
+        results.add(one, outcome, f"{progress} serves its new template")
     return 0
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from halcyon.api.user_annotations import REASON
-from halcyon.cli.arguments.options import REPLICAS, cluster_options, emit, name_argument
+from halcyon.cli.arguments.options import REPLICAS, Output, cluster_options, name_argument, output_options
 from halcyon.cli.errors import InputError
 from halcyon.cli.kube import fields
 from halcyon.cli.kube.client import Cluster, Target
@@ -32,7 +32,10 @@ _REASON_OPTION = click.option("--reason", metavar="TEXT", help="Reason, for othe
 @click.option("--pause", "pausing", is_flag=True, help="Also pause scaling, so that the replicas stay.")
 @_REASON_OPTION
 @cluster_options
-def scale(name: str, replicas: int, pausing: bool, reason: str | None, target: Target) -> int:
+@output_options("table", "json", "yaml")
+def scale(  # noqa: PLR0917  # click passes them by keyword
+    name: str, replicas: int, pausing: bool, reason: str | None, target: Target, output: Output
+) -> int:
     """Set the replicas of a model whose scaling is off, paused or in mode Recommend."""
     cluster = Cluster(target)
     scaling = _scaling(cluster.model(name))
@@ -52,8 +55,9 @@ def scale(name: str, replicas: int, pausing: bool, reason: str | None, target: T
         raise InputError(
             f"{name} has no spec.scaling, so there is nothing to pause; use halcyon scale {name} {replicas}"
         )
-    cluster.patch(name, _patch_with_reason(spec, reason))
-    emit(f"{name} scaled to {replicas} replicas{_reason_suffix(reason)}; watch it with halcyon get {name} -w")
+    patched = cluster.patch(name, _patch_with_reason(spec, reason))
+    message = f"{name} scaled to {replicas} replicas{_reason_suffix(reason)}; watch it with halcyon get {name} -w"
+    output.result(message, patched)
     return 0
 
 
@@ -61,7 +65,8 @@ def scale(name: str, replicas: int, pausing: bool, reason: str | None, target: T
 @name_argument()
 @_REASON_OPTION
 @cluster_options
-def pause(name: str, reason: str | None, target: Target) -> int:
+@output_options("table", "json", "yaml")
+def pause(name: str, reason: str | None, target: Target, output: Output) -> int:
     """Keep a model's replicas until scaling is resumed. Decisions continue and are shown."""
     cluster = Cluster(target)
     model = cluster.model(name)
@@ -69,14 +74,16 @@ def pause(name: str, reason: str | None, target: Target) -> int:
         raise InputError(f"{name} has no spec.scaling, so its replicas are fixed; set them with halcyon scale {name} N")
     patched = cluster.patch(name, _patch_with_reason({"scaling": {"mode": "Paused"}}, reason))
     replicas = fields.mapping(patched.get("spec")).get("replicas", 1)
-    emit(f"{name} paused at {replicas} replicas{_reason_suffix(reason)}; resume it with halcyon resume {name}")
+    message = f"{name} paused at {replicas} replicas{_reason_suffix(reason)}; resume it with halcyon resume {name}"
+    output.result(message, patched)
     return 0
 
 
 @click.command("resume", epilog=f"\b\nexample:\n  halcyon resume resnet50\n\n{_EXIT_STATUS}")
 @name_argument()
 @cluster_options
-def resume(name: str, target: Target) -> int:
+@output_options("table", "json", "yaml")
+def resume(name: str, target: Target, output: Output) -> int:
     """Resume scaling, and remove the recorded reason."""
     cluster = Cluster(target)
     scaling = _scaling(cluster.model(name))
@@ -85,9 +92,9 @@ def resume(name: str, target: Target) -> int:
             f"{name} has no spec.scaling, so there is nothing to resume; enable it with spec.scaling: {{maxReplicas: 8}}"
         )
     mode = scaling.get("mode", "Active")
-    cluster.patch(name, _patch_with_reason({"scaling": {"mode": "Active"}}, None))
+    patched = cluster.patch(name, _patch_with_reason({"scaling": {"mode": "Active"}}, None))
     was = "was active already" if mode == "Active" else f"was {mode}"
-    emit(f"scaling of {name} resumed ({was}); see its decisions with halcyon explain {name}")
+    output.result(f"scaling of {name} resumed ({was}); see its decisions with halcyon explain {name}", patched)
     return 0
 
 

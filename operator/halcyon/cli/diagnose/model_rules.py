@@ -16,8 +16,8 @@ from halcyon.cli.output import model_rows
 RECENT_S = 600.0
 _LIMITS = {
     "max": (58, "the load needs more replicas than spec.scaling.maxReplicas allows", "raise spec.scaling.maxReplicas, or increase the throughput of a replica (batching, instancesPerGPU)"),
-        "quota": (57, "the namespace's ResourceQuotas limit the replicas", "raise the quota, or free resources that other pods hold"),
-        "budget": (57, "the site's GPU budget limits the replicas", "free GPUs of other models, or raise the operator's GPU budget"),
+    "quota": (57, "the namespace's ResourceQuotas limit the replicas", "raise the quota, or free resources that other pods hold"),
+    "budget": (57, "the site's GPU budget limits the replicas", "free GPUs of other models, or raise the operator's GPU budget"),
 }  # fmt: skip
 
 

@@ -50,7 +50,7 @@ LIMITS = {
 """Meaning of each name in `status.scaling.limitedBy`."""
 _COUNT_PREFIX = re.compile(r"^\d+ replicas?(?: \([^)]*\))?: ")
 """Start of a decision's sentence; the report has the counts in fields of their own."""
-_LIMITED = re.compile(r"^\d+ replicas?, (where \d+ replicas? are wanted: .*)$", re.DOTALL)
+_LIMITED = re.compile(r"^\d+ replicas?, (where \d+ replicas? (?:is|are) (?:wanted|desired): .*)$", re.DOTALL)
 """A decision limited by something outside the planner or the rules."""
 
 
@@ -266,7 +266,7 @@ _EXPECTED = {
 }
 """Conditions that affect the replicas, with their normal status. Unknown is skipped: nothing is known yet."""
 _IN_HEADLINE = {"Paused", "Recommending"}
-_COUNT_ONLY = re.compile(r"\d+ of \d+ servers are ready")
+_COUNT_ONLY = re.compile(r"\d+ of \d+ (?:server|model pod)s (?:is|are) ready")
 
 
 def _notes(state: _ScalingState, headline: str) -> Iterator[Note]:
@@ -281,7 +281,7 @@ def _notes(state: _ScalingState, headline: str) -> Iterator[Note]:
             continue
         seen.add(message)
         yield Note(kind, is_true, reason, message)
-    # Of progress only its absence is worth a note.
+    # Only a blocked rollout is worth a note.
     if (state.conditions.get("Reconciling") or {}).get("reason") == "RolloutBlocked":
         yield Note("Reconciling", "True", "RolloutBlocked", state.message("Reconciling"))
 

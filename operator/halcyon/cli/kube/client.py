@@ -1,6 +1,6 @@
 """Synchronous cluster client for user commands: reads, lists and changes objects, with errors that name the next step.
 
-Objects are plain dicts. Of the `kubernetes` package only configuration, credentials and transport are used, so no unknown field
+Objects are plain dicts. From the `kubernetes` package only configuration, credentials and transport are used, so no unknown field
 is dropped. Out of scope: watching (`commands.watch`).
 """
 
@@ -177,7 +177,7 @@ class Cluster:
     def items(
         self, kind: Kind, *, selector: str = "", all_namespaces: bool = False, fields: str = ""
     ) -> list[Object] | None:
-        """Return all objects of a kind, read in chunks; None if the cluster doesn't know the kind.
+        """Return all objects of a kind, read in chunks; None if the cluster doesn't have the kind.
 
         Raises:
             ClusterError: as for `find`.

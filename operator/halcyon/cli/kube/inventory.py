@@ -52,7 +52,7 @@ class Inventory:
 
 
 def read_inventory(cluster: Cluster, name: str) -> Inventory:
-    """Read a ModelDeployment and its objects. Kinds that may not be read are left out, and named in `unreadable`.
+    """Read a ModelDeployment and its objects. Kinds that may not be read are omitted, and named in `unreadable`.
 
     Raises:
         ClusterError: the ModelDeployment itself can't be read.

@@ -1,4 +1,4 @@
-"""Layout of trees and tables as text, as wide as the terminal, with color if wanted.
+"""Layout of trees and tables as text, as wide as the terminal, with optional color.
 
 Out of scope: their contents (`tree`, `model_rows`), and the layout of a report (`report_text`).
 """

@@ -216,7 +216,7 @@ def _revisions(inventory: Inventory, spec: Json, status: Json) -> Iterator[Node]
             inactive += 1
             if inactive > MAX_INACTIVE_REVISIONS:
                 continue
-        info = "" if revision in records else "its ControllerRevision is gone"
+        info = "" if revision in records else "its ControllerRevision was deleted"
         yield Node(revision, "Revision", state, tone, "", info, _created(records.get(revision)), slots)
     if inactive > MAX_INACTIVE_REVISIONS:
         yield Node(f"and {inactive - MAX_INACTIVE_REVISIONS} more", "Revision", "inactive")
