@@ -119,7 +119,7 @@ def test_no_line_takes_a_time_that_grows_with_its_square() -> None:
             print("a line of", repr(unit), flush=True)
             line = (unit * 2**15)[: 2**15]
             redaction.text(line)
-            redaction.obj({"a": line})
+            redaction.resource({"a": line})
     """
     # It takes a second. A time that grows so is 5 s for one line, and many of these lines would take as long.
     asked = json.dumps(UNITS)

@@ -91,7 +91,7 @@ def _common_options() -> Iterator[str]:
         opts = ", ".join(f"`{opt}`" for opt in option.opts)
         text = _cell(getattr(option, "help", None) or "")
         if parameter == "form":
-            text = f"{_cell(', '.join(COMMON_FORMS))}. {text}"
+            text = text.replace("format.", f"format: {', '.join(COMMON_FORMS)}.")
         yield f"| {opts} | {text} | {names} |\n"
 
 
