@@ -6,6 +6,7 @@ import ast
 import shlex
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -16,6 +17,7 @@ from halcyon.cli.commands.app import COMMANDS, EXIT_STATUSES, NEGATIVE_RESULTS, 
 from halcyon.cli.commands.main import main
 from halcyon.cli.commands.reference_page import COMMON, COMMON_FORMS, GOLDEN, commands, page
 from halcyon.cli.kube.client import INSTALL_COMMAND
+from halcyon.cli.plan import preview
 from tests.unit.cli.test_report import compared
 
 ROOT = Path(__file__).parents[3]
@@ -77,7 +79,7 @@ def test_every_command_with_an_output_option_has_the_common_formats_and_the_tabl
 def test_exit_status_1_is_documented_for_exactly_the_commands_that_return_it() -> None:
     """A command returns it by a 1 in a return statement of its module, or of the preview that plan ends with."""
     modules = {name: module.partition(":")[0] for entries in COMMANDS.values() for name, (module, _) in entries.items()}
-    modules |= {"plan": "halcyon.cli.plan.preview"}
+    modules |= {"plan": preview.__name__}
     returning = {name for name, module in modules.items() if name != "simulate" and _returns_1(module)}
     documented = {name for name, command in commands() if "\n  1  " in (command.epilog or "")}
     listed = dict(EXIT_STATUSES)["1"].partition(": ")[2].split(", ")
@@ -86,7 +88,10 @@ def test_exit_status_1_is_documented_for_exactly_the_commands_that_return_it() -
 
 
 def _returns_1(module: str) -> bool:
-    tree = ast.parse((ROOT / "operator" / (module.replace(".", "/") + ".py")).read_text())
+    spec = find_spec(module)
+    assert spec is not None
+    assert spec.origin is not None
+    tree = ast.parse(Path(spec.origin).read_text())
     returned = [found.value for found in ast.walk(tree) if isinstance(found, ast.Return) and found.value is not None]
     ends = [
         end for value in returned for end in ((value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,))

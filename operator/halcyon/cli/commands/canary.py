@@ -35,7 +35,7 @@ _SUPERSEDED_HELP = """\
 A canary that a newer spec has superseded is removed pod by pod; abort removes it at once.
 
 """
-_UNDER_WAY = frozenset({"Progressing", "Blocked"})
+_ACTIVE_PHASES = frozenset({"Progressing", "Blocked"})
 
 
 @click.command("promote", epilog=_EPILOG.format(word="promote", group=GROUP, more=""))
@@ -78,7 +78,7 @@ def superseded_canary(resource: Mapping[str, Any]) -> str | None:
     rollout = (resource.get("status") or {}).get("rollout") or {}
     history: Sequence[Mapping[str, Any]] = rollout.get("history") or ()
     last = history[0] if history else {}
-    if rollout.get("canary") or rollout.get("phase") not in _UNDER_WAY or last.get("result") != "Superseded":
+    if rollout.get("canary") or rollout.get("phase") not in _ACTIVE_PHASES or last.get("result") != "Superseded":
         return None
     return str(last.get("revision") or "") or None
 

@@ -263,5 +263,5 @@ def _images(inventory: Inventory) -> str:
 
 
 def _yaml(value: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> str:
-    clean: Any = redaction.resource(value) if isinstance(value, Mapping) else [redaction.resource(one) for one in value]
+    clean: Any = redaction.resource(value) if isinstance(value, Mapping) else [redaction.resource(obj) for obj in value]
     return yaml.safe_dump(clean, sort_keys=False, allow_unicode=True, width=120)

@@ -117,12 +117,12 @@ class _TimedDecision:
 @click.option("--start-time", type=DURATION, default=START_S, metavar="TIME", help=f"Startup time of a pod until the record contains one. Default: {START_S:.0f}s.")  # fmt: skip
 @cluster_options
 @output_options("table", "json", "yaml")
-def main(offline: bool, target: Target, output: Output, **given: Any) -> int:
+def main(offline: bool, target: Target, output: Output, **arguments: Any) -> int:
     """Preview the objects of a ModelDeployment, or replay recorded observations through the planner.
 
     A replay uses the latency, idleAfter and schedules of the resource; its policy, actuator and mode have no effect.
     """
-    options = _Options(**given)
+    options = _Options(**arguments)
     if options.observations is None:
         return _preview(options, target, output, offline=offline)
     return _replay(options, options.observations, output)

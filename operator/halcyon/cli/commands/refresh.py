@@ -66,14 +66,18 @@ def main(  # noqa: PLR0917  # click passes them by keyword
         raise InputError(f"-A needs --all, and {name} is one model; omit -A, and give its namespace with -n")
     cluster = Cluster(target)
     models = [cluster.model(name)] if name is not None else cluster.models(all_namespaces=all_namespaces)
-    outdated = [one for one in map(_outdated, models) if one is not None]
+    outdated = [outdated_model for outdated_model in map(_outdated, models) if outdated_model is not None]
     results = _Results(output)
     status = 0
     if not outdated:
-        results.say(_nothing_to_do(name, len(models)))
+        results.print_line(_nothing_to_do(name, len(models)))
     elif dry_run:
-        for one in outdated:
-            results.add(one, "outdated", f"{one.namespace}/{one.name}: {one.message}")
+        for outdated_model in outdated:
+            results.add(
+                outdated_model,
+                "outdated",
+                f"{outdated_model.namespace}/{outdated_model.name}: {outdated_model.message}",
+            )
     elif name is not None:
         _annotate(cluster, outdated[0])
         text = f"{name} rolls out with its new template; watch it with kubectl get mdep {name} -w"
@@ -101,7 +105,7 @@ class _Results:
         self._output = output
         self._rows: list[dict[str, str]] = []
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """Print a line, unless the output is data."""
         if not self._output.is_data:
             emit(text)
@@ -110,7 +114,7 @@ class _Results:
         """Record the result for a model, with its line of text."""
         self._rows.append({**asdict(model), "result": result})
         if text:
-            self.say(text)
+            self.print_line(text)
 
     def finish(self) -> None:
         """Print the list, if the output is data."""
@@ -135,33 +139,33 @@ def _nothing_to_do(name: str | None, count: int) -> str:
     return f"none of {count} models runs an older template; nothing to do"
 
 
-def _annotate(cluster: Cluster, one: OutdatedModel) -> None:
-    cluster.in_namespace(one.namespace).annotate(one.name, {REFRESH: one.revision})
+def _annotate(cluster: Cluster, outdated_model: OutdatedModel) -> None:
+    cluster.in_namespace(outdated_model.namespace).annotate(outdated_model.name, {REFRESH: outdated_model.revision})
 
 
 def _refresh_in_sequence(cluster: Cluster, outdated: list[OutdatedModel], within_s: float, results: _Results) -> int:
     """Refresh one model at a time: parallel rollouts would need spare capacity for all of them at once."""
-    for number, one in enumerate(outdated, 1):
-        in_namespace = cluster.in_namespace(one.namespace)
-        _annotate(cluster, one)
+    for number, outdated_model in enumerate(outdated, 1):
+        in_namespace = cluster.in_namespace(outdated_model.namespace)
+        _annotate(cluster, outdated_model)
 
-        def state(in_namespace: Cluster = in_namespace, one: OutdatedModel = one) -> State:
+        def state(in_namespace: Cluster = in_namespace, outdated_model: OutdatedModel = outdated_model) -> State:
             try:
-                return rollout_state(in_namespace.model(one.name), one.revision)
+                return rollout_state(in_namespace.model(outdated_model.name), outdated_model.revision)
             except ClusterError:
                 return "waiting"  # retried until the timeout
 
         outcome = wait(state, within_s)
-        progress = f"{number} of {len(outdated)}: {one.namespace}/{one.name}"
+        progress = f"{number} of {len(outdated)}: {outdated_model.namespace}/{outdated_model.name}"
         if outcome != "served":
             remaining = len(outdated) - number
             why = f"does not serve its new template within {within_s:.0f} s" if outcome == "waiting" else "is stalled"
-            reason = f"for the reason: halcyon get {one.name} -n {one.namespace}"
-            results.add(one, outcome, f"{progress} {why}; {reason}. {remaining} not refreshed")
+            reason = f"for the reason: halcyon get {outdated_model.name} -n {outdated_model.namespace}"
+            results.add(outdated_model, outcome, f"{progress} {why}; {reason}. {remaining} not refreshed")
             for other in outdated[number:]:
                 results.add(other, "skipped")
             return 1
-        results.add(one, outcome, f"{progress} serves its new template")
+        results.add(outdated_model, outcome, f"{progress} serves its new template")
     return 0
 
 

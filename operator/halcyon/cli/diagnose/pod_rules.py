@@ -163,11 +163,11 @@ def restarted(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
         )
 
 
-def _failed_with(index: ConditionIndex, weight: int, summary: str, next_step: str, wanted: Reason) -> Iterator[Cause]:
+def _failed_with(index: ConditionIndex, weight: int, summary: str, next_step: str, reason: Reason) -> Iterator[Cause]:
     pods = [
         (pod, pod_stage)
         for pod, pod_stage in index.stages
-        if pod_stage.state == "failed" and pod_stage.reason == wanted
+        if pod_stage.state == "failed" and pod_stage.reason == reason
     ]
     if pods:
         yield Cause(weight, summary, pod_evidence(pods), next_step)

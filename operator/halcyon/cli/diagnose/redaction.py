@@ -22,7 +22,7 @@ _SENSITIVE = (
 )
 _NOT_SECRET = ("public", "primary", "foreign", "partition", "sort", "cache", "topology", "hash", "shard", "group")
 # `OPENAI_KEY`, `x-functions-key`; not a bare `key`, which is often a name.
-_KEYS = r"(?<=[a-z0-9][-_])" + "".join(rf"(?<!{word}[-_])" for word in _NOT_SECRET) + r"key(?=[_\d]|s?\Z)"
+_KEYS = r"(?<=[a-z0-9][-_])" + "".join(rf"(?<!{prefix}[-_])" for prefix in _NOT_SECRET) + r"key(?=[_\d]|s?\Z)"
 # `SLACK_WEBHOOK`; not `cert-manager-webhook`, a server name in many messages.
 _WEBHOOKS = r"(?<=[a-z0-9]_)webhook(?=[_\d]|s?\Z)|webhook[-_]?ur[li]"
 _SECRET = re.compile(f"{_SENSITIVE}|{_KEYS}|{_WEBHOOKS}", re.IGNORECASE)

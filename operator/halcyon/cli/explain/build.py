@@ -238,7 +238,7 @@ def _pods(status: Mapping[str, Any], desired: int) -> PodCounts | None:
 def _start(status: Mapping[str, Any], desired: int) -> str | None:
     """Return the progress of starting pods and the duration of the last start; None if no pod is starting."""
     counts, last = (fields.mapping(status.get(name)) for name in ("replicas", "coldStart"))
-    ready, doing = _number(counts.get("ready"), 0), [(name, _number(counts.get(name), 0)) for name in _UNDER_WAY]
+    ready, doing = _number(counts.get("ready"), 0), [(name, _number(counts.get(name), 0)) for name in _STARTING_STATES]
     phases = [f"{count} {name}" for name, count in doing if count]
     if ready >= desired or not phases:
         return None
@@ -252,7 +252,7 @@ def _start(status: Mapping[str, Any], desired: int) -> str | None:
     return f"{text}; the last start took {seconds} s" + (f" ({breakdown})" if breakdown else "")
 
 
-_UNDER_WAY = ("pending", "pulling", "fetching", "loading")
+_STARTING_STATES = ("pending", "pulling", "fetching", "loading")
 _PARTS_OF_START = ("scheduling", "pulling", "fetching", "loading")
 _EXPECTED = {
     "Accepted": "True",

@@ -54,7 +54,7 @@ class FreeCapacity:
     def describe(self) -> str:
         """Return a sentence, for example `0 of 8 nvidia.com/gpu free on 2 nodes; team/digits holds 6, batch/train 2`."""
         where = f"{self.nodes} node{'' if self.nodes == 1 else 's'}" if self.nodes else "any node that accepts pods"
-        on_one = f", at most {self.max_per_node} on one" if self.max_per_node < self.free else ""
+        per_node = f", at most {self.max_per_node} on one" if self.max_per_node < self.free else ""
         holders_text = [
             f"{holder.name} {'holds ' if n == 0 else ''}{holder.count}"
             for n, holder in enumerate(self.holders[:MAX_NAMED_HOLDERS])
@@ -63,7 +63,7 @@ class FreeCapacity:
             rest = self.holders[MAX_NAMED_HOLDERS:]
             holders_text.append(f"{len(rest)} others {sum(holder.count for holder in rest)}")
         holders_part = f"; {', '.join(holders_text)}" if holders_text else ""
-        return f"{self.free} of {self.total} {self.resource} free on {where}{on_one}{holders_part}"
+        return f"{self.free} of {self.total} {self.resource} free on {where}{per_node}{holders_part}"
 
 
 def insufficient_resources(messages: Iterable[str]) -> list[str]:

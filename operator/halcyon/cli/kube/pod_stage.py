@@ -34,7 +34,7 @@ def _complete(pod: Json) -> dict[str, Any]:
         "spec": fields.mapping(pod.get("spec")),
         "status": {
             **{key: fields.text(status.get(key)) for key in ("phase", "reason", "message")},
-            "conditions": [_scalars(one) for one in fields.mappings(status.get("conditions"))],
+            "conditions": [_scalars(entry) for entry in fields.mappings(status.get("conditions"))],
             "initContainerStatuses": _containers(status.get("initContainerStatuses")),
             "containerStatuses": _containers(status.get("containerStatuses")),
         },
@@ -44,14 +44,14 @@ def _complete(pod: Json) -> dict[str, Any]:
 def _containers(value: object) -> list[Json]:
     return [
         {
-            "name": fields.text(one.get("name")) or "",
-            "image": fields.text(one.get("image")),
-            "started": one.get("started") is True,
-            "restartCount": fields.count(one.get("restartCount")) or 0,
-            "state": _state(one.get("state")),
-            "lastState": _state(one.get("lastState")),
+            "name": fields.text(entry.get("name")) or "",
+            "image": fields.text(entry.get("image")),
+            "started": entry.get("started") is True,
+            "restartCount": fields.count(entry.get("restartCount")) or 0,
+            "state": _state(entry.get("state")),
+            "lastState": _state(entry.get("lastState")),
         }
-        for one in fields.mappings(value)
+        for entry in fields.mappings(value)
     ]
 
 

@@ -93,8 +93,8 @@ def _resources(node: Node | None) -> Iterator[MappingNode]:
 
 
 def _is_model_deployment(node: MappingNode) -> bool:
-    ours = _scalar(node, "apiVersion").partition("/")[0] == GROUP
-    return ours or _scalar(node, "kind") == KIND
+    is_our_group = _scalar(node, "apiVersion").partition("/")[0] == GROUP
+    return is_our_group or _scalar(node, "kind") == KIND
 
 
 def _document(node: MappingNode, loader: Any, file: str) -> Iterator[Finding]:  # PyYAML's loader is untyped
@@ -143,9 +143,9 @@ def _metadata_errors(node: MappingNode) -> Iterator[tuple[int, str]]:
         )
 
 
-def _spec(name: str, given: Any) -> Iterator[tuple[Literal["error", "warning"], str]]:
+def _spec(name: str, spec_fields: Any) -> Iterator[tuple[Literal["error", "warning"], str]]:
     try:
-        spec = parse(name, given)
+        spec = parse(name, spec_fields)
     except SpecError as error:
         yield from (("error", _with_hint(sentence)) for sentence in error.sentences)
         return

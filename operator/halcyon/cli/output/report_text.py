@@ -35,11 +35,11 @@ def ago(then: datetime | None, now: datetime) -> str:
 
 def _span(seconds: float) -> str:
     """Return a duration in the largest unit of which there are at least two; a single day is 24h."""
-    left = max(int(seconds), 0)
+    remaining = max(int(seconds), 0)
     for unit, length in (("d", 86_400), ("h", 3600), ("m", 60)):
-        if left >= 2 * length:
-            return f"{left // length}{unit}"
-    return f"{left}s"
+        if remaining >= 2 * length:
+            return f"{remaining // length}{unit}"
+    return f"{remaining}s"
 
 
 class _Page:
@@ -47,13 +47,13 @@ class _Page:
         self._width, self._color = width, color
 
     def blocks(self, explained: Report, now: datetime) -> Iterator[list[str]]:
-        who = f"{explained.namespace}/{explained.name}"
-        first, *rest = self._wrapped(f"{who}: {explained.headline}", hang=2)
-        yield [first.replace(who, self._styled(who, _BOLD), 1), *rest]
+        subject = f"{explained.namespace}/{explained.name}"
+        first, *rest = self._wrapped(f"{subject}: {explained.headline}", hang=2)
+        yield [first.replace(subject, self._styled(subject, _BOLD), 1), *rest]
         yield self._facts(explained, now)
         yield self._table(
             ("SIGNAL", "VALUE", "TARGET", "DESIRED", "AGE", "SOURCE", "NOTE"),
-            [_signal(one, now) for one in explained.signals],
+            [_signal(signal, now) for signal in explained.signals],
         )
         rows = [(f"{'*' if part.wins else ' '} {part.name}", str(part.replicas), part.why) for part in explained.parts]
         yield self._table(("  PART", "DESIRED", "REASON"), rows)
@@ -133,19 +133,19 @@ def printable(cell: str) -> str:
 
 
 def _limits(limits: ReplicaBounds, now: datetime) -> Iterator[str]:
-    own = f"{limits.min_replicas} to {limits.max_replicas}"
+    configured = f"{limits.min_replicas} to {limits.max_replicas}"
     if not limits.open:
-        yield f"{own} replicas"
+        yield f"{configured} replicas"
     else:
-        yield f"{limits.low} to {limits.high} replicas now; without schedules {own}"
+        yield f"{limits.low} to {limits.high} replicas now; without schedules {configured}"
     for window in limits.open:
-        left = _span((window.closes - now).total_seconds())
-        yield f"schedule {window.name}, until {_when(window.closes)} (in {left}): {_bounds(window)}"
+        remaining = _span((window.closes - now).total_seconds())
+        yield f"schedule {window.name}, until {_when(window.closes)} (in {remaining}): {_bounds(window)}"
     if limits.conflict:
         yield limits.conflict
     if (coming := limits.upcoming) is not None:
-        left = _span((coming.opens - now).total_seconds())
-        yield f"next: schedule {coming.name}, from {_when(coming.opens)} (in {left}): {_bounds(coming)}"
+        remaining = _span((coming.opens - now).total_seconds())
+        yield f"next: schedule {coming.name}, from {_when(coming.opens)} (in {remaining}): {_bounds(coming)}"
 
 
 def _bounds(window: ShownWindow) -> str:

@@ -86,8 +86,8 @@ def live_scope(cluster: Cluster, document: Object) -> PlannedScope:
     servers = cluster.items(kinds.POD, selector=selector) or [] if live is not None else []
     source, _ = _source(
         document,
-        lambda wanted: cluster.find(kinds.CONFIG_MAP, wanted),
-        lambda wanted: cluster.find(kinds.PERSISTENT_VOLUME_CLAIM, wanted) is not None,
+        lambda referenced: cluster.find(kinds.CONFIG_MAP, referenced),
+        lambda referenced: cluster.find(kinds.PERSISTENT_VOLUME_CLAIM, referenced) is not None,
     )
     scope = Scope(
         resource=dict(resource),

@@ -37,7 +37,7 @@ def show(
     return 0 if planned.acceptance.accepted else 1
 
 
-def _no_dry_run(_kind: Kind, _wanted: Mapping[str, Any]) -> None:
+def _no_dry_run(_kind: Kind, _desired: Mapping[str, Any]) -> None:
     return None
 
 
