@@ -234,7 +234,7 @@ def _contents(cluster: Cluster, evidence: _Evidence, likely: Sequence[Cause], no
 
 
 def _without_model(name: str, obj: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Drop the model files from a ConfigMap with a copy of the model, except its configuration: they are the owner's."""
+    """Drop the owner's files from a ConfigMap with a copy of the model, except for its configuration."""
     if obj.get("kind") != "ConfigMap" or not str(obj["metadata"]["name"]).startswith(f"{name}-model-"):
         return obj
     sections = {part: fields.mapping(obj.get(part)) for part in ("data", "binaryData")}

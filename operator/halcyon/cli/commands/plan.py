@@ -1,4 +1,4 @@
-"""`halcyon plan -f FILE`: a preview of a ModelDeployment's objects, or a replay of recorded observations through the planner.
+"""`halcyon plan -f FILE`: a preview of a ModelDeployment's objects, or a replay of recorded observations.
 
 It runs the operator's own code and changes nothing. A replay decides on each reading with the memory of the earlier ones. It
 can be split: one run saves the memory and the next one loads it. Out of scope: objects and differences (`plan.preview`), the
@@ -298,7 +298,7 @@ def _write(file: Path, text: str) -> None:
 
 
 def _table(timed: _TimedDecision) -> str:
-    """Return the time, the summary, and a line for each part, limit and open schedule; a star marks the deciding part."""
+    """Return the time, the summary, and a line for each part, limit and open schedule; a star marks the decisive part."""
     decision = timed.plan
     rows: list[tuple[str, str, str, str]] = [
         (term.name, str(term.replicas), "*" if term.name == decision.winner else "", term.why)

@@ -59,7 +59,7 @@ async def _follow(cluster: Cluster, name: str, initial: Inventory, output: Outpu
 
 
 async def changes(cluster: Cluster, name: str, initial: Inventory) -> AsyncIterator[tuple[Inventory | None, str]]:
-    """Yield the objects on every change, with a warning if the watch fails; the objects are None once the model is deleted."""
+    """Yield (objects, warning of the watch) on every change; the objects are None once the model is deleted."""
     key, changed, warning = Key(cluster.namespace, name), asyncio.Event(), _InformerWarnings()
     client = await _connect(cluster)
     selector = f"{names.OWNER_LABEL}={name}"

@@ -21,7 +21,7 @@ _SCHEDULER_MESSAGES = (
     (re.compile(r"affinity/selector|node selector|didn't match Pod's node", re.IGNORECASE), "no node has the requested labels", "correct spec.runtime.placement.nodeSelector, or label nodes"),
     (re.compile(r"untolerated taint", re.IGNORECASE), "the nodes have taints that the pods don't tolerate", "add spec.runtime.placement.tolerations, or remove the taints"),
 )  # fmt: skip
-"""Scheduler message, its meaning and the advice. The first match is the cause, because one message lists the reasons of all nodes."""
+"""(scheduler message, meaning, advice). The first match is the cause: a message lists the reasons of all nodes."""
 
 
 def image_not_pulled(_: Facts, index: ConditionIndex) -> Iterator[Cause]:

@@ -80,7 +80,7 @@ class _ScalingState:
 
 
 def report(resource: Mapping[str, Any], now: datetime, capacity: Sequence[FreeCapacity] = ()) -> Report:
-    """Build the report at a time with a time zone; `capacity` is the free capacity of the resources that pods wait for."""
+    """Build the report at a time with a time zone; `capacity` is that of the resources that pods wait for."""
     meta, spec, status = (fields.mapping(resource.get(name)) for name in ("metadata", "spec", "status"))
     scaling_spec, scaling = fields.mapping(spec.get("scaling")), fields.mapping(status.get("scaling"))
     limits = _bounds(str(meta.get("name")), spec, now) if scaling_spec else None

@@ -1,4 +1,4 @@
-"""Value types of the report on a model's replicas. Out of scope: how they are built (`build`) and laid out (`report_text`)."""
+"""Value types of the report on a model's replicas. Out of scope: building (`build`) and layout (`report_text`)."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class Report:
     start: str | None
     """Progress of starting pods and the duration of the last start; None if no pod is starting."""
     free_capacity: tuple[FreeCapacity, ...]
-    """Capacity of the resources that unschedulable pods wait for; empty if there are none, or nodes may not be listed."""
+    """Capacity of resources that unschedulable pods wait for; empty if there are none, or nodes may not be listed."""
     notes: tuple[Note, ...]
     decisions: tuple[ShownChange, ...]
     """Newest first."""

@@ -1,4 +1,4 @@
-"""One inference in the KServe v2 protocol, with Triton's client on a timed connection. Out of scope: the connection (`connection`)."""
+"""One inference in the KServe v2 protocol, with Triton's client. Out of scope: the connection (`connection`)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def infer(
     *,
     pixel_scale: float | None = None,
 ) -> InferenceResult:
-    """Read the model's inputs, convert (input, path, content) to tensors, and send them. A model at zero is started first.
+    """Convert (input, path, content) to the model's input tensors, and send them. A model at zero is started first.
 
     Raises:
         InputError: the files don't fit the model's inputs.

@@ -52,7 +52,7 @@ class FreeCapacity:
     """Holders on these nodes, the largest first."""
 
     def describe(self) -> str:
-        """Return a sentence, for example `0 of 8 nvidia.com/gpu free on 2 nodes; team/digits holds 6, batch/train 2`."""
+        """Return for example `0 of 8 nvidia.com/gpu free on 2 nodes; team/digits holds 6, batch/train 2`."""
         where = f"{self.nodes} node{'' if self.nodes == 1 else 's'}" if self.nodes else "any node that accepts pods"
         per_node = f", at most {self.max_per_node} on one" if self.max_per_node < self.free else ""
         holders_text = [
@@ -121,7 +121,10 @@ def _accepts_pods(node: Json) -> bool:
 
 
 def _requested_by_pod(pod: Json, resource: str) -> int:
-    """Return the pod's request as the scheduler computes it: containers and sidecars together, or an init container if that is more."""
+    """Return the pod's request as the scheduler computes it.
+
+    That is the sum of its containers and sidecars, or the request of an init container if that is larger.
+    """
     spec, sidecars, init_max = _section(pod, "spec"), 0, 0
     for container in fields.mappings(spec.get("initContainers")):
         amount = _requested(container, resource)

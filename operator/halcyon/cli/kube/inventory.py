@@ -1,4 +1,4 @@
-"""A ModelDeployment and its objects, as read from the cluster. Out of scope: their meaning (`output.tree`, `diagnose`)."""
+"""A ModelDeployment and its objects in the cluster. Out of scope: their meaning (`output.tree`, `diagnose`)."""
 
 from __future__ import annotations
 

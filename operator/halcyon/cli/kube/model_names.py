@@ -13,7 +13,7 @@ COMPLETION_TIMEOUT_S = 2.0
 
 
 def model_names(params: Mapping[str, Any], incomplete: str) -> list[str]:
-    """Return the model names with this prefix, for the options on the command line; none if the cluster doesn't respond."""
+    """Return the model names with this prefix, for the given options; none if the cluster doesn't respond."""
     target = Target(
         "get", params.get("kubeconfig"), params.get("context"), params.get("namespace"), COMPLETION_TIMEOUT_S
     )

@@ -22,7 +22,7 @@ def stage(pod: Json) -> Stage:
 
 
 def _complete(pod: Json) -> dict[str, Any]:
-    """Return the pod with every field that the operator expects, of the right type; another program's pod may lack any of them."""
+    """Return the pod with every field that the operator expects, of the right type; other writers may omit some."""
     meta, status = fields.mapping(pod.get("metadata")), fields.mapping(pod.get("status"))
     texts = ("namespace", "name", "uid", "resourceVersion")
     return {

@@ -142,7 +142,7 @@ def hourly_cost(row: ModelRow, price: float | None) -> float | None:
 def top_table(
     rows: Sequence[ModelRow], *, price: float | None, wide: bool, all_namespaces: bool
 ) -> tuple[list[str], list[list[str]]]:
-    """Return the head and cells of `top`, with a row of totals. `price` is for one GPU per hour, instead of the configured prices."""
+    """Return the head and cells of `top`, with totals. `price` per GPU and hour replaces the configured prices."""
     costs = [hourly_cost(row, price) for row in rows]
     known = [cost for cost in costs if cost is not None]
     currencies = {row.currency for row in rows if row.cost_per_hour is not None} if price is None else set()

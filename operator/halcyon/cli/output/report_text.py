@@ -29,7 +29,7 @@ def render(explained: Report, now: datetime, *, width: int = 100, color: bool = 
 
 
 def ago(then: datetime | None, now: datetime) -> str:
-    """Return an age in one unit, for example `12s`, `3m`, `5h` or `2d`; `-` if unknown, `0s` for a time in the future."""
+    """Return an age in one unit, such as `12s`, `3m`, `5h` or `2d`; `-` if unknown, `0s` if it is in the future."""
     return "-" if then is None else _span((now - then).total_seconds())
 
 
@@ -128,7 +128,7 @@ class _Page:
 
 
 def printable(cell: str) -> str:
-    """Return text on one line and without control characters: some of it comes from other people and must not steer the terminal."""
+    """Return text on one line, without control characters: other people's text must not steer the terminal."""
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", _BREAKS.sub(" ", cell))
 
 

@@ -85,7 +85,7 @@ def _servers(count: int) -> str:
 
 
 def merged(live: Any, desired: Any) -> Any:  # any JSON values
-    """Return the result of an apply, computed locally: fields not named stay, and lists of another length are replaced."""
+    """Return the result of an apply, computed locally: other fields stay, and lists of another length are replaced."""
     if isinstance(live, Mapping) and isinstance(desired, Mapping):
         return {**live, **{key: merged(live.get(key), value) for key, value in desired.items()}}
     if isinstance(live, list) and isinstance(desired, list) and len(live) == len(desired):

@@ -1,4 +1,4 @@
-"""The scope of a reconcile for a ModelDeployment that isn't applied yet: read with the user's permissions, or built offline.
+"""The reconcile scope of a ModelDeployment that isn't applied yet, read with the user's permissions or built offline.
 
 `notes` names everything that may not be read. Out of scope: the resulting objects (`child_diff`).
 """
@@ -41,7 +41,7 @@ class PlannedScope:
 
 
 def offline_scope(document: Object, documents: Sequence[Object]) -> PlannedScope:
-    """Return the scope of a new model in a cluster where Halcyon serves the metrics API; `documents` are the file's other objects."""
+    """Return the scope of a new model, if Halcyon serves the metrics API; `documents` are the file's other objects."""
     namespace = str(fields.mapping(document.get("metadata")).get("namespace") or "default")
     source, missing = _source(
         document, lambda name: _find_document(documents, "ConfigMap", name), lambda _: True, allow_missing=True
