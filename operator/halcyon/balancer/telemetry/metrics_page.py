@@ -81,23 +81,23 @@ def _samples(view: PageInput) -> dict[str, list[Sample]]:
         "haproxy_up": float(reading is not None),
         "reloads_total": view.reloads,
         "plan_errors_total": view.plan_errors,
-        "trouble": float(view.in_trouble),
+        "degraded": float(view.in_trouble),
         "uplinks": view.uplinks,
     }
     found: dict[str, list[Sample]] = {}
     if reading is not None:
         plain |= {
             "requests_total": reading.requests,
-            "refused_total": reading.refused,
+            "rejected_total": reading.refused,
             "errors_total": reading.errors,
-            "repeated_total": reading.repeated,
+            "retries_total": reading.repeated,
             "broken_streams_total": reading.broken,
             "held_requests_total": reading.came,
             "held": reading.held,
             "queued": reading.queued,
             "inflight": reading.inflight,
         }
-        found["halcyon_agent_answer_duration_seconds"] = [
+        found["halcyon_agent_response_duration_seconds"] = [
             sample
             for slot, latency in sorted(reading.latency.items())
             for sample in _histogram((("slot", slot),), latency)

@@ -268,7 +268,7 @@ def build(chosen: OperatorSettings, client: KubeClient, tracer: Tracer = OFF) ->
 def _instruments(operator: Operator, counts: ReconcileCounts) -> None:
     """Register the metrics that are read at scrape time."""
     reads: instruments.Reads = {
-        listed.LEADING: lambda: float(operator.elector.leading.is_set()),
+        listed.LEADER: lambda: float(operator.elector.leading.is_set()),
         listed.QUEUE_READY: lambda: float(len(operator.queue)),
         listed.QUEUE_WAITING: lambda: float(operator.queue.waiting),
         listed.MODELS: lambda: float(len(operator.caches.resources.keys())),
