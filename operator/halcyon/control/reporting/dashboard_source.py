@@ -25,9 +25,9 @@ from halcyon.dashboard.history import STEP_S, ChartHistory, ReplicaCounts
 from halcyon.dashboard.ports import UNKNOWN, DashboardPod, Event, ModelNumbers, Name, Past
 from halcyon.dashboard.server import NO_PAGES, Dashboard
 from halcyon.kube import kinds
+from halcyon.kube.auth.callers import User
 from halcyon.kube.client import Kube, Object
 from halcyon.kube.kinds import LOCAL_SUBJECT_ACCESS_REVIEW, SUBJECT_ACCESS_REVIEW, Key, Kind
-from halcyon.metricsapi.auth import User
 from halcyon.metricsapi.listener import ListeningPorts
 from halcyon.metricsapi.tls import ServingTLS
 from halcyon.render import revision

@@ -41,16 +41,16 @@ from halcyon.control.runtime.operator import LeaderState, Operator
 from halcyon.control.runtime.settings import OperatorSettings
 from halcyon.control.state.cluster_state import ClusterState
 from halcyon.kube import errors, malformed_objects, rbac_denials, tracing
+from halcyon.kube.auth.namespaced_reviews import NamespacedReviews
+from halcyon.kube.auth.reviews import ApiServerReviews
 from halcyon.kube.client import KubeClient, connect
 from halcyon.kube.event_recorder import EventRecorder
 from halcyon.kube.kinds import Key
 from halcyon.kube.leader_election import LeaderElector
 from halcyon.kube.tracing import OFF, Tracer
 from halcyon.kube.work_queue import Priority, WorkQueue
-from halcyon.metricsapi.auth import Gate
+from halcyon.metricsapi.auth import Gate, metric_reviewer
 from halcyon.metricsapi.listener import ListeningPorts
-from halcyon.metricsapi.namespaced_reviews import NamespacedReviews
-from halcyon.metricsapi.reviews import ApiServerReviews
 from halcyon.metricsapi.server import MetricsApi
 from halcyon.metricsapi.serving_certificate import ServingCertificate
 from halcyon.monitoring import instruments
@@ -176,7 +176,7 @@ def build(chosen: OperatorSettings, client: KubeClient, tracer: Tracer = OFF) ->
     reviews: ApiServerReviews | NamespacedReviews = ApiServerReviews(client)
     if chosen.watch_namespaces:
         reviews = NamespacedReviews(client, monotonic=clock, wall=time.time)
-    gate = Gate(front_proxy=None, review_token=reviews.user, review_access=reviews.may_list)
+    gate = Gate(front_proxy=None, review_token=reviews.user, review_access=metric_reviewer(reviews))
 
     def site() -> Site:
         known = identity.certificates
