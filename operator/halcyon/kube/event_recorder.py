@@ -12,8 +12,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
+from halcyon.api.timestamps import rfc3339
 from halcyon.api.types import API_VERSION, KIND
 from halcyon.kube import errors
 from halcyon.kube.client import Kube, Object
@@ -68,7 +68,7 @@ class EventRecorder:
             "kind": EVENT.kind,
             # A model's name from before the rule on its length may be too long for a suffix.
             "metadata": {"name": f"{key.name[:200].rstrip('-.')}.{time.time_ns():x}", "namespace": key.namespace},
-            "eventTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "eventTime": rfc3339(time.time(), "microseconds"),
             "type": happening.type,
             "reason": happening.reason,
             "note": happening.message[:MESSAGE_LIMIT],

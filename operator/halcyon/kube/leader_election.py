@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
 
+from halcyon.api.timestamps import rfc3339
 from halcyon.kube import errors
 from halcyon.kube.client import Kube, pause
 from halcyon.kube.kinds import LEASE
@@ -186,7 +187,7 @@ class LeaderElector:
             log.warning("cannot give the lease back", extra={"error": str(error) or repr(error)})
 
     def _lease(self, before: dict[str, Any]) -> dict[str, Any]:
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        now = rfc3339(time.time(), "microseconds")
         ours = before.get("holderIdentity") == self.identity
         return {
             "apiVersion": LEASE.api_version,
