@@ -11,7 +11,7 @@ The session is the token itself in a cookie that no script can read: any replica
 cluster revokes ends within `KEEP_S`. A user sees the namespaces in which the cluster lets them `list` ModelDeployments
 (SubjectAccessReview), and the pages of the models that they may `get`.
 
-Not here: the reviews themselves; `halcyon.control.reporting.dashboard_source` brings them.
+Out of scope: the reviews themselves (`halcyon.kube.auth`).
 """
 
 from __future__ import annotations
@@ -25,8 +25,18 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
+from halcyon.api.types import GROUP, PLURAL, VERSION
 from halcyon.dashboard.ports import Name
-from halcyon.kube.auth.callers import Forbidden, ReviewCache, Unauthenticated, User, bearer_token, token_digest
+from halcyon.kube.auth.callers import (
+    Forbidden,
+    ResourceAttributes,
+    ReviewCache,
+    Reviews,
+    Unauthenticated,
+    User,
+    bearer_token,
+    token_digest,
+)
 from halcyon.metricsapi.auth import CALLER
 
 COOKIE = "halcyon-token"
@@ -53,6 +63,27 @@ class AccessReviews(Protocol):
 
     async def may_see(self, user: User, *, namespace: str, name: str = "") -> bool:
         """Whether this user may list the ModelDeployments of a namespace (empty: of all), or get the one of this name."""
+
+
+class ModelReviews:
+    """Access reviews of models, over the cluster's reviews."""
+
+    def __init__(self, reviews: Reviews) -> None:
+        self._reviews = reviews
+
+    @property
+    def knows_all(self) -> bool:
+        """Whether one review can cover all namespaces."""
+        return self._reviews.covers_all_namespaces
+
+    async def user(self, token: str) -> User | None:
+        """Return the user of a token; None if it isn't valid."""
+        return await self._reviews.user(token)
+
+    async def may_see(self, user: User, *, namespace: str, name: str = "") -> bool:
+        """Return whether a user may list the ModelDeployments of a namespace (empty: all), or get the one with this name."""
+        verb = "get" if name else "list"
+        return await self._reviews.may(user, ResourceAttributes(verb, GROUP, VERSION, PLURAL, namespace, name))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import pytest
 
+from halcyon.dashboard.authorization import ModelReviews
 from halcyon.kube.auth.callers import ResourceAttributes, Reviews, User
 from halcyon.kube.auth.namespaced_reviews import NamespacedReviews
 from halcyon.kube.auth.reviews import ApiServerReviews, access_review
@@ -108,3 +109,22 @@ async def test_a_users_token_is_reviewed_without_an_audience() -> None:
     )
     assert await by_api_server(api).user("t") == ADA
     assert api.created[0][1]["spec"] == {"token": "t"}
+
+
+@pytest.mark.parametrize(("name", "verb"), [("", "list"), ("m", "get")])
+@pytest.mark.parametrize(("make", "where"), [(by_api_server, ""), (by_namespace, "team")])
+async def test_the_dashboard_reviews_lists_and_single_models(make: Any, where: str, name: str, verb: str) -> None:
+    api = Api({"allowed": True})
+    reviews = ModelReviews(make(api))
+    assert await reviews.may_see(ADA, namespace="team", name=name)
+    assert reviews.knows_all is not bool(where)
+    [(namespace, review)] = api.created
+    assert namespace == where
+    assert review["spec"]["resourceAttributes"] == {
+        "verb": verb,
+        "group": "serving.halcyon.dev",
+        "version": "v1alpha1",
+        "resource": "modeldeployments",
+        "namespace": "team",
+        **({"name": name} if name else {}),
+    }

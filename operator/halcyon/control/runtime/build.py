@@ -37,7 +37,7 @@ from halcyon.control.reconcile.reconciler import Reconciler
 from halcyon.control.reconcile.scope_builder import ScopeBuilder
 from halcyon.control.reconcile.status_writer import StatusWriter
 from halcyon.control.reconcile.workers import Workers
-from halcyon.control.reporting.dashboard_source import DashboardService, ModelReviews, OperatorSource
+from halcyon.control.reporting.dashboard_source import DashboardService, OperatorSource
 from halcyon.control.reporting.gpu_costs import GpuCosts
 from halcyon.control.reporting.model_metrics import ModelMetrics
 from halcyon.control.reporting.start_times import StartTimes
@@ -49,6 +49,7 @@ from halcyon.control.runtime.settings import OperatorSettings
 from halcyon.control.state.cluster_state import ClusterState
 from halcyon.control.state.metrics_api_check import MetricsApiCheck
 from halcyon.control.state.model_sources import ModelSources
+from halcyon.dashboard.authorization import ModelReviews
 from halcyon.kube import malformed_objects, rbac_denials
 from halcyon.kube.auth.callers import Reviews
 from halcyon.kube.auth.namespaced_reviews import NamespacedReviews
@@ -321,7 +322,7 @@ def build_dashboard(
     return DashboardService(
         settings.dashboard,
         OperatorSource(base.caches, base.reports, autoscaler, base.clock),
-        ModelReviews(base.client, reviews, local=bool(settings.watch_namespaces)),
+        ModelReviews(reviews),
         ports,
     )
 
