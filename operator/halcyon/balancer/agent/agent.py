@@ -25,9 +25,9 @@ from halcyon.balancer.log import log
 from halcyon.balancer.runtime.controller import HaproxyController
 from halcyon.balancer.runtime.rate_feedback import Pacing
 from halcyon.balancer.runtime.runtime_api import HaproxyError, RuntimeSocket
-from halcyon.balancer.telemetry import dead_backend, metrics_page, sampler
+from halcyon.balancer.telemetry import metrics_page, sampler
 from halcyon.balancer.telemetry.arrival_surge import CONFIRM_S, ArrivalSurge
-from halcyon.balancer.telemetry.dead_backend import Outcomes
+from halcyon.balancer.telemetry.dead_backend import DeadBackends
 from halcyon.balancer.telemetry.report_stream import ReportStream
 from halcyon.balancer.telemetry.triton_client import TritonClient
 
@@ -72,7 +72,7 @@ class Agent:
         self._listed: tuple[Endpoint, ...] | None = None
         self._noticed = NoticedEndpoints()
         self._took_over = False
-        self._maintenance: frozenset[str] = frozenset()
+        self._dead = DeadBackends()
         self._sightings: dict[str, ScrapedPod] = {}
         self._wake = asyncio.Event()
         self._replan = asyncio.Event()
@@ -147,7 +147,7 @@ class Agent:
                 reading=self._pilot.reading,
                 endpoints=self._endpoints,
                 sightings=self._sightings,
-                maintenance=self._maintenance,
+                maintenance=self._dead.pods,
                 unplaced=len(self._pilot.unplaced),
                 reloads=self._pilot.reloads,
                 plan_errors=self._plan_errors,
@@ -304,7 +304,7 @@ class Agent:
         while True:
             self._wake.clear()
             self._pilot.variables.want({STOPPING: int(self._is_leaving())})
-            await self._pilot.turn(self._endpoints, out=self._maintenance)
+            await self._pilot.turn(self._endpoints, out=self._dead.pods)
             if self._pilot.reading is not None:
                 self._took_over = self._took_over or self._pilot.in_use > 0
             await asyncio.sleep(STORM_S)
@@ -331,45 +331,34 @@ class Agent:
             knocked, self._came = came != self._came and came > 0, came
             if knocked and clock() - self._told_at >= URGENT_S:
                 self._told_at = clock()
-                await self._pilot.turn(self._endpoints, out=self._maintenance)
+                await self._pilot.turn(self._endpoints, out=self._dead.pods)
                 self._offer(urgent=True)
 
     async def _looks(self, session: aiohttp.ClientSession, plan: BalancerPlan) -> None:
         client = TritonClient(session, plan.model, self._settings.ports.server_http, self._settings.metrics_port)
         eyes = sampler.PodSampler(client, time.time)
         clock = asyncio.get_running_loop().time
-        before: dict[str, Outcomes] = {}
-        last_s: float | None = None
+        # Counters of another plan's pods are not compared with; pods that were taken out stay out.
+        self._dead = DeadBackends(self._dead.pods)
         next_s = clock()
         while True:
             known = self._endpoints or ()
             self._sightings = await eyes.look(known)
-            after = {
-                pod: Outcomes(seen.metrics.succeeded, seen.metrics.backend_failed)
-                for pod, seen in self._sightings.items()
-                if seen.metrics is not None
-            }
-            self._maintenance &= {endpoint.pod for endpoint in known}
-            serving = {e.pod for e in known if e.serving and not e.terminating} - self._maintenance
-            verdict = dead_backend.judge(before, after, serving=serving, last_s=last_s, now=clock())
+            verdict = self._dead.look(known, self._sightings, clock())
             if verdict.dead is not None:
                 log(
                     "warning",
                     "a pod's backend answers nothing but failures; it gets no more requests",
                     pod=verdict.dead,
                 )
-                self._maintenance |= {verdict.dead}
-                last_s = clock()
-            # A pod that didn't respond this time is compared with its previous response.
-            before = {pod: outcomes for pod, outcomes in {**before, **after}.items() if pod in self._sightings}
             # A report describes one moment: HAProxy is read right after the pods.
-            await self._pilot.turn(self._endpoints, out=self._maintenance)
+            await self._pilot.turn(self._endpoints, out=self._dead.pods)
             await self._pacing.look(self._pilot.reading, servers=self._pilot.in_use, now=clock())
             self._offer(urgent=False)
             next_s = max(next_s + (SUSPECT_LOOK_S if verdict.suspects else LOOK_S), clock())
             if self._surges(clock()):
                 await asyncio.sleep(CONFIRM_S)
-                await self._pilot.turn(self._endpoints, out=self._maintenance)
+                await self._pilot.turn(self._endpoints, out=self._dead.pods)
                 self._offer(urgent=True)
             await asyncio.sleep(next_s - clock())
 
@@ -391,7 +380,7 @@ class Agent:
             reading=reading,
             endpoints=self._endpoints,
             sightings=self._sightings,
-            maintenance=self._maintenance,
+            maintenance=self._dead.pods,
             trouble=self._trouble,
         )
         self._uplink.offer(record, urgent=urgent)
