@@ -19,6 +19,7 @@ import yaml
 
 from e2e.blocks import blocks, commands
 from halcyon.api.conditions import Reason, Type
+from tests.unit import test_documentation as documentation
 from tests.unit.test_documentation import ROOT, shown
 
 REFERENCE = ROOT / "docs" / "reference"
@@ -250,3 +251,7 @@ def test_what_a_command_prints_is_what_its_page_shows(
     real = capsys.readouterr().out.splitlines()
     said = [line for line in output.splitlines() if line != "..."]
     assert [line for line in said if line in real] == said if alone else set(said) & set(real), "\n".join(real)
+
+
+def test_links_of_the_changelog_lead_somewhere() -> None:
+    documentation.test_every_link_leads_to_a_file_and_a_heading_that_are_there(ROOT / "CHANGELOG.md")
