@@ -219,6 +219,12 @@ def test_decisions_are_in_their_index() -> None:
     assert [page.name for page in sorted(folder.glob("0*.md")) if f"]({page.name})" not in index] == []
 
 
+@pytest.mark.parametrize("page", _WRITTEN, ids=shown)
+def test_a_decision_is_linked_by_its_number(page: Path) -> None:
+    links = re.findall(r"\[(\d{4})\]\([^)\s]*?(\d{4})-[\w-]+\.md\)", page.read_text())
+    assert [link for link in links if link[0] != link[1]] == []
+
+
 def printed() -> Iterator[tuple[Path, str, str, bool]]:
     """Yield each command that needs no cluster, the output after its block, and whether that is its output alone."""
     shell = re.compile(
