@@ -14,18 +14,18 @@ from pathlib import Path
 import pytest
 import yaml
 
+from demo import models
+from demo.kube import SYSTEM, Kube
+from demo.models import REPOSITORY
 from e2e import interrupts
 from e2e.blocks import blocks
 from e2e.cluster import cluster as clusters
 from e2e.cluster import registry
 from e2e.cluster.cluster import Cluster, Options
 from e2e.cluster.places import cache
-from e2e.demo import models
-from e2e.demo.kube import SYSTEM, Kube
-from e2e.demo.models import REPOSITORY
-from e2e.images.build import build_images
 from e2e.load import process
 from e2e.load.settings import Load
+from images.build import build_images
 
 NAME = "readme"
 README = REPOSITORY / "README.md"

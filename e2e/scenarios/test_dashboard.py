@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from e2e.demo import models
-from e2e.demo.kube import SYSTEM, Kube
+from demo import models
+from demo.kube import SYSTEM, Kube
 from e2e.load import process
 from e2e.load.settings import Load, Report
 from halcyon.api.documents.observation_report import BalancerSample, PodSample, Record

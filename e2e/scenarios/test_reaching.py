@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from e2e.demo import models
-from e2e.demo.coldstart import ColdStart
-from e2e.demo.kube import Kube, wait_for
-from e2e.demo.models import HTTP_PORT
+from demo import models
+from demo.coldstart import ColdStart
+from demo.kube import Kube, wait_for
+from demo.models import HTTP_PORT
 from halcyon.metricsapi.certificates import Certificates, renewed
 
 pytestmark = pytest.mark.more

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from halcyon.monitoring import queries
-from halcyon.monitoring.alerts import ALERTS, Alert
+from generators.monitoring import queries
+from generators.monitoring.alerts import ALERTS, Alert
 
 RUNBOOKS = "https://halcyon.dev/docs/runbooks"
 """The chart's default."""

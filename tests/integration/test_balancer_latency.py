@@ -18,12 +18,13 @@ from halcyon.kube.kinds import Key
 from halcyon.render import names
 from halcyon.signals.observation_store import ObservationStore
 from halcyon.signals.validation import vet
+from tests.clocks import DrivenClock
 from tests.integration import balanced as ways
 from tests.integration.balanced import Balanced, ask, endpoint, infer, until
 from tests.unit.control.objects import pod as server
 from tests.unit.control.rolling import Cluster
 from tests.unit.control.test_canary import begun
-from tests.unit.control.test_canary_watch import rollout
+from tests.unit.control.test_canary_watch import rolling, rollout
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -124,8 +125,8 @@ class Judged:
         self.balanced, self.revisions = balanced, revisions
         self.hub, self.now = ObservationStore(), 1000.0
         self.key = Key("default", "m")
-        self.watch = CanaryAnalysis(self.hub, lambda: self.now)
-        self.watch.planned(self.key, rollout(cluster), balanced=True)
+        self.watch = CanaryAnalysis(self.hub, DrivenClock(lambda: self.now))
+        self.watch.planned(self.key, rolling(rollout(cluster)))
 
     def look(self, reading: HaproxyStats) -> Any:
         """The verdict by this reading; the model's own counters say that all went well."""

@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from scripts import chart_values
+from generators import chart_values
 from tests.integration.charts import (
     CHART,
     EVERYTHING,

@@ -15,8 +15,8 @@ import pytest
 
 from e2e.cluster.kubectl import Kubectl
 from halcyon.api.user_annotations import REASON
-from halcyon.cli.commands.main import main
 from halcyon.kube import kinds
+from halcyon.main import main
 from tests.integration.operator_process import environment
 from tests.integration.operator_space import Space, deployment, files
 from tests.integration.waiting import PATIENCE, until
@@ -124,7 +124,7 @@ def test_who_looks_on_sees_every_change_until_the_model_is_gone(space: Space, ku
     command = [
         sys.executable,
         "-m",
-        "halcyon.cli.commands.main",
+        "halcyon.main",
         "get",
         "m",
         "-w",
@@ -148,8 +148,8 @@ def test_who_looks_on_sees_every_change_until_the_model_is_gone(space: Space, ku
 
 
 def test_processes_load_nothing_of_the_commands_of_people() -> None:
-    code = "import sys, halcyon.cli.commands.main, halcyon.balancer.agent.main, halcyon.fetch.main; print(*{'click', 'rich'} & sys.modules.keys())"
+    code = "import sys, halcyon.main, halcyon.balancer.agent.main, halcyon.fetch.main; print(*{'click', 'rich'} & sys.modules.keys())"
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONPATH": "operator"}
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONPATH": "operator:cli"}
     )
     assert done.stdout.split() == []

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from halcyon.cli.commands.completion import kubectl
+from halcyon_cli.commands.completion import kubectl
 from tests.integration.test_cli_explain import Desk
 from tests.unit.cli.stand_in_api import serving
 

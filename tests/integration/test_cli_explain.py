@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from halcyon.cli.commands.main import main
+from halcyon.main import main
 from tests.unit.cli.situations import SITUATIONS
 from tests.unit.cli.stand_in_api import Api, failure, serving
 

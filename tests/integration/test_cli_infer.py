@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from typing_extensions import override
 
-from halcyon.cli.errors import ClusterError
-from halcyon.cli.infer.connection import NoAnswer, Wire
-from halcyon.cli.infer.request import InferenceError, ask
+from halcyon_cli.errors import ClusterError
+from halcyon_cli.infer.connection import NoAnswer, Wire
+from halcyon_cli.infer.request import InferenceError, ask
 
 
 class Model(BaseHTTPRequestHandler):

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from e2e.cluster.cluster import Cluster
-from halcyon.cli.commands.main import main
 from halcyon.kube import kinds
+from halcyon.main import main
 from tests.integration.operator_space import Space, deployment, files
 from tests.integration.waiting import until
 

@@ -15,10 +15,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from e2e.queries import unanswered, values
+from generators.monitoring import queries
 from halcyon.api.documents.observation_report import AUDIENCE, BalancerSample, BatchStats, PodSample, Record
 from halcyon.kube import kinds
 from halcyon.monitoring import operator_metrics as listed
-from halcyon.monitoring import per_model_metrics, queries
+from halcyon.monitoring import per_model_metrics
 from tests.integration.alert_cases import PLACES
 from tests.integration.balanced import agent, endpoint, one
 from tests.integration.balanced import until as until_true

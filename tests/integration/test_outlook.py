@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from e2e.cluster.cluster import Cluster
-from halcyon.cli.commands.main import main
 from halcyon.kube import kinds
+from halcyon.main import main
 from tests.integration.operator_space import Object, Space, deployment, files
 from tests.integration.waiting import rested
 

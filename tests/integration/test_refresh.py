@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from e2e.cluster.cluster import Cluster
-from halcyon.cli.commands.main import main
 from halcyon.kube import kinds
+from halcyon.main import main
 from tests.integration.operator_process import IMAGES, Operator, running
 from tests.integration.operator_space import REPLICA_SET, Space, deployment
 from tests.integration.waiting import until

@@ -17,8 +17,8 @@ import pytest
 
 from e2e.cluster.kubectl import Kubectl
 from e2e.cluster.kwok import HOLD
-from halcyon.cli.commands.main import main
 from halcyon.kube import kinds
+from halcyon.main import main
 from tests.integration.operator_process import Operator
 from tests.integration.operator_space import MERGE, Object, Space, deployment
 from tests.integration.pods_followed import pods_followed

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from e2e.cluster.cluster import Cluster
-from halcyon.api.policy import admission_policies
+from generators import admission_policies
 from halcyon.api.policy.python_rules import PolicySubject
 from halcyon.api.policy.rules import refusals, warnings
 from halcyon.api.policy.site_policy import SitePolicy

@@ -96,7 +96,10 @@ def metrics() -> frozenset[str]:
 @pytest.mark.parametrize("page", PAGES, ids=shown)
 def test_metrics_exist(page: Path) -> None:
     used = {re.sub(r"_(bucket|sum|count)$", "", name) for name in re.findall(r"\bhalcyon_\w+", page.read_text())}
-    assert {name for name in used - metrics() if not (name.endswith("_") and any(map(name.__lt__, metrics())))} == set()
+    used -= {"halcyon_cli", "halcyon_simulator"}  # packages
+    unknown = used - metrics()
+    families = {name for name in unknown if name.endswith("_") and any(one.startswith(name) for one in metrics())}
+    assert unknown - families == set()
 
 
 @cache

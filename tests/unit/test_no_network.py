@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from halcyon.cli.errors import ClusterError
-from halcyon.cli.kube.client import Cluster, Place
+from halcyon_cli.errors import ClusterError
+from halcyon_cli.kube.client import Cluster, Place
 from tests.no_network import ReachedOutError, no_network
 
 TEST = "tests/unit/test_a.py::test_b"

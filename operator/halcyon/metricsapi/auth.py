@@ -130,7 +130,7 @@ class Caller:
 
 
 class Gate:
-    """Authenticates and authorises requests. `front_proxy` may be replaced at any time: the CA rotates."""
+    """Authenticates and authorises requests."""
 
     def __init__(
         self,
@@ -140,10 +140,14 @@ class Gate:
         review_access: AccessReviewer,
         limiter: Limiter | None = None,
     ) -> None:
-        self.front_proxy = front_proxy
+        self._front_proxy = front_proxy
         self._review_token, self._review_access = review_token, review_access
         self._limiter = limiter or Limiter(time.monotonic)
         self._verified: tuple[RequestHeaderConfig | None, dict[bytes, x509.Certificate]] = (None, {})
+
+    def trust(self, front_proxy: RequestHeaderConfig | None) -> None:
+        """Trust another front proxy from now on, since its CA rotates; None: there is no front proxy."""
+        self._front_proxy = front_proxy
 
     async def caller(self, request: web.Request, now: datetime) -> Caller:
         """Return the caller.
@@ -152,7 +156,7 @@ class Gate:
             Unauthenticated: the caller is unknown.
             TooOften: the caller sent too many requests, and no review was made.
         """
-        proxy = self.front_proxy
+        proxy = self._front_proxy
         if proxy is not None and self._is_front_proxy(request, proxy, now):
             user = _remote_user(request, proxy)
             if user is not None:

@@ -88,8 +88,12 @@ class ObservationStore:
         """Start without any report."""
         self._models: dict[tuple[str, str], ObservedModel] = {}
         self._on_change = on_change
-        self._on_record = on_record
+        self._listeners: list[OnRecord] = [] if on_record is None else [on_record]
         self._swept = -math.inf
+
+    def subscribe(self, listener: OnRecord) -> None:
+        """Call this for every report from now on, once it is stored."""
+        self._listeners.append(listener)
 
     def receive(self, record: Record, now: float) -> bool:
         """Store an authenticated and validated report; return False if it is late and was ignored.
@@ -126,8 +130,8 @@ class ObservationStore:
         _drop_gone(model, now)
         model.said = None
         self._tell(key, model, now)
-        if self._on_record is not None:
-            self._on_record(*key, confirms)
+        for listener in self._listeners:
+            listener(*key, confirms)
         return True
 
     def observe(

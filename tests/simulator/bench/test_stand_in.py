@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from e2e.bench.stand_in import Law, StandIn
+from benchmarks.stand_in import Law, StandIn
 from halcyon.api.documents.observation_report import Record
 from halcyon.scaling.planner.capacity.replica_capacity import Capacity
 from halcyon.signals.validation import vet

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from typing import Any
 
 from halcyon.api.timestamps import rfc3339
-from halcyon.cli.kube.inventory import Inventory
 from halcyon.control.desired.plan import make
 from halcyon.control.status import status
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
 from halcyon.kube.kinds import CHILDREN
 from halcyon.render import names, revision
+from halcyon_cli.kube.inventory import Inventory
 from tests.unit.cli.situations import OURS, SCALED
 from tests.unit.control.objects import resource
 from tests.unit.control.rolling import START, Cluster, Server, served

@@ -5,15 +5,16 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import click
 import pytest
 import yaml
 
-from halcyon.cli.commands.app import COMMANDS, group
-from halcyon.cli.commands.main import main
-from halcyon.cli.commands.reference_page import page
+from generators.cli_reference import page
+from halcyon.main import main
+from halcyon_cli.commands.app import COMMANDS, group
 from tests.unit.cli.test_report import compared
 
 ROOT = Path(__file__).parents[3]
@@ -95,7 +96,7 @@ def test_completion_is_printed_for_a_shell(shell: str, capsys: pytest.CaptureFix
 def test_a_package_of_the_extra_that_lacks_is_named_with_what_brings_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(sys.modules, "halcyon.cli.commands.get", None)
+    monkeypatch.setitem(sys.modules, "halcyon_cli.commands.get", None)
     with pytest.raises(ModuleNotFoundError):
         main(["get"])
 
@@ -105,13 +106,38 @@ def test_a_package_of_the_extra_that_lacks_is_named_with_what_brings_it(
     monkeypatch.setattr(group, "main", lacking)
     assert main(["get"]) == 2
     said = capsys.readouterr().err
-    assert "the package rich.table is needed for this: pip install 'halcyon-operator[cli]'" in said
-    assert "in a clone: pip install '.[cli]'" in said
+    assert "the package rich.table is needed for this: pip install . ./cli, in a clone" in said
+
+
+def test_simulate_without_its_distribution_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "halcyon_simulator", None)
+    for name in [name for name in sys.modules if name.startswith("halcyon_simulator.")]:
+        monkeypatch.delitem(sys.modules, name)
+
+    assert main(["simulate", "--scenario", "S1"]) == 2
+    said = capsys.readouterr().err
+    assert "the distribution halcyon-simulator is needed for this: pip install . ./cli ./simulator, in a clone" in said
+
+
+def test_halcyon_without_its_commands_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("halcyon.main._COMMANDS", "halcyon_absent.commands.app")
+
+    assert [main(arguments) for arguments in (["get", "digits"], [], ["--help"], ["--version"])] == [2, 2, 0, 0]
+    told = capsys.readouterr()
+    assert told.err == (
+        "halcyon get: needs the distribution halcyon-cli, which isn't installed: pip install . ./cli, in a clone\n"
+    )
+    assert all(f"  {name} " in told.out for name in ("operator", "agent", "fetch"))
+    assert told.out.splitlines()[-1] == f"halcyon {version('halcyon-operator')}"
 
 
 def test_the_manifest_for_krew_names_the_program_of_the_wheel() -> None:
     plugin = yaml.safe_load((ROOT / "manifests/krew/halcyon.yaml").read_text())
-    scripts = (ROOT / "pyproject.toml").read_text()
+    scripts = (ROOT / "cli/pyproject.toml").read_text()
 
     assert {platform["bin"] for platform in plugin["spec"]["platforms"]} == {"kubectl-halcyon"}
-    assert '\nkubectl-halcyon = "halcyon.cli.commands.main:main"\n' in scripts
+    assert '\nkubectl-halcyon = "halcyon_cli.commands.app:run"\n' in scripts

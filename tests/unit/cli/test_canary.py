@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from halcyon.cli.commands.canary import left_canary
+from halcyon_cli.commands.canary import left_canary
 
 
 def resource(phase: str, *results: str, **more: Any) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from halcyon.cli.explain.build import report
-from halcyon.cli.output.report_text import text
+from halcyon_cli.explain.build import report
+from halcyon_cli.output.report_text import text
 from tests.unit.cli.staged import STAGES
 
 FILE = Path(__file__).parents[3] / "build/explain.json"

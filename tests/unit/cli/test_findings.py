@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from halcyon.api.timestamps import rfc3339
-from halcyon.cli.commands.diagnose import page
-from halcyon.cli.diagnose.facts import Cause, Facts
-from halcyon.cli.diagnose.registry import RULES, causes
-from halcyon.cli.kube.free_capacity import FreeCapacity, Holder
-from halcyon.cli.kube.inventory import Inventory
+from halcyon_cli.commands.diagnose import page
+from halcyon_cli.diagnose.facts import Cause, Facts
+from halcyon_cli.diagnose.registry import RULES, causes
+from halcyon_cli.kube.free_capacity import FreeCapacity, Holder
+from halcyon_cli.kube.inventory import Inventory
 from tests.unit.cli import scenes
 from tests.unit.cli.scenes import NOW, pod, unschedulable
 from tests.unit.cli.situations import SITUATIONS
@@ -112,7 +112,7 @@ def test_the_cause_is_named_first_with_its_evidence_and_a_next_step(name: str) -
 
 def test_every_rule_has_a_situation() -> None:
     seen: set[int] = set()
-    from halcyon.cli.diagnose.facts import ConditionIndex  # noqa: PLC0415
+    from halcyon_cli.diagnose.facts import ConditionIndex  # noqa: PLC0415
 
     situations = [make() for make, _, _ in CASES.values()] + [limited("max")]
     for n, rule in enumerate(RULES):

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from halcyon.cli.errors import InputError
-from halcyon.cli.infer.connection import Wire
-from halcyon.cli.infer.tensors import Array, File, Wanted, tensors
+from halcyon_cli.errors import InputError
+from halcyon_cli.infer.connection import Wire
+from halcyon_cli.infer.tensors import Array, File, Wanted, tensors
 
 PIXELS = Wanted("pixels", "FP32", (-1, 64))
 PICTURE = Wanted("image", "FP32", (-1, 3, 2, 4))

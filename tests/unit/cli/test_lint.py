@@ -12,8 +12,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.cli.commands.main import main
-from halcyon.cli.lint.checks import check
+from halcyon.main import main
+from halcyon_cli.lint.checks import check
 from tests.unit.api.cases import FIELDS, RULES, document
 from tests.unit.api.cases import GOOD as ACCEPTED
 

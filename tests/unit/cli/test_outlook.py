@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from halcyon.cli.arguments.options import Output
-from halcyon.cli.commands.main import main
-from halcyon.cli.plan import preview
-from halcyon.cli.plan.child_diff import Child, children, overlaid, restarts
-from halcyon.cli.plan.cluster_scope import PlannedScope
 from halcyon.control.desired.plan import make
 from halcyon.control.state.scope import Scope
 from halcyon.kube import kinds
+from halcyon.main import main
+from halcyon_cli.arguments.options import Output
+from halcyon_cli.plan import preview
+from halcyon_cli.plan.child_diff import Child, children, overlaid, restarts
+from halcyon_cli.plan.cluster_scope import PlannedScope
 from tests.unit.cli.test_plan import MODEL
 from tests.unit.cli.test_report import compared
 from tests.unit.control.objects import pod, view, world

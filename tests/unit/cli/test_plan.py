@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from halcyon.cli.commands.main import main
-from halcyon.cli.plan.observations_file import ReadingsError, parsed
+from halcyon.main import main
+from halcyon_cli.plan.observations_file import ReadingsError, parsed
 
 ROOT = Path(__file__).parents[3]
 DIGITS = ROOT / "manifests/examples/digits.yaml"
@@ -298,12 +298,12 @@ def test_times_may_be_written_as_people_write_them_and_what_is_left_out_is_not_k
 
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     done = subprocess.run(
-        f"{sys.executable} -m halcyon.cli.commands.main plan -f {DIGITS} --observations {RECORD} | head -1",
+        f"{sys.executable} -m halcyon.main plan -f {DIGITS} --observations {RECORD} | head -1",
         shell=True,
         capture_output=True,
         text=True,
         check=True,
-        env={"PYTHONPATH": str(ROOT / "operator"), "PATH": "/usr/bin:/bin"},
+        env={"PYTHONPATH": f"{ROOT / 'operator'}:{ROOT / 'cli'}", "PATH": "/usr/bin:/bin"},
     )
     assert done.stdout.startswith("2025-11-21T04:40:00Z  3 replicas")
     assert done.stderr == ""

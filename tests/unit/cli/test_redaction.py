@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.cli.diagnose import redaction
-from halcyon.cli.diagnose.redaction import GONE
+from halcyon_cli.diagnose import redaction
+from halcyon_cli.diagnose.redaction import GONE
 
 SECRET = "k3Vq8zPw0L"
 

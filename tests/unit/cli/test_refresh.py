@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from halcyon.cli.commands.main import main
-from halcyon.cli.commands.refresh import State, state_of, wait
+from halcyon.main import main
+from halcyon_cli.commands.refresh import State, state_of, wait
 
 
 def model(

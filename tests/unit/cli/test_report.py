@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.cli.explain.build import LIMITS, lacks, report
-from halcyon.cli.kube.free_capacity import FreeCapacity, Holder
-from halcyon.cli.output.report_text import ago, text
 from halcyon.scaling.hpa.recommendation import LimitKind
 from halcyon.scaling.planner.outputs import LimitName
 from halcyon.scaling.policy.decision import CeilingName
+from halcyon_cli.explain.build import LIMITS, lacks, report
+from halcyon_cli.kube.free_capacity import FreeCapacity, Holder
+from halcyon_cli.output.report_text import ago, text
 from tests.unit.cli.situations import AT, SITUATIONS
 
 GOLDEN = Path(__file__).parent / "golden"

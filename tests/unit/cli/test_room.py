@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from halcyon.cli.kube.free_capacity import FreeCapacity, Holder, lacking, room
 from halcyon.render import names
+from halcyon_cli.kube.free_capacity import FreeCapacity, Holder, lacking, room
 
 GPU = "nvidia.com/gpu"
 MIG = "nvidia.com/mig-1g.10gb"

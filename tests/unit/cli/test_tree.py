@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.cli.diagnose.facts import Facts
-from halcyon.cli.diagnose.registry import causes
-from halcyon.cli.kube.inventory import Inventory
-from halcyon.cli.kube.pod_stage import stage
-from halcyon.cli.output import model_rows, tables
-from halcyon.cli.output.tree import Node, tree
+from halcyon_cli.diagnose.facts import Facts
+from halcyon_cli.diagnose.registry import causes
+from halcyon_cli.kube.inventory import Inventory
+from halcyon_cli.kube.pod_stage import stage
+from halcyon_cli.output import model_rows, tables
+from halcyon_cli.output.tree import Node, tree
 from tests.unit.cli.scenes import NOW, SCENES
 from tests.unit.cli.situations import SITUATIONS
 from tests.unit.cli.test_report import GOLDEN, JSON, compared

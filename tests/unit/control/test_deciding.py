@@ -298,7 +298,7 @@ def learnt() -> PlannerMemory:
 def test_live_memory_is_not_overwritten_by_what_an_earlier_process_has_kept() -> None:
     model = Model()
     model.hear(3, arrived=40, served=0)
-    model.deciding.kept = {DIGITS: saved("digits", learnt(), at=EPOCH)}
+    model.deciding.restore({DIGITS: saved("digits", learnt(), at=EPOCH)})
     model.hear(3, arrived=40, served=0)
 
     memory = model.deciding.memory(DIGITS)
@@ -308,7 +308,7 @@ def test_live_memory_is_not_overwritten_by_what_an_earlier_process_has_kept() ->
 
 def test_who_has_kept_the_capacity_lets_the_planner_decide_at_once() -> None:
     model = Model()
-    model.deciding.kept = {DIGITS: saved("digits", learnt(), at=EPOCH)}
+    model.deciding.restore({DIGITS: saved("digits", learnt(), at=EPOCH)})
     made = model.hear(3, arrived=40, served=0)
 
     assert RULES_SAY_UNTIL not in made.why
@@ -316,12 +316,12 @@ def test_who_has_kept_the_capacity_lets_the_planner_decide_at_once() -> None:
     assert memory is not None
     # Counters of another process are no base for differences.
     assert memory.capacity.seen == ()
-    assert model.deciding.kept == {}
+    assert model.deciding._saved == {}
 
 
 def test_what_another_model_of_the_same_name_has_learnt_is_not_taken() -> None:
     model = Model()
-    model.deciding.kept = {DIGITS: saved("another uid", learnt(), at=EPOCH)}
+    model.deciding.restore({DIGITS: saved("another uid", learnt(), at=EPOCH)})
 
     assert model.hear(3, arrived=40, served=0).why.endswith(RULES_SAY_UNTIL)
 
@@ -374,7 +374,7 @@ def test_a_wall_clock_that_is_set_changes_no_count(step_s: float) -> None:
         model.write(model.hear(1, arrived=200))
     count = model.world.replicas()
     assert count >= 2
-    model.world.wall_ahead_s += step_s
+    model.world.clock.ahead_s += step_s
     model.world.sensing.check_clocks()
     counts = []
     for _ in range(100):
@@ -391,7 +391,7 @@ def test_a_wall_clock_that_is_set_back_holds_replicas_no_longer_than_patience_do
     for _ in range(30):
         model.write(model.hear(1, arrived=400))
     count = model.world.replicas()
-    model.world.wall_ahead_s -= 3600
+    model.world.clock.ahead_s -= 3600
     model.world.sensing.check_clocks()
     for _ in range(260):
         model.write(model.hear(1, arrived=8))
@@ -405,7 +405,7 @@ def test_what_is_held_after_a_peak_is_held_although_the_wall_clock_is_set_forth(
         model.write(model.hear(1, arrived=400))
     count = model.world.replicas()
     assert model.hear(30, arrived=8).desired == count
-    model.world.wall_ahead_s += 3600
+    model.world.clock.ahead_s += 3600
     model.world.sensing.check_clocks()
 
     assert {model.hear(1, arrived=8).desired for _ in range(25)} == {count}
@@ -415,7 +415,7 @@ def test_a_wall_clock_that_is_set_makes_no_signal_stand_still() -> None:
     model = Model(replicas=2)
     model.hear(60, arrived=2, inflight=3)
     model.hear(1, inflight=3)
-    model.world.wall_ahead_s += 3600
+    model.world.clock.ahead_s += 3600
     model.world.sensing.check_clocks()
 
     assert model.hear(1, inflight=3).unknown == ""

@@ -71,7 +71,7 @@ def test_a_standby_decides_and_writes_nothing() -> None:
             await asyncio.sleep(3)
             assert dictated.asked
             assert await served(world) == 4
-            world.led = False
+            world.leadership.has_leader = False
             assert await served(world) == 7
 
     world = live(scenario, leads=False)
@@ -96,7 +96,7 @@ def test_a_new_leader_writes_nothing_for_a_model_before_a_reconcile_has_told_wha
         key = world.model(replicas=2, actuator=None)
         async with Running(world.scaler):
             await asyncio.sleep(3)
-            world.leads = True
+            world.leadership.is_leader = True
             await asyncio.sleep(3 * REST_S)
             # It may be an autoscaler of somebody else's that scales it.
             assert world.counts() == []
@@ -107,7 +107,7 @@ def test_a_new_leader_writes_nothing_for_a_model_before_a_reconcile_has_told_wha
     live(scenario, leads=False)
 
 
-@pytest.mark.parametrize("how", ["forget", "gone", "planned"])
+@pytest.mark.parametrize("how", ["stop", "deleted", "planned"])
 def test_nothing_is_kept_of_a_model_that_is_not_decided_for_any_more(how: str) -> None:
     async def scenario(world: World) -> None:
         key = world.model(
@@ -119,14 +119,14 @@ def test_nothing_is_kept_of_a_model_that_is_not_decided_for_any_more(how: str) -
             world.scale(key, 1, by="argocd")
             await world.load(400, 5)
             kept = holds(world.scaler, key)
-            assert "_models" in kept
-            assert {"deciding._models", "rivals._seen", "sensing._models"} <= set(kept)
+            assert "models" in kept
+            assert {"decider._models", "external_writers._seen", "signals._models"} <= set(kept)
             if how == "planned":
                 world.scaler.planned(key, plan_of(None, Actuator.NONE))
             else:
                 getattr(world.scaler, how)(key)
             await asyncio.sleep(PUBLISHED_WITHIN_S + TICK_S)
-            about_facts = {"sensing._models", "_telling._batches"} if how != "gone" else set()
+            about_facts = {"signals._models", "updates._batches"} if how != "deleted" else set()
             assert set(holds(world.scaler, key)) <= about_facts
 
     live(scenario)
@@ -140,7 +140,7 @@ def test_nothing_is_kept_of_a_model_that_was_deleted_although_its_last_balancer_
             await world.load(80, 15)
             world.delete(key)
             if leads:
-                world.scaler.gone(key)  # only who leads is told of it
+                world.scaler.deleted(key)  # only who leads is told of it
                 world.hub.forget(*key)
             await world.load(0, 15)
             assert holds(world.scaler, key) == []

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from halcyon.api.spec import Spec, defaults, routing_mode
@@ -93,19 +93,23 @@ class _Model:
 class Decider:
     """Decisions of all models, and the memory they need."""
 
-    sensing: ModelSignals
-    kept: MutableMapping[Key, Saved] = field(default_factory=dict)
-    """Memories saved by an earlier process, of models that this process has not planned for yet."""
+    signals: ModelSignals
     histories: HistoryBackfill | None = None
     """Import of past arrivals; None if the site has no Prometheus."""
 
+    _saved: dict[Key, Saved] = field(default_factory=dict)
+    """Memories saved by an earlier process, of models that this process has not planned for yet."""
     _models: dict[Key, _Model] = field(default_factory=dict)
     _epoch: WallClock = field(init=False)
     """Clock of the times in the planner's memories."""
 
     def __post_init__(self) -> None:
         """Take over the clock of the signals."""
-        self._epoch = self.sensing.epoch
+        self._epoch = self.signals.epoch
+
+    def restore(self, saved: Mapping[Key, Saved]) -> None:
+        """Take over memories that an earlier process has saved, for models that this process has not planned for yet."""
+        self._saved = dict(saved)
 
     def decide(self, key: Key, spec: Spec, actuator: Actuator, now: float) -> Decision:
         """Decide for a model that has `scaling`; `now` is monotonic."""
@@ -162,17 +166,17 @@ class Decider:
     def forget(self, key: Key) -> None:
         """Drop a model that was deleted or is no longer autoscaled."""
         self._models.pop(key, None)
-        self.kept.pop(key, None)
+        self._saved.pop(key, None)
         if self.histories is not None:
             self.histories.forget(key)
 
     def _planned(self, key: Key, model: _Model, spec: Spec, now: float) -> Decision:
-        if self._epoch is not self.sensing.epoch:
+        if self._epoch is not self.signals.epoch:
             self._follow_clock()
         at = self._epoch.at(now)
-        sensed = self.sensing.for_planner(key, spec)
+        sensed = self.signals.for_planner(key, spec)
         if sensed is None:
-            current = self.sensing.caches.replicas(key)
+            current = self.signals.caches.replicas(key)
             why = "no balancer's agent has spoken yet"
             said = f"{decisions.counted(current)}: {why}; the count stays"
             return Decision(at, "Planner", current, current, said, ("unknown",), unknown=why, heard=False)
@@ -202,8 +206,8 @@ class Decider:
 
     def _restored(self, key: Key) -> PlannerMemory:
         """Return the memory that an earlier process has saved of this very model, else an empty one."""
-        saved, memory = self.kept.pop(key, None), PlannerMemory()
-        if saved is not None and saved.uid == self.sensing.uid(key):
+        saved, memory = self._saved.pop(key, None), PlannerMemory()
+        if saved is not None and saved.uid == self.signals.uid(key):
             restored = saved.restored()
             for problem in restored.problems:
                 log.warning("a part of the planner's memory begins anew", extra={"key": str(key), "why": problem})
@@ -216,16 +220,16 @@ class Decider:
         self, key: Key, model: _Model, spec: Spec, now: float, limits: tuple[int, int] | None = None
     ) -> Decision:
         """Decide by the HPA's rules, within `limits` (default: those of the spec)."""
-        current = self.sensing.caches.replicas(key)
+        current = self.signals.caches.replicas(key)
         ruled = model.ruled
         if spec.scaling is None:
             raise ValueError(f"{key} has no spec.scaling, so nothing is decided")
         low, high = limits or (spec.scaling.min_replicas, spec.scaling.max_replicas)
         if ruled is not None and ruled.is_good(now, current) and low <= (ruled.verdict.desired or 0) <= high:
             return ruled.verdict
-        found = self.sensing.by_rules(key, spec)
+        found = self.signals.by_rules(key, spec)
         policy = defaults.policy(spec)
-        at = self.sensing.epoch.at(now)
+        at = self.signals.epoch.at(now)
         read, signals = found.read, found.signals
         if isinstance(read, Missing):
             said = f"{decisions.counted(current)}: {read.reason}; the count stays"
@@ -253,22 +257,22 @@ class Decider:
 
     def _left_to_the_hpa(self, key: Key, spec: Spec, now: float) -> Decision:
         """Return what the signals ask of the HPA, computed as the HPA does from the metrics it is served."""
-        found = self.sensing.by_rules(key, spec)
+        found = self.signals.by_rules(key, spec)
         return decisions.of_hpa(
-            self.sensing.caches.replicas(key),
+            self.signals.caches.replicas(key),
             () if isinstance(found.read, Missing) else algorithm.asked(found.read, defaults.targets(spec)),
-            at=self.sensing.epoch.at(now),
+            at=self.signals.epoch.at(now),
             signals=found.signals,
             heard=found.heard,
         )
 
     def _follow_clock(self) -> None:
         """Shift all memories after the wall clock was set: a step of time is neither a silence nor a burst of requests."""
-        by_s = self.sensing.epoch.offset_s - self._epoch.offset_s
+        by_s = self.signals.epoch.offset_s - self._epoch.offset_s
         for model in self._models.values():
             if model.memory is not None:
                 model.memory = shifted(model.memory, by_s)
-        self._epoch = self.sensing.epoch
+        self._epoch = self.signals.epoch
 
 
 def _open(model: _Model, spec: Spec, at: float) -> InForce | None:

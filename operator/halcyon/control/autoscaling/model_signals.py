@@ -27,6 +27,7 @@ from halcyon.control.state.lookups import ready_balancers, servers
 from halcyon.control.state.scope import Signals
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
+from halcyon.kube.clock import Clock
 from halcyon.kube.kinds import Key
 from halcyon.render import names
 from halcyon.scaling.frozen import immutable
@@ -135,10 +136,7 @@ class ModelSignals:
 
     caches: ClusterState
     hub: ObservationStore
-    clock: Callable[[], float]
-    """Monotonic, in seconds."""
-    wall: Callable[[], float]
-    """Seconds since the epoch."""
+    clock: Clock
     sampled: Callable[[str, str], Sampled | None] | None = None
     """Lookup of GPU utilisation by namespace and name of a pod, in the site's Prometheus; None if the site has no Prometheus."""
 
@@ -146,12 +144,12 @@ class ModelSignals:
 
     def __post_init__(self) -> None:
         """Compare the two clocks."""
-        self.epoch = WallClock.of(monotonic_s=self.clock(), wall_s=self.wall())
+        self.epoch = WallClock.of(monotonic_s=self.clock.monotonic(), wall_s=self.clock.wall())
         self._deployments = self.caches.children[kinds.DEPLOYMENT]
 
     def check_clocks(self) -> None:
         """Compare the clocks again, in case the wall clock was set."""
-        self.epoch = self.epoch.checked(monotonic_s=self.clock(), wall_s=self.wall())
+        self.epoch = self.epoch.checked(monotonic_s=self.clock.monotonic(), wall_s=self.clock.wall())
 
     def uid(self, key: Key) -> str:
         """Return the uid of the ModelDeployment; empty if there is none."""
@@ -173,7 +171,7 @@ class ModelSignals:
         A pod that was ready when first seen, but later than its `startupTimeout` allows, was ready before. It has only become
         ready again, so that time is not taken for its start.
         """
-        picture = self.hub.look(key.namespace, key.name, self.clock())
+        picture = self.hub.look(key.namespace, key.name, self.clock.monotonic())
         if picture is None:
             return None
         model = self._model(key)
@@ -201,9 +199,9 @@ class ModelSignals:
         model.means = model.means.with_values(picture.at, read.waiting, read.gpu, source)
         return PlannerInput(gathered, _shown(model.means, spec, gathered, source, seen_at))
 
-    def facts(self, key: Key) -> Signals | None:
+    def reported(self, key: Key) -> Signals | None:
         """Return what a reconcile needs besides the scaling: load errors, versions, dead pods, the mean batch."""
-        observation = self.hub.observe(key.namespace, key.name, self.clock(), window_s=_RULES_WINDOW_S)
+        observation = self.hub.observe(key.namespace, key.name, self.clock.monotonic(), window_s=_RULES_WINDOW_S)
         if observation is None:
             return None
         return Signals(
@@ -215,7 +213,7 @@ class ModelSignals:
 
     def worked(self, key: Key, spec: Spec) -> Worked | None:
         """Return how busy the GPUs of ready pods are, and each pod's computed rows; None if no agent has reported on the model."""
-        picture = self.hub.look(key.namespace, key.name, self.clock())
+        picture = self.hub.look(key.namespace, key.name, self.clock.monotonic())
         if picture is None:
             return None
         told = gpu_work.told(picture)
@@ -227,8 +225,8 @@ class ModelSignals:
         return Worked(min(sum(values) / len(values) / 100, 1.0) if values else None, told.rows)
 
     def mean_batch(self, key: Key) -> float | None:
-        """Return the mean batch, as in `facts`."""
-        return self.hub.mean_batch(key.namespace, key.name, self.clock(), BATCH_WINDOW_S)
+        """Return the mean batch, as in `reported`."""
+        return self.hub.mean_batch(key.namespace, key.name, self.clock.monotonic(), BATCH_WINDOW_S)
 
     def _signals(
         self, read: metrics.RulesReading | Missing, source: str, targets: ResolvedTargets
@@ -255,7 +253,7 @@ class ModelSignals:
         """Return the two values, the observation they come from, and the source of GPU utilisation."""
         if spec is None:
             return Missing(f"there is no ModelDeployment {key} whose spec was accepted"), None, _AGENTS
-        observation = self.hub.observe(key.namespace, key.name, self.clock(), window_s=_RULES_WINDOW_S)
+        observation = self.hub.observe(key.namespace, key.name, self.clock.monotonic(), window_s=_RULES_WINDOW_S)
         if observation is None:
             return Missing("no balancer's agent has spoken yet"), None, _AGENTS
         resource = self.caches.resources.get(key)

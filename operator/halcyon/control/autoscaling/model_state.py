@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from halcyon.control.objects.actuator import Actuator
@@ -85,3 +86,8 @@ class ModelState:
     def asked(self, made: Decision) -> int | None:
         """Return the desired replicas of a decision; if an HPA decides, the replicas that it has written."""
         return made.current if made.desired is None and self.actuator is Actuator.HPA else made.desired
+
+
+def ages_s(models: Mapping[Key, ModelState], now: float) -> Iterator[float]:
+    """Yield the age of each model's decision in seconds, for those that have one."""
+    return (now - model.decided for model in models.values() if model.verdict is not None)

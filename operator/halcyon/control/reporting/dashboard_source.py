@@ -26,6 +26,7 @@ from halcyon.dashboard.ports import UNKNOWN, DashboardPod, Event, ModelNumbers, 
 from halcyon.dashboard.server import NO_PAGES, Dashboard
 from halcyon.kube import kinds
 from halcyon.kube.client import Kube, Object
+from halcyon.kube.clock import Clock
 from halcyon.kube.kinds import LOCAL_SUBJECT_ACCESS_REVIEW, SUBJECT_ACCESS_REVIEW, Key, Kind
 from halcyon.metricsapi.auth import User
 from halcyon.metricsapi.listener import ListeningPorts
@@ -121,16 +122,13 @@ class OperatorSource:
 
     caches: ClusterState
     hub: ObservationStore
-    scaler: Autoscaler
-    clock: Callable[[], float]
-    """Monotonic, in seconds."""
-    wall: Callable[[], float]
-    """Seconds since the epoch."""
+    autoscaler: Autoscaler
+    clock: Clock
     _names: tuple[int, Collection[Name]] = (-1, ())
 
     def __post_init__(self) -> None:
         """Start to record events."""
-        self._happened = RecentEvents(self.wall)
+        self._happened = RecentEvents(self.clock)
         self.caches.resources.listeners.append(self._happened.changed)
 
     @property
@@ -146,7 +144,7 @@ class OperatorSource:
     def names(self) -> Collection[Name]:
         """Return the names of all models."""
         if self._names[0] != self.changes:
-            self._names = (self.changes, [Name(*key) for key in self.caches.resources.keys()])  # noqa: SIM118  # an informer is no dict
+            self._names = (self.changes, [Name(*key) for key in self.caches.resources.all_keys()])
         return self._names[1]
 
     def model(self, name: Name) -> Object | None:
@@ -181,11 +179,11 @@ class OperatorSource:
 
     def reading(self, name: Name) -> ModelNumbers:
         """Return its current numbers."""
-        now = self.clock()
+        now = self.clock.monotonic()
         picture = self.hub.look(name.namespace, name.name, now)
         if picture is None:
             return UNKNOWN
-        gpu, scaled = _gpu(picture, now), self.scaler.scaled(Key(*name))
+        gpu, scaled = _gpu(picture, now), self.autoscaler.state(Key(*name))
         if gpu is None and scaled is not None and scaled.verdict is not None:
             # From the site's Prometheus, or derived: the decision has it for all ready pods together.
             ready = sum(pod.state in {"ready", "unreachable"} for pod in picture.pods.values())
@@ -195,19 +193,19 @@ class OperatorSource:
 
     def answers(self, name: Name) -> Mapping[str, ReportedHistogram]:
         """Return the histograms of answers to clients that its balancers have counted, by pod."""
-        return self.hub.answers(*name, self.clock())
+        return self.hub.answers(*name, self.clock.monotonic())
 
     def past(self, name: Name) -> Past | None:
         """Return the past arrivals that its planner remembers."""
-        history = self.scaler.deciding.history(Key(*name))
+        history = self.autoscaler.decider.history(Key(*name))
         if history is None or not history.bins:
             return None
         return Past(BIN_S, history.open * BIN_S, history.bins)
 
     def known(self, name: Name) -> Known | None:
         """Return what its planner has learnt."""
-        spec = self.scaler.spec_of(Key(*name))
-        return None if spec is None or spec.scaling is None else self.scaler.deciding.known(Key(*name), spec)
+        spec = self.autoscaler.specs.get(Key(*name))
+        return None if spec is None or spec.scaling is None else self.autoscaler.decider.known(Key(*name), spec)
 
 
 def measured(picture: ModelSnapshot, now: float, *, gpu: float | None) -> ModelNumbers:
@@ -281,18 +279,17 @@ class DashboardService:
         ports: ListeningPorts,
     ) -> None:
         """Create the dashboard over `source`."""
-        wall = source.wall
         self._ports = ports
-        self._chosen, self._source, self._wall = chosen, source, wall
+        self._chosen, self._source, self._clock = chosen, source, source.clock
         self.history = ChartHistory()
         self._answered = Answered()
         access = Authorizer(
             None if chosen.local else reviews,
-            clock=source.clock,
+            clock=source.clock.monotonic,
             namespaces=lambda: {name.namespace for name in source.names()},
             proxy=chosen.proxy,
         )
-        steps = lambda: int(wall() // STEP_S)  # noqa: E731  # as short as a name for it
+        steps = lambda: int(self._clock.wall() // STEP_S)  # noqa: E731  # as short as a name for it
         self._site = Dashboard(source, access, self.history, steps=steps)
 
     async def run(self, tls: Callable[[], Awaitable[ServingTLS]]) -> None:
@@ -323,11 +320,11 @@ class DashboardService:
             await listener.cleanup()
 
     async def _sample(self) -> None:
-        clock = self._source.clock
-        before = int(self._wall()) - _SLICES
+        clock = self._clock.monotonic
+        before = int(self._clock.wall()) - _SLICES
         changes, slices = -1, sliced(())
         while True:
-            now = self._wall()
+            now = self._clock.wall()
             if not before - _SLICES < int(now):  # the clock was set back
                 before = int(now) - 1
             began = clock()
