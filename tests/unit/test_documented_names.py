@@ -33,6 +33,8 @@ PAGES = [
 EXAMPLES = sorted((ROOT / "manifests" / "examples").glob("*.yaml"))
 SITE_POLICY = {"traffic.serviceTypes", "traffic.gateways", "traffic.hostnames"}
 """Below `sitePolicy` of the chart, and so not in the CRD."""
+APART = {"OOMKilled", "ScalingDisabled", "Failed"}
+"""Listed beside reasons: words of Kubernetes' own objects, and a phase of a rollout."""
 OTHERS = {"migrating.md": {"model.storageUri", "model.runtime", "spec.canary"}}
 """Fields of other systems, by page."""
 _CODE = re.compile(r"`([^`\n]+)`")
@@ -84,6 +86,8 @@ def test_conditions_and_reasons_exist(page: Path) -> None:
     text = page.read_text()
     used = set(re.findall(r"\b[Cc]onditions? `([A-Z]\w+)`", text)) | set(re.findall(r"\breasons? `([A-Z]\w+)`", text))
     used |= set(re.findall(r"\b([A-Z]\w+)=(?:True|False|Unknown)\b", text)) - {"Available"}
+    for item in re.findall(r"^- ((?:`[A-Z]\w+`(?:, )?)+):", text, re.MULTILINE):  # as troubleshooting lists them
+        used |= {word for word in re.findall(r"\w+", item) if not word.isupper()} - APART
     assert used - {*map(str, Type), *map(str, Reason)} == set()
 
 
