@@ -19,8 +19,8 @@ from benchmarks.errors import BenchError
 from benchmarks.plane import Plane
 from benchmarks.stand_in import StandIn
 from halcyon.api.documents.balancer_plan import CollectorAddress
-from halcyon.api.documents.observation_report import AUDIENCE, Record
-from halcyon.balancer.telemetry.arrival_surge import CONFIRM_S, ArrivalSurge
+from halcyon.api.documents.observation_report import AUDIENCE, AgentReport
+from halcyon.balancer.telemetry.arrival_surge import CONFIRM_INTERVAL_S, ArrivalSurge
 from halcyon.balancer.telemetry.report_stream import ReportStream
 from halcyon.kube import kinds
 from halcyon.render import names
@@ -106,19 +106,19 @@ class Agents:
         clock = asyncio.get_running_loop().time
         surge = ArrivalSurge()
 
-        def look() -> Record:
+        def look() -> AgentReport:
             return model.record(time.time(), self._counts.ready_servers(name), agent)
 
         due_s = clock() + self._draw.uniform(0.0, self._spread_s)
         while True:
             await asyncio.sleep(due_s - clock())
             seen = look()
-            uplink.offer(seen)
+            uplink.publish(seen)
             due_s = max(due_s + LOOK_EVERY_S, clock())
             requests = seen.balancer.requests if seen.balancer else 0
-            if surge.look(requests, process=agent, now=clock()):
-                await asyncio.sleep(CONFIRM_S)
-                uplink.offer(look(), urgent=True)
+            if surge.add(requests, process=agent, now=clock()):
+                await asyncio.sleep(CONFIRM_INTERVAL_S)
+                uplink.publish(look(), urgent=True)
 
     def _credentials(self, name: str) -> tuple[CollectorAddress, Path]:
         """Where the model's agents are to send to, as their plan says, and the file with their token."""

@@ -225,7 +225,7 @@ class _Feed:
         now = time.monotonic()
         self._turns = [
             _Turns(models[:busy], every_s=1.0, began_s=now),
-            _Turns(models[busy:], every_s=SendInterval().most_s, began_s=now),
+            _Turns(models[busy:], every_s=SendInterval().max_s, began_s=now),
         ]
 
     async def run(self) -> None:

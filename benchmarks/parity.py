@@ -20,7 +20,7 @@ from benchmarks.stand_in import Law
 from e2e.cluster.progress import say
 from halcyon.kube import kinds
 from halcyon.scaling.planner.objectives import UTILIZATION
-from halcyon.scaling.planner.scale_down_hold import FIRST_S
+from halcyon.scaling.planner.scale_down_hold import MAX_FIRST_HOLD_S
 
 HPA_SYNC_S = 1
 MOST = 40
@@ -29,7 +29,7 @@ SLACK_S = 1.0
 _STEP_S = 2.5
 """From one wanted count to the next: longer than a sync and the slack, so that a count that is left out shows."""
 _SAMPLE_S = 0.25
-_HOLD_S = FIRST_S + 15.0
+_HOLD_S = MAX_FIRST_HOLD_S + 15.0
 """The planner lets go of what was needed no sooner than this."""
 _ACTUATORS = ("HPA", "Direct")
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from halcyon.api.documents.observation_report import BalancerSample, BatchStats, PodSample, Record
+from halcyon.api.documents.observation_report import AgentReport, BalancerSample, BatchStats, PodSample
 
 BATCHES_EVERY_S = 5.0
 """How often agents read a pod's batch statistics."""
@@ -92,7 +92,7 @@ class StandIn:
             if mean > low:
                 pod.batches[low + 1] = pod.batches.get(low + 1, 0.0) + runs * (mean - low)
 
-    def record(self, now: float, pods: Sequence[str], agent: str) -> Record:
+    def record(self, now: float, pods: Sequence[str], agent: str) -> AgentReport:
         """What the agent `agent` says now."""
         self.advance(now, pods)
         if now - self._batches_at >= BATCHES_EVERY_S or self._told.keys() != self._pods.keys():
@@ -105,11 +105,11 @@ class StandIn:
             queued=int(self._waiting - inside),
             inflight=working + int(inside),
             requests=int(self._arrived),
-            refused=0,
+            rejected=0,
             errors=0,
         )
         samples = tuple(self._sample(name, pod, now, int(inside / len(pods))) for name, pod in self._pods.items())
-        return Record(self.namespace, self.name, agent, now, balancer, samples)
+        return AgentReport(self.namespace, self.name, agent, now, balancer, samples)
 
     def _sizes(self, pod: _Pod) -> tuple[tuple[int, int, int], ...]:
         return tuple(

@@ -88,7 +88,7 @@ async def _in_use(balancer: Balancer, address: str) -> None:
     """Until the agent has given the pod a line."""
     async with asyncio.timeout(_IN_USE_WITHIN_S):
         while True:
-            lines = (await balancer.balanced.haproxy.runtime.read()).lines.values()
+            lines = (await balancer.balanced.haproxy.runtime.read()).servers.values()
             if any(line.admin == "ready" and line.address == address for line in lines):
                 return
             await asyncio.sleep(0.02)

@@ -20,7 +20,7 @@ from statistics import median
 from benchmarks.dataplane import h2load, peer_configs, tritons, ways
 from benchmarks.dataplane.h2load import Loader
 from halcyon.balancer.config.haproxy_cfg import LUA, render
-from halcyon.balancer.config.model import LineKey, Listen
+from halcyon.balancer.config.model import Listen, ServerKey
 from tests.ports import free_ports
 from tests.unit.balancer import real_haproxy
 from tests.unit.balancer.real_haproxy import Haproxy
@@ -158,7 +158,7 @@ def _config(haproxy: Haproxy, ports: list[int], change: Change | None) -> str:
         dual_stack=False,
         socket_path=str(haproxy.directory / "haproxy.sock"),
     )
-    placed = {LineKey("a", number): address for number, address in enumerate(_SERVERS, start=1)}
+    placed = {ServerKey("a", number): address for number, address in enumerate(_SERVERS, start=1)}
     return change(render(ways.plan(_MODEL), listen=listen, placed=placed))
 
 

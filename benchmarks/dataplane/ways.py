@@ -206,7 +206,7 @@ async def balancers(
 
 
 async def _in_use(one: Balancer, count: int) -> bool:
-    lines = (await one.balanced.haproxy.runtime.read()).lines.values()
+    lines = (await one.balanced.haproxy.runtime.read()).servers.values()
     return sum(line.admin == "ready" for line in lines) == count and await one.agent.is_("/readyz", 200)
 
 

@@ -93,7 +93,7 @@ def test_secrets_that_lack_are_told_and_what_comes_is_served(
 ) -> None:
     first, second = certificates
     kube.apply(document())
-    lacks = f"Secret {CERTIFICATE}: there is no tls.crt"
+    lacks = f"Secret {CERTIFICATE}: key tls.crt is missing"
     wait_for(
         lambda: lacks in trouble(kube) and f"Secret {KEYS}: there is no API key" in trouble(kube),
         what=lacks,

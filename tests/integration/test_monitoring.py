@@ -16,7 +16,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from e2e.queries import unanswered, values
 from generators.monitoring import queries
-from halcyon.api.documents.observation_report import AUDIENCE, BalancerSample, BatchStats, PodSample, Record
+from halcyon.api.documents.observation_report import (
+    AUDIENCE,
+    AgentReport,
+    BalancerSample,
+    BatchStats,
+    PodSample,
+)
 from halcyon.kube import kinds
 from halcyon.monitoring import operator_metrics as listed
 from halcyon.monitoring import per_model_metrics
@@ -95,8 +101,8 @@ def record(space: Space, requests: int) -> str:
     )
     names = [p["metadata"]["name"] for p in space.every(kinds.POD)]
     balancer = next(str(name) for name in names if name.startswith("m-balancer-"))
-    sample = BalancerSample(200, 16, requests, refused=0, errors=0)
-    return Record(space.namespace, "m", balancer, now, sample, pods).to_json()
+    sample = BalancerSample(200, 16, requests, rejected=0, errors=0)
+    return AgentReport(space.namespace, "m", balancer, now, sample, pods).to_json()
 
 
 @contextlib.asynccontextmanager

@@ -41,7 +41,7 @@ class World:
 
     def __init__(self, time: VirtualTime) -> None:
         self.caches = ClusterState(MemoryKube(), enqueue=lambda _: None)
-        self.hub = ObservationStore(on_record=lambda _, name, __: self._heard(name))
+        self.hub = ObservationStore(on_report=lambda _, name, __: self._heard(name))
         self.read: dict[str, list[float]] = defaultdict(list)
         """When each model was read to the end."""
         self.states: dict[str, set[str]] = defaultdict(set)

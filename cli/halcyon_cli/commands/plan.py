@@ -248,7 +248,7 @@ def _spec(name: str, given: Mapping[str, Any], file: Path) -> Spec:
     except TypeError as error:  # YAML has values that JSON lacks, dates for example
         raise InputError(f"{file}: {KIND} {name}: a value of spec is none of JSON ({error}); quote it") from None
     if wrong := problems(schedules(spec)):
-        said = "; ".join(problem.say() for problem in wrong)
+        said = "; ".join(problem.describe() for problem in wrong)
         raise InputError(f"{file}: {KIND} {name}: spec.scaling.schedules: {said}")
     return spec
 
@@ -295,13 +295,13 @@ def _table(decided: _Decided) -> str:
     """The time, the sentence, and a line for each term, limit and open schedule; a star marks the term that decides."""
     made = decided.plan
     rows: list[tuple[str, str, str, str]] = [
-        (term.name, str(term.replicas), "*" if term.name == made.winner else "", term.why) for term in made.terms
+        (term.name, str(term.replicas), "*" if term.name == made.winner else "", term.why) for term in made.parts
     ]
     rows += [(f"limit {limit.name}", str(limit.replicas), "", limit.why) for limit in made.limits]
     rows += [(f"schedule {window.name}", "", "", _bounds(window)) for window in decided.windows]
     widths = [max((len(row[column]) for row in rows), default=0) for column in range(2)]
     lines = [f"  {name:<{widths[0]}}  {count:>{widths[1]}} {star:1} {why}" for name, count, star, why in rows]
-    head = f"{_said(decided.now)}  {made.say()} ({_change(made)}; {_next(decided)})"
+    head = f"{_said(decided.now)}  {made.describe()} ({_change(made)}; {_next(decided)})"
     return "\n".join([head, *lines])
 
 
@@ -322,7 +322,7 @@ def _bounds(window: OpenWindow) -> str:
 
 def _next(decided: _Decided) -> str:
     """When the operator would look again, whatever it hears until then."""
-    wait_s = decided.plan.look_again_at - decided.now
+    wait_s = decided.plan.next_decision_at - decided.now
     return f"next look in {wait_s:.3g} s" if math.isfinite(wait_s) else "next look when there is news"
 
 
@@ -337,11 +337,11 @@ def _plain(decided: _Decided) -> dict[str, Any]:
         "count": made.count,
         "current": made.current,
         "winner": made.winner,
-        "terms": [{"name": t.name, "replicas": t.replicas, "why": t.why} for t in made.terms],
+        "terms": [{"name": t.name, "replicas": t.replicas, "why": t.why} for t in made.parts],
         "limits": [{"name": t.name, "replicas": t.replicas, "why": t.why} for t in made.limits],
         "schedules": [{"name": w.name, "min": w.low, "max": w.high} for w in decided.windows],
-        "look_again_at": made.look_again_at,
-        "say": made.say(),
+        "look_again_at": made.next_decision_at,
+        "say": made.describe(),
     }
 
 

@@ -152,7 +152,7 @@ def _spec(name: str, given: Any) -> Iterator[tuple[Literal["error", "warning"], 
         yield from (("error", _hinted(sentence)) for sentence in error.sentences)
         return
     for problem in problems(schedules(spec)):
-        yield "error", f"spec.scaling.schedules: {problem.say()}"
+        yield "error", f"spec.scaling.schedules: {problem.describe()}"
     for sentence in defaults.ignored(spec):
         yield "warning", f"{sentence} (the field has no effect)"
     yield from (("warning", sentence) for sentence in defaults.mismatched(spec))

@@ -105,7 +105,7 @@ def _recorded(raw: object, place: _Place) -> Recorded:
         rows_per_request=1.0 if rows is None else rows,
         pods=tuple(_pod(pod, _Place(place.file, f"{place.path}.pods[{i}]")) for i, pod in enumerate(pods)),
         arrived=numbers["arrived"],
-        refused=numbers["refused"],
+        rejected=numbers["refused"],
         waiting=numbers["waiting"],
         inflight=numbers["inflight"],
         gpu=numbers["gpu"],

@@ -52,7 +52,7 @@ class HalcyonPolicy:
             at=view.sampled_at(),
             replicas=view.replicas,
             arrived=view.value(SampleColumn.ARRIVED),
-            refused=view.value(SampleColumn.REFUSED),
+            rejected=view.value(SampleColumn.REFUSED),
             waiting=view.value(SampleColumn.WAITING),
             inflight=view.value(SampleColumn.INFLIGHT),
             gpu=None if busy is None else 100.0 * busy / self.objectives.instances,
@@ -61,7 +61,7 @@ class HalcyonPolicy:
         )
         self.last = plan(view.now, self.objectives, reading, self.memory)
         self.memory = self.last.memory
-        self.next_look_s = self.last.look_again_at
+        self.next_look_s = self.last.next_decision_at
         return self.last.count
 
 

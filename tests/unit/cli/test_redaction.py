@@ -114,7 +114,7 @@ UNITS = [
 def test_no_line_takes_a_time_that_grows_with_its_square() -> None:
     code = """if True:
         import json, sys
-        from halcyon.cli.diagnose import redaction
+        from halcyon_cli.diagnose import redaction
         for unit in json.load(sys.stdin):
             print("a line of", repr(unit), flush=True)
             line = (unit * 2**15)[: 2**15]

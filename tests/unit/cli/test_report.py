@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from halcyon.scaling.hpa.recommendation import LimitKind
 from halcyon.scaling.planner.outputs import LimitName
-from halcyon.scaling.policy.decision import CeilingName
+from halcyon.scaling.policy.decision import ReplicaLimitName
 from halcyon_cli.explain.build import LIMITS, lacks, report
 from halcyon_cli.kube.free_capacity import FreeCapacity, Holder
 from halcyon_cli.output.report_text import ago, text
@@ -58,7 +58,7 @@ def test_what_pods_lack_is_read_from_the_status_and_only_while_some_find_no_node
 
 
 def test_every_limit_that_can_be_named_is_explained() -> None:
-    assert set(LIMITS) == {*get_args(LimitName), *get_args(LimitKind), *get_args(CeilingName)}
+    assert set(LIMITS) == {*get_args(LimitName), *get_args(LimitKind), *get_args(ReplicaLimitName)}
 
 
 def test_a_change_of_the_spec_that_the_operator_has_not_seen_is_told() -> None:

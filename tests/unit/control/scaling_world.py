@@ -97,7 +97,7 @@ class Dictated(Decider):
             defaults.policy(spec),
             current,
             wanted,
-            said=f"{wanted} replicas, since the test says so",
+            text=f"{wanted} replicas, since the test says so",
             signals=self.published.get(key, ()),
             unknown=self.unknown.get(key, ""),
         )

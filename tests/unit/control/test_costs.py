@@ -274,7 +274,7 @@ def test_what_was_counted_outlives_the_process_with_the_planners_memory() -> Non
         assert status(books)["perThousandInferences"] == "0.14"
         assert status(books)["busyPercent"] == 50
         # The counter for Prometheus begins anew: it would add up what was told already.
-        assert later.spent(DIGITS) == Spent(busy=20.0, idle=20.0, inferences=200.0, most=160.0, seconds=10.0)
+        assert later.spent(DIGITS) == Spent(busy=20.0, idle=20.0, inferences=200.0, at_max_replicas=160.0, seconds=10.0)
         other = GpuCosts(
             world.caches, world.sensing, world.specs, books._tell, FixedLeadership(), world.clock, prices=PRICES
         )

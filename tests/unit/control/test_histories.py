@@ -15,9 +15,9 @@ from halcyon.control.autoscaling.decider import Decider
 from halcyon.control.autoscaling.history_backfill import REFUSED_S, RETRY_S, HistoryBackfill, merged
 from halcyon.control.autoscaling.planner_memory_store import saved
 from halcyon.kube.kinds import Key
-from halcyon.scaling.planner.forecast.seasonality import BIN_S, DAY, KEEP, History
+from halcyon.scaling.planner.forecast.seasonality import BIN_S, DAY, MAX_BINS, History
 from halcyon.scaling.planner.outputs import PlannerMemory
-from halcyon.signals.prometheus.client import PrometheusError, Unanswered
+from halcyon.signals.prometheus.client import PrometheusError, PrometheusUnavailable
 from tests.clocks import DrivenClock
 from tests.unit.control.scaling_world import DIGITS, World
 from tests.unit.control.virtual_time import VirtualTime, run
@@ -106,10 +106,10 @@ def test_the_seasons_are_those_that_the_whole_past_would_have_taught() -> None:
 
 
 def test_no_more_is_kept_than_a_history_keeps() -> None:
-    past = History(bins=(1.0,) * KEEP, open=1000 + KEEP, until=(1000 + KEEP) * BIN_S)
-    made = merged(past, seen({1000 + KEEP: 4}, until=(1001 + KEEP) * BIN_S + 10))
+    past = History(bins=(1.0,) * MAX_BINS, open=1000 + MAX_BINS, until=(1000 + MAX_BINS) * BIN_S)
+    made = merged(past, seen({1000 + MAX_BINS: 4}, until=(1001 + MAX_BINS) * BIN_S + 10))
 
-    assert len(made.bins) == KEEP
+    assert len(made.bins) == MAX_BINS
     assert made.bins[-1] == 4
 
 
@@ -171,7 +171,7 @@ def test_a_past_that_nobody_knows_is_asked_for_once() -> None:
 
 def test_while_nobody_answers_everybody_waits() -> None:
     async def scenario(time: VirtualTime) -> None:
-        asked = Asked(time, digits=[Unanswered("away"), Unanswered("away"), None], other=[None])
+        asked = Asked(time, digits=[PrometheusUnavailable("away"), PrometheusUnavailable("away"), None], other=[None])
         made = HistoryBackfill(asked, clock=DrivenClock(time))
         made.want(DIGITS)
         made.want(OTHER)

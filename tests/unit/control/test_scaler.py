@@ -12,7 +12,7 @@ from halcyon.control.objects.actuator import Actuator
 from halcyon.kube import errors
 from halcyon.kube.kinds import Key
 from halcyon.scaling.observations import Missing
-from halcyon.scaling.policy.decision import REST_S, SPACING_S
+from halcyon.scaling.policy.decision import MAX_DECISION_INTERVAL_S, MIN_DECISION_INTERVAL_S
 from tests.unit.control.scaling_world import CONFLICT, DIGITS, Running, World, live, served, spec
 
 HPA, DIRECT = Actuator.HPA, Actuator.DIRECT
@@ -43,7 +43,7 @@ def test_the_count_is_written_and_served_by_the_table(
         world.dictate().wanted[DIGITS] = wanted
         world.model(replicas=before, actuator=actuator, minReplicas=0, mode=mode)
         async with Running(world.scaler):
-            await asyncio.sleep(3 * REST_S)
+            await asyncio.sleep(3 * MAX_DECISION_INTERVAL_S)
             assert await served(world) == answer
             assert world.told()["desired"] == wanted
 
@@ -153,7 +153,7 @@ def test_no_count_is_written_that_is_above_what_any_replica_serves(publishes_in_
             for wanted in (3, 6, 8, 20, 7, 30, 31, 32, 60):
                 dictated.wanted[key] = wanted
                 world.speak()
-                await asyncio.sleep(SPACING_S + 0.05)
+                await asyncio.sleep(MIN_DECISION_INTERVAL_S + 0.05)
                 assert await served(world) == wanted
             await asyncio.sleep(5)
 
@@ -214,7 +214,7 @@ def test_a_write_that_fails_is_decided_anew(error: Exception) -> None:
     world = live(scenario)
 
     assert world.counts() == [5]
-    assert world.writes[0].at <= 2 * (SPACING_S + 2 * TICK_S) + 1
+    assert world.writes[0].at <= 2 * (MIN_DECISION_INTERVAL_S + 2 * TICK_S) + 1
 
 
 def test_after_a_conflict_the_count_that_somebody_else_wrote_is_where_it_starts_from() -> None:
@@ -228,7 +228,7 @@ def test_after_a_conflict_the_count_that_somebody_else_wrote_is_where_it_starts_
             await asyncio.sleep(3 * TICK_S)
             assert world.replicas() == 7
             world.catch_up(DIGITS, writer="kubectl")
-            await asyncio.sleep(REST_S)
+            await asyncio.sleep(MAX_DECISION_INTERVAL_S)
 
     world = live(scenario, publishes_in_s=1e6)
 
@@ -249,12 +249,12 @@ def test_no_write_goes_out_before_the_cache_has_the_last_one() -> None:
             await asyncio.sleep(1)
             assert world.counts() == [5]
             dictated.wanted[DIGITS] = 9
-            await asyncio.sleep(2 * REST_S)
+            await asyncio.sleep(2 * MAX_DECISION_INTERVAL_S)
             assert (world.counts(), world.kube.attempts) == ([5], 1)
             world.watch_hangs = False
             world.after_write = lambda _: None
             world.catch_up(DIGITS)
-            await asyncio.sleep(REST_S)
+            await asyncio.sleep(MAX_DECISION_INTERVAL_S)
             assert world.counts() == [5, 9]
 
     live(scenario)
@@ -334,7 +334,7 @@ def test_a_person_who_sets_the_count_once_is_no_rival() -> None:
         async with Running(world.scaler):
             await asyncio.sleep(2)
             world.scale(key, 1, by="kubectl-edit")
-            await asyncio.sleep(REST_S + 1)
+            await asyncio.sleep(MAX_DECISION_INTERVAL_S + 1)
             assert world.scaler.published(key).rival == ""
             assert world.counts() == [6, 6]
 

@@ -15,7 +15,7 @@ from halcyon.control.autoscaling.model_state import MOVED_FOR_S
 from halcyon.control.autoscaling.status_updates import LATE_STATUS_INTERVAL_S, STATUS_INTERVAL_S
 from halcyon.control.objects.actuator import Actuator
 from halcyon.control.status.events import happenings
-from halcyon.scaling.policy.decision import KEPT, REST_S, Signal
+from halcyon.scaling.policy.decision import MAX_CHANGES, MAX_DECISION_INTERVAL_S, Signal
 from tests.unit.control.scaling_world import DIGITS, Dictated, Running, World, live, plan_of
 
 
@@ -29,9 +29,9 @@ def test_the_last_changes_are_kept_the_newest_first() -> None:
                 world.speak()
                 await asyncio.sleep(1.1)
             changes = world.scaler.published(DIGITS).changes
-            assert [(c.before, c.after) for c in changes] == [(n - 1, n) for n in range(14, 14 - KEPT, -1)]
+            assert [(c.before, c.after) for c in changes] == [(n - 1, n) for n in range(14, 14 - MAX_CHANGES, -1)]
             assert all(str(c.after) in c.why for c in changes)
-            assert len(world.told()["decisions"]) == KEPT
+            assert len(world.told()["decisions"]) == MAX_CHANGES
 
     live(scenario)
 
@@ -130,7 +130,7 @@ def test_a_new_leader_whose_first_reconcile_is_sooner_than_its_first_decision_ke
             world._reconcile(key)
             await asyncio.sleep(2 * world.publishes_in_s)
             assert (world.told()["desired"], world.told()["decisions"]) == (4, [old])
-            await asyncio.sleep(2 * REST_S)
+            await asyncio.sleep(2 * MAX_DECISION_INTERVAL_S)
             assert (world.told()["desired"], world.told()["decisions"]) == (4, [old])
 
     live(scenario, leads=False)
@@ -164,7 +164,7 @@ def test_a_value_is_news_when_it_has_moved_by_a_fifth_and_not_more_often_than_it
         async with steady(world, for_s=1) as dictated:
             for value in (90, 110, 119, 85):
                 dictated.published[DIGITS] = rate(value)
-                await asyncio.sleep(STATUS_INTERVAL_S + REST_S)
+                await asyncio.sleep(STATUS_INTERVAL_S + MAX_DECISION_INTERVAL_S)
             assert len(world.queued) == 1
             for value in range(200, 1200, 100):
                 dictated.published[DIGITS] = rate(value)

@@ -19,7 +19,7 @@ from halcyon.render import names
 from halcyon.scaling.observations import Missing, Value
 from halcyon.scaling.planner.reading import PodReading, Reading
 from halcyon.scaling.policy.decision import Signal
-from halcyon.signals.planner_reading import Gathered
+from halcyon.signals.planner_reading import ReadingResult
 from halcyon.signals.prometheus.source import Sampled
 from tests.unit.control.objects import PVC
 from tests.unit.control.scaling_world import DIGITS, World, pod, spec
@@ -51,7 +51,7 @@ def hear(made: World, seconds: int = 3, **balancer: int) -> None:
         made.speak(DIGITS, **balancer)
 
 
-def gathered(made: World) -> Gathered:
+def gathered(made: World) -> ReadingResult:
     found = made.sensing.for_planner(DIGITS, made.specs[DIGITS])
     assert found is not None
     return found.gathered

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from halcyon.api.documents.observation_report import BalancerSample, Record
+from halcyon.api.documents.observation_report import AgentReport, BalancerSample
 from halcyon.control.autoscaling.balancer_errors import MAX_CHARACTERS, BalancerErrorStore
 from halcyon.kube.kinds import Key
 from halcyon.scaling.observations import FRESH_S
@@ -10,8 +10,8 @@ from halcyon.scaling.observations import FRESH_S
 KEY = Key("team", "digits")
 
 
-def record(trouble: str, *, agent: str = "b-1", at: float = 1.0) -> Record:
-    return Record(*KEY, agent, at, BalancerSample(0, 0, 0, 0, 0, trouble=trouble))
+def record(trouble: str, *, agent: str = "b-1", at: float = 1.0) -> AgentReport:
+    return AgentReport(*KEY, agent, at, BalancerSample(0, 0, 0, 0, 0, problem=trouble))
 
 
 def test_a_trouble_is_told_for_each_pod_until_it_is_over() -> None:

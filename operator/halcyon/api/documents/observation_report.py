@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any, Literal, TypeVar
 
 T = TypeVar("T")
-RECORD_VERSION = 1
+REPORT_VERSION = 1
 
 PodState = Literal["starting", "ready", "draining", "maintenance", "unreachable"]
 """starting: not ready in its EndpointSlice. ready: receives requests. draining: terminating. maintenance: taken out by
@@ -31,7 +31,7 @@ STREAM_PATH = "/collector/v1/stream"
 _BROKEN = (KeyError, TypeError, AttributeError, RecursionError, UnicodeDecodeError, json.JSONDecodeError)
 
 
-class RecordError(ValueError):
+class ReportError(ValueError):
     """The document is not a report that this version understands."""
 
 
@@ -82,13 +82,13 @@ class BalancerSample:
     """Requests from it that servers are computing now."""
     requests: int
     """Counter: inference requests that reached it, including rejected ones."""
-    refused: int
+    rejected: int
     """Counter: requests that it rejected (queue full, no response expected in time, no server in time, waited too long)."""
     errors: int
     """Counter: responses lost on the way (connection to a server failed or broke)."""
     held: int = 0
     """Requests that wait in it now because no server is up."""
-    trouble: str = ""
+    problem: str = ""
     """Reason, in a sentence, why it does not do everything that its plan requires; empty if it does."""
     latency: tuple[SlotLatency, ...] = ()
     """Reported while there are two slots, which is while two revisions are compared."""
@@ -132,7 +132,7 @@ class PodSample:
 
 
 @dataclass(frozen=True)
-class Record:
+class AgentReport:
     """The observations of one agent at one time."""
 
     namespace: str
@@ -151,25 +151,25 @@ class Record:
 
     def to_json(self) -> str:
         """Return the report on one line."""
-        return json.dumps({"version": RECORD_VERSION, **asdict(self)}, separators=(",", ":"))
+        return json.dumps({"version": REPORT_VERSION, **asdict(self)}, separators=(",", ":"))
 
     @classmethod
-    def from_json(cls, text: str | bytes) -> Record:
+    def from_json(cls, text: str | bytes) -> AgentReport:
         """Return the report in `text`.
 
         Raises:
-            RecordError: the text is not a report, or has another version.
+            ReportError: the text is not a report, or has another version.
         """
         try:
             raw: dict[str, Any] = json.loads(text)
             version = raw.pop("version")
-            if version != RECORD_VERSION:
-                raise RecordError(f"record has version {version}; this operator reads version {RECORD_VERSION}")
+            if version != REPORT_VERSION:
+                raise ReportError(f"record has version {version}; this operator reads version {REPORT_VERSION}")
             balancer = raw.pop("balancer")
             pods = tuple(_pod(pod) for pod in raw.pop("pods"))
             return _made(cls, {**raw, "balancer": _balancer(balancer) if balancer else None, "pods": pods})
         except _BROKEN as error:
-            raise RecordError(f"not a record: {error}") from error
+            raise ReportError(f"not a record: {error}") from error
 
 
 def _balancer(raw: dict[str, Any]) -> BalancerSample:

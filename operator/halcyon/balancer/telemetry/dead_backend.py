@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from collections.abc import Set as AbstractSet
 
-INTERVAL_S = 30.0
+EJECTION_INTERVAL_S = 30.0
 """Minimum time between two pods that are taken out."""
 
 
@@ -52,7 +52,7 @@ def judge(
     serving: AbstractSet[str],
     last_s: float | None,
     now: float,
-    interval_s: float = INTERVAL_S,
+    interval_s: float = EJECTION_INTERVAL_S,
 ) -> Ejection:
     """Compare two samples of the same pods.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from halcyon.api.documents.observation_report import Record
+from halcyon.api.documents.observation_report import AgentReport
 from halcyon.kube.kinds import Key
 from halcyon.scaling.observations import FRESH_S
 from halcyon.signals.observation_store import ObservationStore
@@ -25,7 +25,7 @@ class BalancerErrorStore(ObservationStore):
         self._changed = on_change
         self._errors: dict[Key, dict[str, tuple[str, float]]] = {}
 
-    def receive(self, record: Record, now: float) -> bool:
+    def receive(self, record: AgentReport, now: float) -> bool:
         """Take a report as the base class does, and the error in it."""
         taken = super().receive(record, now)
         if taken:
@@ -49,12 +49,12 @@ class BalancerErrorStore(ObservationStore):
         super().forget(namespace, name)
         self._errors.pop(Key(namespace, name), None)
 
-    def _take_error(self, key: Key, record: Record, now: float) -> None:
+    def _take_error(self, key: Key, record: AgentReport, now: float) -> None:
         if record.balancer is None:
             return
         known = self._errors.get(key, {})
         before = known.get(record.agent, ("", 0.0))[0]
-        text = str(record.balancer.trouble)[:MAX_CHARACTERS]
+        text = str(record.balancer.problem)[:MAX_CHARACTERS]
         others = {pod: held for pod, held in known.items() if pod != record.agent and now - held[1] <= FRESH_S}
         if text and len(others) < _MAX_AGENTS:
             others[record.agent] = (text, now)

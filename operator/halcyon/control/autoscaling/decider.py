@@ -59,7 +59,7 @@ class _Ruled:
 
     def is_good(self, now: float, current: int) -> bool:
         """Return whether it is still valid: recent, made with all signals, and replicas weren't written by another writer."""
-        if now - self.at >= algorithm.SYNC_S or self.verdict.unknown:
+        if now - self.at >= algorithm.SYNC_INTERVAL_S or self.verdict.unknown:
             return False
         return current in {self.verdict.current, self.verdict.desired}
 
@@ -155,13 +155,13 @@ class Decider:
             return None
         aims = objectives(spec, largest_seen=model.aimed.largest)
         replica = replica_of(aims, line, model.rows)
-        return Known(aims, replica, memory.arrivals.spread.value, memory.margin.value)
+        return Known(aims, replica, memory.arrivals.spread.value, memory.headroom.value)
 
     def learn(self, key: Key, history: History) -> None:
         """Replace the past that the planner knows of a model; everything else that it has learnt stays."""
         model = self._models[key]
         if model.memory is not None:
-            model.memory = model.memory.having(history=history)
+            model.memory = model.memory.with_changes(history=history)
 
     def forget(self, key: Key) -> None:
         """Drop a model that was deleted or is no longer autoscaled."""
@@ -179,7 +179,7 @@ class Decider:
             current = self.signals.caches.replicas(key)
             why = "no balancer's agent has spoken yet"
             said = f"{decisions.counted(current)}: {why}; the count stays"
-            return Decision(at, "Planner", current, current, said, ("unknown",), unknown=why, heard=False)
+            return Decision(at, "Planner", current, current, said, ("unknown",), unknown=why, has_reports=False)
         gathered, read = sensed.gathered, sensed.gathered.reading
         aims = _aims(model, spec, _open(model, spec, at), read.batches)
         before = self._restored(key) if model.memory is None else model.memory
@@ -190,8 +190,8 @@ class Decider:
             if made.desired is not None:
                 # The planner continues from the rules' decision, so that the hand-over doesn't change replicas.
                 hold = replace(planned.memory.hold, needs=((at, made.desired),), held=made.desired)
-                model.memory = planned.memory.having(hold=hold)
-            return replace(made, look_again_at=planned.look_again_at)
+                model.memory = planned.memory.with_changes(hold=hold)
+            return replace(made, next_decision_at=planned.next_decision_at)
         model.ruled = None
         rate = _rate_signal(read, planned)
         planned = bounded(planned, aims, lambda others: plan(at, others, read, before))
@@ -200,7 +200,7 @@ class Decider:
             # The planner only knows that data is missing; which agent was silent is known here.
             why = "; ".join(gathered.unknown)
             made = replace(
-                made, unknown=why, said=f"{decisions.counted(planned.count)}: {why}; the last good count stays"
+                made, unknown=why, text=f"{decisions.counted(planned.count)}: {why}; the last good count stays"
             )
         return made
 
@@ -235,7 +235,7 @@ class Decider:
             said = f"{decisions.counted(current)}: {read.reason}; the count stays"
             why = read.reason
             return Decision(
-                at, policy, current, current, said, ("unknown",), signals=signals, unknown=why, heard=found.heard
+                at, policy, current, current, said, ("unknown",), signals=signals, unknown=why, has_reports=found.heard
             )
         planned = policy == "Planner"
         decision = algorithm.desired(
@@ -250,7 +250,7 @@ class Decider:
             memory=HpaMemory() if ruled is None else ruled.written,
         )
         made = decisions.of_rules(
-            decision.count, decision.reasons, decision.say(), at=at, policy=policy, signals=signals
+            decision.count, decision.reasons, decision.describe(), at=at, policy=policy, signals=signals
         )
         model.ruled = _Ruled(now, made, decision.memory, decision.unwritten)
         return made
@@ -263,7 +263,7 @@ class Decider:
             () if isinstance(found.read, Missing) else algorithm.asked(found.read, defaults.targets(spec)),
             at=self.signals.epoch.at(now),
             signals=found.signals,
-            heard=found.heard,
+            has_reports=found.heard,
         )
 
     def _follow_clock(self) -> None:
@@ -310,4 +310,4 @@ def _rate_signal(read: Reading, planned: Plan) -> Signal:
     if rate is None:
         return Signal("requestRate", missing="it is known from the second reading on")
     # The rate's own part is the first.
-    return Signal("requestRate", rate, None, planned.terms[0].replicas if planned.terms else None, read.at)
+    return Signal("requestRate", rate, None, planned.parts[0].replicas if planned.parts else None, read.at)

@@ -54,7 +54,7 @@ class GpuBudget:
         self._free -= self._held(key)
         if wanted <= allowed:
             return None
-        return ReplicaLimit("budget", allowed, Grant(str(key), allowed, wanted, gpus, "site", self.gpus).say())
+        return ReplicaLimit("budget", allowed, Grant(str(key), allowed, wanted, gpus, "site", self.gpus).describe())
 
     def known(self) -> set[Key]:
         """Return the models that have a demand."""
@@ -74,7 +74,7 @@ class GpuBudget:
         self._stale = False
         before = self._granted
         grants = allocate((self._lasting(key) for key in self._demands), Budget(self.gpus, preempt=False, fill=True))
-        self._granted = {key: min(grants[str(key)].replicas, asked.wanted) for key, asked in self._demands.items()}
+        self._granted = {key: min(grants[str(key)].replicas, asked.desired) for key, asked in self._demands.items()}
         self._free = self.gpus - sum(self._held(key) for key in self._granted)
         return [key for key, count in self._granted.items() if count > before[key]]
 
@@ -82,8 +82,8 @@ class GpuBudget:
         """Return the demand with what it holds as its floor, or one replica if it holds none: floors come before any growth."""
         demand = self._demands[key]
         held = max(demand.current, self._granted[key])
-        wanted = max(demand.wanted, held)
-        return replace(demand, wanted=wanted, current=held, floor=min(wanted, max(held, 1)))
+        wanted = max(demand.desired, held)
+        return replace(demand, desired=wanted, current=held, floor=min(wanted, max(held, 1)))
 
     def _held(self, key: Key) -> int:
         """Return the GPUs held by a model: a grant may be written at any moment, and running pods hold theirs until they end."""

@@ -22,8 +22,8 @@ from collections.abc import Awaitable, Callable
 
 from halcyon.kube.clock import Clock
 from halcyon.kube.kinds import Key
-from halcyon.scaling.planner.forecast.seasonality import BIN_S, KEEP, History
-from halcyon.signals.prometheus.client import PrometheusError, Unanswered
+from halcyon.scaling.planner.forecast.seasonality import BIN_S, MAX_BINS, History
+from halcyon.signals.prometheus.client import PrometheusError, PrometheusUnavailable
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ def _grounded(past: History, ours: History) -> History:
         return past
     bins = _closed_bins(past) | known
     end = max(past.open, ours.open)
-    begin = max(min(bins), end - KEEP)
+    begin = max(min(bins), end - MAX_BINS)
     return History.of([bins.get(number) for number in range(begin, end)], end=end * BIN_S)
 
 
@@ -113,7 +113,7 @@ class HistoryBackfill:
                 continue
             try:
                 past = await self._ask(key.namespace, key.name)
-            except Unanswered:
+            except PrometheusUnavailable:
                 await asyncio.sleep(RETRY_S)
                 continue
             except PrometheusError as error:

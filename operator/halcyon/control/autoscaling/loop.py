@@ -45,7 +45,7 @@ from halcyon.kube.leader_election import Leadership
 from halcyon.scaling.hpa import metrics
 from halcyon.scaling.observations import FRESH_S, Missing, Value
 from halcyon.scaling.planner.outputs import PlannerMemory
-from halcyon.scaling.policy.decision import REST_S, SPACING_S, Decision
+from halcyon.scaling.policy.decision import MAX_DECISION_INTERVAL_S, MIN_DECISION_INTERVAL_S, Decision
 
 log = logging.getLogger(__name__)
 
@@ -172,7 +172,7 @@ class Autoscaler:
         if model is None:
             model = self.models[key] = ModelState(key, self.clock.monotonic())
         if model.actuator is Actuator.NONE:
-            model.due = max(self.clock.monotonic(), model.tried + SPACING_S)
+            model.due = max(self.clock.monotonic(), model.tried + MIN_DECISION_INTERVAL_S)
         model.actuator = plan.actuator
 
     def deleted(self, key: Key) -> None:
@@ -246,7 +246,11 @@ class Autoscaler:
     async def _round(self) -> None:
         """Give a turn to every model that is due now, oldest decision first."""
         began = self.clock.monotonic()
-        due = [m for m in self.models.values() if m.due <= began or (m.heard and m.may_be_decided(began, SPACING_S))]
+        due = [
+            m
+            for m in self.models.values()
+            if m.due <= began or (m.heard and m.may_be_decided(began, MIN_DECISION_INTERVAL_S))
+        ]
         for model in sorted(due, key=lambda model: model.decided):
             model.heard = model.confirmed = False
             model.tried = self.clock.monotonic()
@@ -255,7 +259,7 @@ class Autoscaler:
             except Exception:
                 # One model's failure must not stop the others. Its replicas hold, since its last decision grows stale.
                 log.exception("cannot decide", extra={"key": str(model.key)})
-                model.due = self.clock.monotonic() + REST_S
+                model.due = self.clock.monotonic() + MAX_DECISION_INTERVAL_S
             ended = self.clock.monotonic()
             if model.decided == model.tried:
                 self.decision_metrics.took(ended - model.tried)
@@ -273,7 +277,7 @@ class Autoscaler:
             self.deleted(key)  # a standby has no reconcile that would report it
             return
         if spec is None or spec.scaling is None:
-            model.due = now + REST_S
+            model.due = now + MAX_DECISION_INTERVAL_S
             return
         decision = self.limits.over(key, spec, self.decider.decide(key, spec, model.actuator, now))
         self._take(model, decision, now)
@@ -290,7 +294,7 @@ class Autoscaler:
         self.decisions += 1
         if model.verdict is not None:
             self.decision_metrics.ended(now - model.decided)
-        model.due = now + decision.next_look_s
+        model.due = now + decision.next_decision_s
         model.verdict, model.decided = decision, now
 
     def _external_writer(self, model: ModelState, spec: Spec, resource: Object, decision: Decision, now: float) -> str:
@@ -326,7 +330,7 @@ class Autoscaler:
         if result.outcome is WriteOutcome.FAILED:
             self.decider.not_written(model.key)
         if result.outcome in {WriteOutcome.FAILED, WriteOutcome.PARTLY_WRITTEN}:
-            model.due = self.clock.monotonic() + SPACING_S
+            model.due = self.clock.monotonic() + MIN_DECISION_INTERVAL_S
 
     def _write_ended(self, model: ModelState) -> None:
         model.writing = None

@@ -49,7 +49,7 @@ class ModelState:
     rival: str = ""
     """A sentence that names another writer of the replicas; empty if there is none."""
     shown: PublishedDecision | None = None
-    changes: deque[Change] = field(default_factory=lambda: deque(maxlen=decision.KEPT))
+    changes: deque[Change] = field(default_factory=lambda: deque(maxlen=decision.MAX_CHANGES))
     """Newest first."""
     raised: int = 0
     """Number of increases of the desired replicas while this operator replica led."""
@@ -72,7 +72,7 @@ class ModelState:
             told.rival,
         ):
             return True
-        told.moved = min(now, told.moved) if decision.is_news(before, made) else math.inf
+        told.moved = min(now, told.moved) if decision.has_changed(before, made) else math.inf
         return now - told.at >= every_s and now - told.moved >= MOVED_FOR_S
 
     def may_be_decided(self, now: float, spacing_s: float) -> bool:

@@ -36,7 +36,7 @@ from halcyon.kube.kinds import Key
 from halcyon.render import names
 from halcyon.render.model_overlay import model_name
 from halcyon.signals.observation_store import ObservationStore
-from halcyon.signals.validation import vet
+from halcyon.signals.validation import validate
 
 log = logging.getLogger(__name__)
 
@@ -122,20 +122,20 @@ class PodScraper:
 
     async def _look(self, key: Key, read: _Read) -> None:
         endpoints = [e for pod in self.caches.pods.find(key.namespace, key.name) if (e := endpoint(pod)) is not None]
-        sightings = await read.eyes.look(endpoints)
+        sightings = await read.eyes.sample(endpoints)
         self._find_dead(key, read, endpoints, sightings)
-        record = sampler.record(
+        record = sampler.report(
             namespace=key.namespace,
             name=key.name,
             agent=SCRAPE,
             at=self.clock.wall(),
             reading=None,
             endpoints=endpoints,
-            sightings=sightings,
+            samples=sightings,
             maintenance=read.dead,
         )
         # A pod can report anything about itself.
-        believed = vet(record).record
+        believed = validate(record).report
         self.hub.receive(replace(believed, balancer=read.demand.sample(believed.pods)), self.clock.monotonic())
 
     def _find_dead(self, key: Key, read: _Read, endpoints: list[Endpoint], seen: dict[str, ScrapedPod]) -> None:

@@ -51,7 +51,7 @@ _SLICES = STEP_S
 """Number of slices. Each second the models of one slice are sampled, so that thousands cause no load peak."""
 _QUEUED = 1
 _PENDING, _GPU = ([*PodPoint.__dataclass_fields__].index(name) for name in ("pending", "gpu"))
-_OF_BALANCERS = tuple(3 + BALANCER_COUNTERS.index(name) for name in ("requests", "refused", "errors"))
+_OF_BALANCERS = tuple(3 + BALANCER_COUNTERS.index(name) for name in ("requests", "rejected", "errors"))
 _OF_SERVERS = tuple(
     3 + POD_COUNTERS.index(name) for name in ("succeeded", "failed", "rows", "executions", "queue_us", "compute_us")
 )
@@ -180,7 +180,7 @@ class OperatorSource:
     def reading(self, name: Name) -> ModelNumbers:
         """Return its current numbers."""
         now = self.clock.monotonic()
-        picture = self.hub.look(name.namespace, name.name, now)
+        picture = self.hub.snapshot(name.namespace, name.name, now)
         if picture is None:
             return UNKNOWN
         gpu, scaled = _gpu(picture, now), self.autoscaler.state(Key(*name))
@@ -193,7 +193,7 @@ class OperatorSource:
 
     def answers(self, name: Name) -> Mapping[str, ReportedHistogram]:
         """Return the histograms of answers to clients that its balancers have counted, by pod."""
-        return self.hub.answers(*name, self.clock.monotonic())
+        return self.hub.client_latencies(*name, self.clock.monotonic())
 
     def past(self, name: Name) -> Past | None:
         """Return the past arrivals that its planner remembers."""

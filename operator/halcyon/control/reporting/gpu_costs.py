@@ -32,7 +32,7 @@ from halcyon.kube.clock import Clock
 from halcyon.kube.kinds import Key
 from halcyon.kube.leader_election import Leadership
 from halcyon.scaling import gpu_cost
-from halcyon.scaling.gpu_cost import Cost, Ledger, Look, Prices, Spent, Worked
+from halcyon.scaling.gpu_cost import Cost, GpuUsage, Ledger, Prices, ReportedWork, Spent
 
 log = logging.getLogger(__name__)
 
@@ -121,7 +121,7 @@ class GpuCosts:
         shown, is_due = known.shown, known.is_due(at)
         if is_due:
             known.compared_at = at
-        if shown is None or gpu_cost.is_news(shown, now) or (is_due and gpu_cost.has_moved(shown, now)):
+        if shown is None or gpu_cost.has_changed(shown, now) or (is_due and gpu_cost.has_moved(shown, now)):
             known.shown, known.compared_at = now, at
             if self.leadership.is_leader:
                 self.enqueue(key)
@@ -167,14 +167,14 @@ class GpuCosts:
             )
             return Ledger()
 
-    def _look(self, key: Key, spec: Spec) -> Look:
+    def _look(self, key: Key, spec: Spec) -> GpuUsage:
         each = spec.runtime.gpu.count
         there = [pod for pod in self.caches.pods.find(key.namespace, key.name) if pods.holds_node(pod)]
         serving = sum(pods.is_ready(pod) or pod["metadata"]["deletionTimestamp"] is not None for pod in there)
-        return Look(
+        return GpuUsage(
             at=self.signals.epoch.at(self.clock.monotonic()),
             starting=(len(there) - serving) * each,
             serving=serving * each,
-            worked=self.signals.worked(key, spec) or Worked(),
-            most=None if spec.scaling is None else spec.scaling.max_replicas * each,
+            worked=self.signals.worked(key, spec) or ReportedWork(),
+            max_gpus=None if spec.scaling is None else spec.scaling.max_replicas * each,
         )

@@ -128,7 +128,7 @@ def build(settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tra
     reviews = build_reviews(base)
     gate = Gate(front_proxy=None, review_token=reviews.user, review_access=reviews.may_list)
     collector = Collector(base.reports, reviews.agent, monotonic=clock.monotonic, registry=base.registry)
-    PodNotices(base.caches, collector.tell)
+    PodNotices(base.caches, collector.send)
     ports = ListeningPorts(base.registry)
     starts = StartTimes(base.caches, base.registry)
     operator = Operator(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from halcyon.api.spec.scaling import Behavior, ScalingPolicy, ScalingRules
-from halcyon.scaling.hpa.algorithm import SYNC_S, TOLERANCE
+from halcyon.scaling.hpa.algorithm import SYNC_INTERVAL_S, TOLERANCE
 from halcyon_simulator.engine.case import Case
 from halcyon_simulator.engine.policy_view import PolicyView
 from halcyon_simulator.policies.peers.hpa_controller import HpaController, Pace, average_value, behavior, pods_mean
@@ -44,7 +44,7 @@ class HpaKnobs:
     """`scaleDown.stabilizationWindowSeconds`; left out: 300. Needs `behavior={}`."""
     tolerance: NotNegative = TOLERANCE
     """`--horizontal-pod-autoscaler-tolerance`, a share."""
-    sync_s: Positive = SYNC_S
+    sync_s: Positive = SYNC_INTERVAL_S
     """`--horizontal-pod-autoscaler-sync-period`."""
     window_s: Positive = 15.0
     """Over which `utilisation` is measured; a usual scrape interval."""
@@ -87,7 +87,7 @@ class WvaKnobs:
     """`policies[0].periodSeconds`."""
     tolerance: NotNegative = TOLERANCE
     """`--horizontal-pod-autoscaler-tolerance`, a share."""
-    sync_s: Positive = SYNC_S
+    sync_s: Positive = SYNC_INTERVAL_S
     """`--horizontal-pod-autoscaler-sync-period`."""
 
 
@@ -125,7 +125,7 @@ class KserveKnobs:
     """`scaleDown.stabilizationWindowSeconds`; left out: 300."""
     tolerance: NotNegative = TOLERANCE
     """`--horizontal-pod-autoscaler-tolerance`, a share."""
-    sync_s: Positive = SYNC_S
+    sync_s: Positive = SYNC_INTERVAL_S
     """`--horizontal-pod-autoscaler-sync-period`."""
     window_s: Positive = 15.0
     """Over which it is measured; metrics-server's resolution."""
@@ -168,7 +168,7 @@ class TritonGkeKnobs:
     """maxReplicas; the sample's own is 3. Left out: the case's."""
     tolerance: NotNegative = TOLERANCE
     """`--horizontal-pod-autoscaler-tolerance`, a share."""
-    sync_s: Positive = SYNC_S
+    sync_s: Positive = SYNC_INTERVAL_S
     """`--horizontal-pod-autoscaler-sync-period`."""
     window_s: Positive = 15.0
     """Over which it is measured. Cloud Monitoring's own delay is left out, in its favour."""
@@ -200,7 +200,7 @@ class TritonOnpremKnobs:
     """maxReplicas; the sample's own is 3. Left out: the case's."""
     tolerance: NotNegative = TOLERANCE
     """`--horizontal-pod-autoscaler-tolerance`, a share."""
-    sync_s: Positive = SYNC_S
+    sync_s: Positive = SYNC_INTERVAL_S
     """`--horizontal-pod-autoscaler-sync-period`."""
     window_s: Positive = 30.0
     """Of the Prometheus query."""

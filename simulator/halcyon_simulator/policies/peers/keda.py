@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from halcyon.scaling.hpa.algorithm import SYNC_S, TOLERANCE
+from halcyon.scaling.hpa.algorithm import SYNC_INTERVAL_S, TOLERANCE
 from halcyon_simulator.engine.case import Case
 from halcyon_simulator.engine.policy_view import PolicyView, SampleColumn
 from halcyon_simulator.policies.peers.hpa import UTILISATION
@@ -51,7 +51,7 @@ class KedaKnobs:
     """`scaleDown.stabilizationWindowSeconds`; left out: 300. Needs `behavior={}`."""
     tolerance: NotNegative = TOLERANCE
     """`--horizontal-pod-autoscaler-tolerance`, a share."""
-    sync_s: Count = int(SYNC_S)
+    sync_s: Count = int(SYNC_INTERVAL_S)
     """`--horizontal-pod-autoscaler-sync-period`."""
     window_s: Positive = 15.0
     """Over which `utilisation` is measured."""
@@ -74,7 +74,7 @@ class KedaHttpKnobs:
     """KEDA's `pollingInterval`: looks for idleness. Upwards from 0 its stream of activity is at once, here within 1 s."""
     tolerance: NotNegative = TOLERANCE
     """`--horizontal-pod-autoscaler-tolerance`, a share."""
-    sync_s: Count = int(SYNC_S)
+    sync_s: Count = int(SYNC_INTERVAL_S)
     """`--horizontal-pod-autoscaler-sync-period`."""
 
 
