@@ -1,20 +1,20 @@
-"""What ends a command of people with one line on stderr and exit status 2.
+"""Errors that end a user command with one line on stderr and exit status 2.
 
 Failure
-├── ClusterError  what was asked of the cluster can't be had
-└── InputError    a file or an argument can't be used
+├── ClusterError  the cluster is unreachable, denies access, or has no such object
+└── InputError    a file or an argument is invalid
 """
 
 from __future__ import annotations
 
 
-class Failure(Exception):  # noqa: N818  # a failure of the command, not of the code
-    """The text says what can't be done, why, and what to do."""
+class Failure(Exception):  # noqa: N818  # a failure of the command, not a defect in the code
+    """A failed command. The message names the problem, its reason and the next step."""
 
 
 class ClusterError(Failure):
-    """What was asked of the cluster can't be had."""
+    """The cluster is unreachable, denies access, or has no such object."""
 
 
 class InputError(Failure):
-    """A file or an argument can't be used."""
+    """A file or an argument is invalid."""

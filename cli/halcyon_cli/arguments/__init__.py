@@ -1,1 +1,1 @@
-"""Options, their types and output formats that commands share."""
+"""Options, option types and output formats shared by the commands."""

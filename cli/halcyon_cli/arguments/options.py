@@ -1,6 +1,6 @@
-"""What the commands of people share: options, their types, and how an answer is written.
+"""Options that user commands share, their types, and how results are written.
 
-Not here: what a command does with them.
+Out of scope: what a command does with its options.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ import yaml
 from typing_extensions import override
 
 from halcyon.api.types import duration_s
-from halcyon_cli.kube.client import TIMEOUT_S, Place
-from halcyon_cli.kube.model_names import names
+from halcyon_cli.kube.client import TIMEOUT_S, Target
+from halcyon_cli.kube.model_names import model_names
 
-Run = TypeVar("Run", bound=Callable[..., Any])
-Form = Literal["table", "wide", "json", "yaml"]
+Command = TypeVar("Command", bound=Callable[..., Any])
+OutputForm = Literal["table", "wide", "json", "yaml"]
 
-_NOT_A_TERMINAL = 240
-"""Columns where nobody can say how many there are: a line per object, for grep, awk and a page's width."""
+NON_TERMINAL_WIDTH = 240
+"""Columns if the output isn't a terminal: wide enough for one line per object, which grep and awk need."""
 
 
-class Duration(click.ParamType[float]):
-    """A length of time such as 300ms; gives seconds."""
+class DurationParam(click.ParamType[float]):
+    """A duration such as 300ms, converted to seconds."""
 
     name = "time"
 
@@ -43,11 +43,11 @@ class Duration(click.ParamType[float]):
         except ValueError as error:
             self.fail(str(error), param, ctx)
         if seconds <= 0:
-            self.fail(f"'{value}' is no time at all; write for example 300ms", param, ctx)
+            self.fail(f"'{value}' must be more than zero; for example 300ms", param, ctx)
         return seconds
 
 
-class Count(click.ParamType[int]):
+class ReplicasParam(click.ParamType[int]):
     """A number of replicas, 0 to 1000."""
 
     name = "n"
@@ -56,106 +56,113 @@ class Count(click.ParamType[int]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         text = str(value)
         if not (text.isascii() and text.isdigit() and int(text) <= 1000):
-            self.fail(f"'{text}' is not a whole number from 0 to 1000; write for example 0", param, ctx)
+            self.fail(f"'{text}' is not a whole number from 0 to 1000; for example 0", param, ctx)
         return int(text)
 
 
-DURATION, COUNT = Duration(), Count()
+DURATION, REPLICAS = DurationParam(), ReplicasParam()
 FILE = click.Path(path_type=Path)
 
 
-def named(*, required: bool = True) -> Callable[[Run], Run]:
-    """NAME of a ModelDeployment, which the shell completes."""
-    return click.argument("name", required=required, shell_complete=_names)
+def name_argument(*, required: bool = True) -> Callable[[Command], Command]:
+    """Add the argument NAME, a ModelDeployment; shells complete it from the cluster."""
+    return click.argument("name", required=required, shell_complete=_complete_name)
 
 
-def clustered(run: Run) -> Run:
-    """The options that say which cluster and which namespace; the command is given them as `place`, a `Place`."""
+def cluster_options(command: Command) -> Command:
+    """Add the options for the cluster and the namespace. The command receives them as `target`, a `Target`."""
 
-    def given(
+    def wrapper(
         kubeconfig: Path | None, context: str | None, namespace: str | None, timeout: float, **others: Any
     ) -> Any:
-        here = click.get_current_context()
-        place = Place(here.info_name or "", kubeconfig, context, namespace, timeout)
-        return run(place=place, **others)
+        click_context = click.get_current_context()
+        target = Target(click_context.info_name or "", kubeconfig, context, namespace, timeout)
+        return command(target=target, **others)
 
     options = (
-        click.option("-n", "--namespace", metavar="NAME", help="Its namespace; that of the kubeconfig's context where it is left out."),
-        click.option("--context", metavar="NAME", help="Which context of the kubeconfig; the current one where it is left out."),
-        click.option("--kubeconfig", type=FILE, metavar="FILE", help="Instead of $KUBECONFIG and ~/.kube/config."),
-        click.option("--timeout", type=DURATION, default=TIMEOUT_S, metavar="TIME", help=f"Longest time for each request to the cluster; {TIMEOUT_S:.0f}s where it is left out."),
+        click.option("-n", "--namespace", metavar="NAME", help="Namespace. Default: that of the kubeconfig context."),
+        click.option("--context", metavar="NAME", help="Context of the kubeconfig. Default: the current one."),
+        click.option("--kubeconfig", type=FILE, metavar="FILE", help="File to use instead of $KUBECONFIG and ~/.kube/config. In a pod with neither, its service account is used."),
+        click.option("--timeout", type=DURATION, default=TIMEOUT_S, metavar="TIME", help=f"Timeout of each request to the cluster. Default: {TIMEOUT_S:.0f}s."),
     )  # fmt: skip
-    return _with(run, given, options)
+    return _with_options(command, wrapper, options)
 
 
-def formatted(*forms: Form) -> Callable[[Run], Run]:
-    """Options -o and --no-color; the command is given them as `output`, an `Output`. The first form is the default."""
+def output_options(*forms: OutputForm) -> Callable[[Command], Command]:
+    """Add -o and --no-color. The command receives them as `output`, an `Output`. The first form is the default."""
 
-    def decorate(run: Run) -> Run:
-        def given(form: Form, no_color: bool, **others: Any) -> Any:
-            return run(output=Output(form, color=_color(no_color)), **others)
+    def decorate(command: Command) -> Command:
+        def wrapper(form: OutputForm, no_color: bool, **others: Any) -> Any:
+            return command(output=Output(form, color=_use_color(no_color)), **others)
 
         options = (
-            click.option("-o", "--output", "form", type=click.Choice(forms), default=forms[0], help=f"{forms[0]} where it is left out."),
-            click.option("--no-color", is_flag=True, help="Plain text on a terminal too; so does the variable NO_COLOR."),
+            click.option("-o", "--output", "form", type=click.Choice(forms), default=forms[0], help=f"Output format. Default: {forms[0]}."),
+            click.option("--no-color", is_flag=True, help="Plain text on terminals too, as with the variable NO_COLOR. Pipes and files always get plain text."),
         )  # fmt: skip
-        return _with(run, given, options)
+        return _with_options(command, wrapper, options)
 
     return decorate
 
 
-def _with(run: Run, given: Callable[..., Any], options: tuple[Callable[[Any], Any], ...]) -> Run:
-    given.__doc__, given.__name__ = run.__doc__, run.__name__
-    # What the decorators below have noted on the function.
-    given.__click_params__ = getattr(run, "__click_params__", [])  # type: ignore[attr-defined]
-    decorated: Any = given
+def _with_options(command: Command, wrapper: Callable[..., Any], options: tuple[Callable[[Any], Any], ...]) -> Command:
+    wrapper.__doc__, wrapper.__name__ = command.__doc__, command.__name__
+    # Parameters that decorators further down have recorded on the function.
+    wrapper.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
+    result: Any = wrapper
     for option in reversed(options):
-        decorated = option(decorated)
-    return decorated  # type: ignore[no-any-return]  # a function as before, with more options
+        result = option(result)
+    return result  # type: ignore[no-any-return]  # a function as before, with more options
 
 
-def _names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    return names(ctx.params, incomplete)
+def _complete_name(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    return model_names(ctx.params, incomplete)
 
 
-def _color(no_color: bool) -> bool:
+def _use_color(no_color: bool) -> bool:
     return not no_color and not os.environ.get("NO_COLOR") and sys.stdout.isatty()
 
 
 @dataclass(frozen=True)
 class Output:
-    """How an answer is to look."""
+    """Format and color of a command's output."""
 
-    form: Form
+    form: OutputForm
     color: bool = False
 
     @property
     def width(self) -> int:
-        """Columns of the terminal."""
-        return shutil.get_terminal_size((_NOT_A_TERMINAL, 24)).columns if sys.stdout.isatty() else _NOT_A_TERMINAL
+        """The terminal's width in columns, or a very wide line if the output isn't a terminal."""
+        return shutil.get_terminal_size((NON_TERMINAL_WIDTH, 24)).columns if sys.stdout.isatty() else NON_TERMINAL_WIDTH
 
     def data(self, value: Mapping[str, Any] | list[Any]) -> None:
-        """Write a JSON value, in the form asked for."""
+        """Print a JSON value in the requested format."""
         if self.form == "json":
             emit(json.dumps(value, indent=2))
         else:
             emit(yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=120).rstrip())
 
+    def result(self, message: str, value: Mapping[str, Any]) -> None:
+        """Print the result of a change: a message for people, or the changed object."""
+        if self.is_data:
+            self.data(value)
+        else:
+            emit(message)
+
     @property
     def is_data(self) -> bool:
-        """Whether a program is to read it."""
+        """Return True if the output is for programs: JSON or YAML."""
         return self.form in {"json", "yaml"}
 
 
 def emit(page: str) -> None:
-    """Print to stdout, which may have been closed."""
+    """Print to stdout; a closed pipe is not an error."""
     try:
         print(page, flush=True)
     except BrokenPipeError:
-        # The reader has seen enough (`| head`). What is still buffered must not fail at exit.
+        # The reader has closed the pipe (`| head`). Buffered output must not fail at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def warn(command: str, text: str) -> None:
-    """One line on stderr."""
+    """Print one line on stderr."""
     print(f"halcyon {command}: {text}", file=sys.stderr)

@@ -1,1 +1,1 @@
-"""The commands, one a module, and the group that finds them."""
+"""The commands, one per module, and the group that loads them."""

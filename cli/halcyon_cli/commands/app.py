@@ -1,7 +1,7 @@
-"""The commands of people as one click group: which there are, how they are found, and how they end.
+"""The user commands as one click group: their list, their loading and their exit statuses.
 
-A command's module is imported when the command is run or its help is asked for, for some load packages that take a second. Not
-here: the processes of an installation (`halcyon.main`), which load nothing of this.
+A command's module is imported only to run it or to show its help, because some load packages that take a second.
+Out of scope: the processes of an installation (`halcyon.main`), which load nothing of this.
 """
 
 from __future__ import annotations
@@ -20,72 +20,80 @@ from typing_extensions import override
 from halcyon_cli.errors import Failure
 
 COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
-    "see": {
-        "get": ("halcyon_cli.commands.get", "models, or one of them as a tree with states and reasons"),
-        "top": ("halcyon_cli.commands.top", "models by queue, GPUs or cost"),
-        "explain": ("halcyon_cli.commands.explain", "why a model has as many replicas as it has"),
-        "diagnose": ("halcyon_cli.commands.diagnose", "what is likely wrong with a model, and a bundle without secrets"),
+    "Inspect": {
+        "get": ("halcyon_cli.commands.get", "List models, or show one as a tree of states and reasons"),
+        "top": ("halcyon_cli.commands.top", "Rank models by queue, GPUs or cost"),
+        "explain": ("halcyon_cli.commands.explain", "Explain a model's replica count"),
+        "diagnose": ("halcyon_cli.commands.diagnose", "Find likely causes of a problem, and write a redacted bundle"),
     },
-    "act": {
-        "scale": ("halcyon_cli.commands.scale:scale", "set the count of a model that is fixed or paused"),
-        "pause": ("halcyon_cli.commands.scale:pause", "keep a model's count as it is, and say why"),
-        "resume": ("halcyon_cli.commands.scale:resume", "let scaling write the count again"),
-        "promote": ("halcyon_cli.commands.canary:promote", "give a canary all requests"),
-        "abort": ("halcyon_cli.commands.canary:abort", "go back from a canary"),
-        "refresh": ("halcyon_cli.commands.refresh", "roll models over to what the operator renders now"),
-        "infer": ("halcyon_cli.commands.infer", "one request to a model, timed by phase"),
+    "Change": {
+        "scale": ("halcyon_cli.commands.scale:scale", "Set the replicas of a model without active scaling"),
+        "pause": ("halcyon_cli.commands.scale:pause", "Pause scaling and record a reason"),
+        "resume": ("halcyon_cli.commands.scale:resume", "Resume scaling"),
+        "promote": ("halcyon_cli.commands.canary:promote", "Send all requests to the canary"),
+        "abort": ("halcyon_cli.commands.canary:abort", "Roll back the canary"),
+        "refresh": ("halcyon_cli.commands.refresh", "Roll models to the current pod template of the operator"),
+        "infer": ("halcyon_cli.commands.infer", "Send one request to a model, timed by phase"),
     },
-    "off line": {
-        "lint": ("halcyon_cli.commands.lint", "check files by the rules that the API server and the operator hold"),
-        "plan": ("halcyon_cli.commands.plan", "what a model would become, or the planner decide on recorded observations"),
-        "simulate": ("halcyon_simulator.command.main", "what a scaler would have done: Halcyon and its peers on simulated replicas"),
-        "completion": ("halcyon_cli.commands.completion", "completion for bash, zsh and fish"),
+    "Offline": {
+        "lint": ("halcyon_cli.commands.lint", "Validate files against the rules of the API server and the operator"),
+        "plan": ("halcyon_cli.commands.plan", "Preview a change, or replay recorded observations through the planner"),
+        "simulate": ("halcyon_simulator.command.main", "Compare Halcyon's planner and its peers on simulated replicas"),
+        "completion": ("halcyon_cli.commands.completion", "Generate a completion script for bash, zsh or fish"),
     },
 }  # fmt: skip
 """(module, or module:function; help) by name, in the order of the help page."""
-_FOUND = {name: entry for group in COMMANDS.values() for name, entry in group.items()}
+_ENTRIES = {name: entry for group in COMMANDS.values() for name, entry in group.items()}
 _SETTINGS: Any = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
 _HELP = """\
-Autoscaled model serving on Kubernetes, for people. Runs as halcyon and as kubectl halcyon.
+Manage autoscaled models on Kubernetes. Also available as kubectl halcyon.
 """
 _DEPENDENCIES = {"rich", "numpy", "PIL", "tritonclient", "geventhttpclient"}
 """Packages that halcyon-cli depends on and halcyon-operator doesn't."""
 _SIMULATOR = "halcyon_simulator"
-EXITS = (
-    ("0", "done"),
-    ("1", "done, and what was found is not good: `lint`, `diagnose`; or the model's answer is an error: `infer`"),
-    ("2", "nothing done: wrong usage, a file that can't be used, no such name, no access, no cluster"),
+NEGATIVE_RESULTS: Mapping[str, str] = {
+    "diagnose": "likely causes were found",
+    "infer": "the response is an error, or late",
+    "lint": "there are errors",
+    "plan": "the operator would reject the spec",
+    "refresh": "a model did not reach its new template",
+}
+"""What exit status 1 means, by command; no other command has it."""
+EXIT_STATUSES = (
+    ("0", "success"),
+    ("1", f"the command ran, with a negative result: {', '.join(NEGATIVE_RESULTS)}"),
+    ("2", "nothing done: usage error, invalid file, no such name, no access, no cluster"),
     ("130", "interrupted"),
 )
-"""Exit statuses of all commands."""
+"""(status, meaning), for all commands."""
 _EPILOG = (
     "\b\nexit status:\n"
-    + "".join(f"  {status:<4} {text.replace('`', '')}\n" for status, text in EXITS)
-    + "\nhalcyon operator, agent and fetch are the processes of an installation, and are run in their pods. All options: "
+    + "".join(f"  {status:<4} {text}\n" for status, text in EXIT_STATUSES)
+    + "\nhalcyon operator, agent and fetch are the processes of an installation; they run in its pods. All options: "
     "docs/reference/cli.md.\n"
 )
 
 
 class _Commands(click.Group):
-    """Commands that are imported when they are needed."""
+    """A group whose commands are imported on first use."""
 
     @override
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_FOUND)
+        return list(_ENTRIES)
 
     @override
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        entry = _FOUND.get(cmd_name)
+        entry = _ENTRIES.get(cmd_name)
         if entry is None:
             return None
         module, _, function = entry[0].partition(":")
-        found = getattr(import_module(module), function or "main")
-        return found if isinstance(found, click.Command) else _foreign(cmd_name, entry[1], found)
+        command = getattr(import_module(module), function or "main")
+        return command if isinstance(command, click.Command) else _passthrough_command(cmd_name, entry[1], command)
 
     @override
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        found = [CompletionItem(name, help=text) for name, (_, text) in _FOUND.items() if name.startswith(incomplete)]
-        return found + click.Command.shell_complete(self, ctx, incomplete)
+        items = [CompletionItem(name, help=text) for name, (_, text) in _ENTRIES.items() if name.startswith(incomplete)]
+        return items + click.Command.shell_complete(self, ctx, incomplete)
 
     @override
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -94,8 +102,8 @@ class _Commands(click.Group):
                 formatter.write_dl([(name, text) for name, (_, text) in group.items()])
 
 
-def _foreign(name: str, text: str, run: Any) -> click.Command:
-    """A command that reads its arguments itself."""
+def _passthrough_command(name: str, text: str, run: Any) -> click.Command:
+    """Return a command that parses its arguments itself."""
 
     @click.command(name, short_help=text, add_help_option=False, context_settings={"ignore_unknown_options": True})
     @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
@@ -109,11 +117,11 @@ def _foreign(name: str, text: str, run: Any) -> click.Command:
 @click.command(cls=_Commands, help=_HELP, epilog=_EPILOG, context_settings=_SETTINGS)
 @click.version_option(version("halcyon-operator"), prog_name="halcyon", message="%(prog)s %(version)s")
 def group() -> None:
-    """Every command."""
+    """All user commands."""
 
 
 def run(argv: Sequence[str] | None = None) -> int:
-    """Run a command with these arguments, or those of the process; gives the exit status."""
+    """Run a command with these arguments, or those of the process; return its exit status."""
     argv = sys.argv[1:] if argv is None else argv
     plugin = PurePath(sys.argv[0]).name.startswith("kubectl-")
     program = "kubectl halcyon" if plugin else "halcyon"

@@ -1,7 +1,7 @@
-"""`halcyon promote NAME`, `halcyon abort NAME`: a person's word on the canary under way.
+"""`halcyon promote NAME`, `halcyon abort NAME`: manual control of the current canary.
 
-It is an annotation that names the revision, so it counts for that one and no other. Not here: what becomes of it
-(`control.canary`).
+Both set an annotation that names the revision, so it applies to that revision only. Out of scope: its effect
+(`control.rollout`).
 """
 
 from __future__ import annotations
@@ -12,87 +12,88 @@ from typing import Any
 import click
 
 from halcyon.api.types import GROUP
-from halcyon_cli.arguments.options import clustered, emit, named
+from halcyon_cli.arguments.options import Output, cluster_options, name_argument, output_options
 from halcyon_cli.errors import ClusterError
-from halcyon_cli.kube.client import Cluster, Place
+from halcyon_cli.kube.client import Cluster, Target
 
-_WORDS = ("promote", "abort")
-_THEN = {
-    "promote": "it gets all requests once a pod of it is ready",
-    "abort": "the revision before it serves all requests again",
+_ACTIONS = ("promote", "abort")
+_EFFECTS = {
+    "promote": "it receives all requests once one of its pods is ready",
+    "abort": "the previous revision serves all requests again",
 }
 _EPILOG = """\
 \b
 example:
   halcyon {word} resnet50 -n team
 
-The same by hand: kubectl annotate mdep resnet50 {group}/{word}=REVISION, with the REVISION of status.revision.target. How
-canaries go: docs/concepts/rollouts.md.
+With kubectl: kubectl annotate mdep resnet50 {group}/{word}=REVISION, where REVISION is status.revision.target. For the
+steps of a canary, see docs/concepts/rollouts.md.
 
-{more}exit status: 0, or 2 where there is nothing to {word}: no such name, no canary, no access, no cluster.
+{more}exit status: 0, or 2 if there is nothing to {word}: no such name, no canary, no access, no cluster.
 """
-_LEFT = """\
-A canary that the spec has left (another one was applied) goes pod by pod; abort ends it at once.
+_SUPERSEDED_HELP = """\
+A canary that a newer spec has superseded is removed pod by pod; abort removes it at once.
 
 """
-_UNDER_WAY = frozenset({"Progressing", "Blocked"})
+_ACTIVE_PHASES = frozenset({"Progressing", "Blocked"})
 
 
 @click.command("promote", epilog=_EPILOG.format(word="promote", group=GROUP, more=""))
-@named()
-@clustered
-def promote(name: str, place: Place) -> int:
-    """Give the canary under way all requests, once a pod of it is ready, whatever steps and analysis say."""
-    return _say("promote", name, place)
+@name_argument()
+@cluster_options
+@output_options("table", "json", "yaml")
+def promote(name: str, target: Target, output: Output) -> int:
+    """Send all requests to the current canary once one of its pods is ready, regardless of steps and analysis."""
+    return _annotate("promote", name, target, output)
 
 
-@click.command("abort", epilog=_EPILOG.format(word="abort", group=GROUP, more=_LEFT))
-@named()
-@clustered
-def abort(name: str, place: Place) -> int:
-    """Take all requests from the canary under way, and go back to the revision that served before."""
-    return _say("abort", name, place)
+@click.command("abort", epilog=_EPILOG.format(word="abort", group=GROUP, more=_SUPERSEDED_HELP))
+@name_argument()
+@cluster_options
+@output_options("table", "json", "yaml")
+def abort(name: str, target: Target, output: Output) -> int:
+    """Take all requests from the current canary, and roll back to the previous revision."""
+    return _annotate("abort", name, target, output)
 
 
-def _say(word: str, name: str, place: Place) -> int:
-    there = Cluster(place)
-    model = there.model(name)
-    left = left_canary(model) if word == "abort" else None
-    revision, step = (left, "gone from the spec already") if left else _canary(model, name)
-    other = next(each for each in _WORDS if each != word)
-    # The word before is taken back: the last one counts.
-    there.annotate(name, {f"{GROUP}/{word}": revision, f"{GROUP}/{other}": None})
-    then = "what is left of it goes at once" if left else _THEN[word]
-    emit(f"revision {revision} of {name}, {step}: {then}. kubectl get mdep {name} -w shows it")
+def _annotate(action: str, name: str, target: Target, output: Output) -> int:
+    cluster = Cluster(target)
+    model = cluster.model(name)
+    superseded = superseded_canary(model) if action == "abort" else None
+    revision, step = (superseded, "superseded by a newer spec") if superseded else _canary(model, name)
+    other_action = next(candidate for candidate in _ACTIONS if candidate != action)
+    # Remove the opposite annotation: the last command wins.
+    annotated = cluster.annotate(name, {f"{GROUP}/{action}": revision, f"{GROUP}/{other_action}": None})
+    effect = "its remaining pods are removed at once" if superseded else _EFFECTS[action]
+    message = f"revision {revision} of {name}, {step}: {effect}; watch it with kubectl get mdep {name} -w"
+    output.result(message, annotated)
     return 0
 
 
-def left_canary(resource: Mapping[str, Any]) -> str | None:
-    """The revision that was on its way when the spec left it, while a rollout takes its place; None: there is none.
+def superseded_canary(resource: Mapping[str, Any]) -> str | None:
+    """Return the canary revision that a newer spec superseded, while its successor rolls out; None if there is none.
 
-    Where it was no canary the word has no effect.
+    If that revision was no canary, the annotation has no effect.
     """
     rollout = (resource.get("status") or {}).get("rollout") or {}
     history: Sequence[Mapping[str, Any]] = rollout.get("history") or ()
     last = history[0] if history else {}
-    if rollout.get("canary") or rollout.get("phase") not in _UNDER_WAY or last.get("result") != "Superseded":
+    if rollout.get("canary") or rollout.get("phase") not in _ACTIVE_PHASES or last.get("result") != "Superseded":
         return None
     return str(last.get("revision") or "") or None
 
 
 def _canary(resource: Mapping[str, Any], name: str) -> tuple[str, str]:
-    """(revision, where it is) of the canary under way.
+    """Return (revision, progress) of the current canary.
 
     Raises:
         ClusterError: there is none.
     """
     status = resource.get("status") or {}
     rollout, revision = status.get("rollout") or {}, (status.get("revision") or {}).get("target")
-    found = rollout.get("canary")
-    if not found or not revision:
+    canary = rollout.get("canary")
+    if not canary or not revision:
         strategy = (((resource.get("spec") or {}).get("rollout")) or {}).get("strategy", "Auto")
-        hint = "" if strategy == "Canary" else f"; spec.rollout.strategy is {strategy}, and Canary makes one"
-        raise ClusterError(
-            f"no canary of {name} is under way: its rollout is {rollout.get('phase', 'not known')}{hint}"
-        )
-    return str(revision), f"at step {found.get('step', '?')} with {found.get('weight', '?')} % of the requests"
+        hint = "" if strategy == "Canary" else f"; spec.rollout.strategy is {strategy}, not Canary"
+        raise ClusterError(f"{name} has no canary in progress: its rollout is {rollout.get('phase', 'unknown')}{hint}")
+    return str(revision), f"at step {canary.get('step', '?')} with {canary.get('weight', '?')} % of the requests"

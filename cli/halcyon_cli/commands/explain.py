@@ -1,7 +1,7 @@
-"""`halcyon explain NAME`: why a ModelDeployment has as many replicas as it has, from what the operator has written of it.
+"""`halcyon explain NAME`: the reason for a model's replica count, from the status that the operator has written.
 
-One object is read, and where its pods find no node what the nodes have and who holds it; nothing is changed. Not here: what is
-told of it (`reporting`), and how that looks (`text`).
+Reads one object and, if pods are unschedulable, the capacity of nodes and the pods that use it. Changes nothing. Out of
+scope: the contents (`explain.build`) and the layout (`report_text`).
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from datetime import UTC, datetime
 
 import click
 
-from halcyon_cli.arguments.options import Output, clustered, emit, formatted, named
+from halcyon_cli.arguments.options import Output, cluster_options, emit, name_argument, output_options
 from halcyon_cli.errors import ClusterError
-from halcyon_cli.explain.build import lacks, report
+from halcyon_cli.explain.build import insufficient_for, report
 from halcyon_cli.kube import free_capacity
-from halcyon_cli.kube.client import Cluster, Place
-from halcyon_cli.output.report_text import WIDEST, text
+from halcyon_cli.kube.client import Cluster, Target
+from halcyon_cli.output.report_text import MAX_WIDTH, render
 
 _EPILOG = """\
 \b
@@ -24,29 +24,30 @@ examples:
   halcyon explain resnet50
   halcyon explain resnet50 -n team -o json
 
-What is told here is in the status too: kubectl get mdep resnet50 -o yaml. Where pods find no node for want of GPUs, it is counted besides how
-many are free and who holds the others, as far as you may list nodes and the pods of all namespaces. What it means: docs/concepts/scaling.md.
+The same data is in the status: kubectl get mdep resnet50 -o yaml. If pods are unschedulable for lack of GPUs, the output also shows how
+many GPUs are free and which workloads hold the rest. This requires permission to list nodes and pods in all namespaces. For the meaning of
+each line, see docs/concepts/scaling.md.
 
-exit status: 0, or 2 where there is nothing to explain: no such name, no access, no cluster.
+exit status: 0, or 2 if there is nothing to explain: no such name, no access, no cluster.
 """
 
 
 @click.command("explain", epilog=_EPILOG)
-@named()
-@clustered
-@formatted("table", "json", "yaml")
-def main(name: str, place: Place, output: Output) -> int:
-    """Why a ModelDeployment has as many replicas as it has: what was decided, by what, and what became of it."""
-    cluster = Cluster(place)
+@name_argument()
+@cluster_options
+@output_options("table", "json", "yaml")
+def main(name: str, target: Target, output: Output) -> int:
+    """Explain a model's replica count: the decision, its parts, its limits and its effect."""
+    cluster = Cluster(target)
     resource = cluster.model(name)
-    found: tuple[free_capacity.FreeCapacity, ...] = ()
-    # Nodes and pods of others are for few to see, and the scheduler has said already that there is too little.
+    capacity: tuple[free_capacity.FreeCapacity, ...] = ()
+    # Few users may list nodes and the pods of others, and the scheduler's message already names the shortage.
     with suppress(ClusterError):
-        found = free_capacity.look(cluster, lacks(resource))
+        capacity = free_capacity.read_free_capacity(cluster, insufficient_for(resource))
     now = datetime.now(UTC)
-    told = report(resource, now, found)
+    result = report(resource, now, capacity)
     if output.is_data:
-        output.data(told.to_dict())
+        output.data(result.to_dict())
     else:
-        emit(text(told, now, width=min(output.width, WIDEST), color=output.color))
+        emit(render(result, now, width=min(output.width, MAX_WIDTH), color=output.color))
     return 0

@@ -1,7 +1,7 @@
-"""`halcyon infer NAME --input FILE`: one request to a model, and where its time went.
+"""`halcyon infer NAME --input FILE`: one request to a model, with its duration by phase.
 
-It goes to a balancer's pod through the API server, as kubectl port-forward does, so nothing has to be reachable from here. Not here: how
-files become tensors (`tensors`), and the connection (`wire`).
+The request goes to a balancer pod through the API server, as with kubectl port-forward, so it needs no network access to the
+model. Out of scope: the conversion of files (`infer.tensors`) and the connection (`infer.connection`).
 """
 
 from __future__ import annotations
@@ -15,15 +15,23 @@ import click
 
 from halcyon.kube import kinds
 from halcyon.render import names
-from halcyon_cli.arguments.options import DURATION, Output, clustered, emit, formatted, named, warn
+from halcyon_cli.arguments.options import (
+    DURATION,
+    Output,
+    cluster_options,
+    emit,
+    name_argument,
+    output_options,
+    warn,
+)
 from halcyon_cli.errors import ClusterError, InputError
 from halcyon_cli.kube import fields
-from halcyon_cli.kube.client import Cluster, Place
+from halcyon_cli.kube.client import Cluster, Target
 
 WAIT_S = 60.0
 _MAX_BYTES = 256 * 2**20
 _VALUES = 8
-"""Values of an output that are shown."""
+"""Values to show of each output."""
 _EPILOG = """\
 \b
 examples:
@@ -33,113 +41,113 @@ examples:
 
 \b
 inputs:
-  x.npy, x.npz   arrays of numpy's; those of an .npz by the names of the inputs
-  x.json         values of the only input, or an object of values by input, or a request of KServe's v2 protocol
-  a picture      resized to what the input takes; pixels from 0 to 1 for floats, to 255 for whole numbers, or to --pixel-scale
+  x.npy, x.npz   NumPy arrays; in an .npz, named as the inputs
+  x.json         values of the only input, an object of values by input, or a KServe v2 request
+  an image       resized to the input's size; pixels from 0 to 1 for floats, to 255 for integers, or to --pixel-scale
 
-A row becomes a batch of one where the model takes batches.
+A single item becomes a batch of one if the model supports batching.
 
 \b
 exit status:
-  0  answered
-  1  the model answers with an error, or not in time
-  2  nothing was asked: wrong usage, a file that can't be used, no such name, no pod is ready, no access, no cluster
+  0  the model responded
+  1  the response is an error, or late
+  2  no request was sent: usage error, invalid file, no such name, no ready pod, no access, no cluster
 """
 
 
 @click.command("infer", epilog=_EPILOG)
-@named()
+@name_argument()
 @click.option(
     "--input",
     "inputs",
     required=True,
     multiple=True,
     metavar="[INPUT=]FILE",
-    help="What to send; for a model with several inputs, once for each.",
+    help="File to send. Repeat for a model with several inputs.",
 )
+@click.option("--version", "version", metavar="N", help="Version of the model. Default: chosen by Triton.")
 @click.option(
-    "--version", "version", metavar="N", help="Which version of the model; Triton's choice where it is left out."
+    "--url", metavar="URL", help="URL to send the request to, instead of a balancer pod through the API server."
 )
-@click.option("--url", metavar="URL", help="Where to send it, instead of through the API server to a balancer's pod.")
 @click.option(
     "--wait",
     "wait_s",
     type=DURATION,
     default=WAIT_S,
     metavar="TIME",
-    help=f"Longest time for the answer; {WAIT_S:.0f}s where it is left out. A model at zero starts a pod first.",
+    help=f"Timeout for the response. Default: {WAIT_S:.0f}s. A model at zero starts a pod first.",
 )
 @click.option(
     "--pixel-scale",
     type=click.FloatRange(min=0, min_open=True),
     metavar="N",
-    help="Value of a white pixel, where the input is a picture.",
+    help="Value of a white pixel, if the input is an image.",
 )
-@clustered
-@formatted("table", "json", "yaml")
-def main(  # noqa: PLR0917  # click gives them by keyword
-    name: str, inputs: Sequence[str], version: str | None, url: str | None, wait_s: float, pixel_scale: float | None, place: Place, output: Output
+@cluster_options
+@output_options("table", "json", "yaml")
+def main(  # noqa: PLR0917  # click passes them by keyword
+    name: str, inputs: Sequence[str], version: str | None, url: str | None, wait_s: float, pixel_scale: float | None, target: Target, output: Output
 ) -> int:  # fmt: skip
-    """Send one request to a model, and tell what it answers and where the time went."""
-    from halcyon_cli.infer import request  # noqa: PLC0415  # numpy and Triton's client: a second that wrong usage needn't wait for
-    from halcyon_cli.infer.connection import NoAnswer, Wire  # noqa: PLC0415
+    """Send one request to a model, and show its response and the duration of each phase."""
+    from halcyon_cli.infer import request  # noqa: PLC0415  # NumPy and Triton's client take a second to import: not for usage errors
+    from halcyon_cli.infer.connection import ModelConnection, NoResponse  # noqa: PLC0415
 
-    files = [_file(given) for given in inputs]
-    cluster = Cluster(place)
+    files = [_file(argument) for argument in inputs]
+    cluster = Cluster(target)
     model = cluster.model(name)
     if url is None:
         pod = _pod(cluster, name)
-        wire = Wire.to_pod(cluster, pod, names.HTTP_PORT, timeout_s=wait_s)
+        connection = ModelConnection.to_pod(cluster, pod, names.HTTP_PORT, timeout_s=wait_s)
     else:
-        wire = Wire.to_url(url, timeout_s=wait_s)
-    with wire.closing():
+        connection = ModelConnection.to_url(url, timeout_s=wait_s)
+    with connection.closing():
         try:
-            answer = request.ask(wire, _served(model, name), version, files, pixel_scale=pixel_scale)
-        except (NoAnswer, request.InferenceError) as error:
+            result = request.infer(connection, _served(model, name), version, files, pixel_scale=pixel_scale)
+        except (NoResponse, request.InferenceError) as error:
             warn("infer", str(error))
             return 1
-    told = answer.to_dict() | {"through": wire.who}
+    document = result.to_dict() | {"through": connection.peer}
     if output.is_data:
-        output.data(told)
+        output.data(document)
     else:
-        emit(_page(told, output))
+        emit(_page(document, output))
     return 0
 
 
-def _file(given: str) -> tuple[str | None, str, bytes]:
-    """(input, path, content) of [INPUT=]FILE; a file whose own name has a = in it is taken as it is."""
-    name, sign, path = given.partition("=")
-    if not sign or Path(given).exists():
-        name, path = "", given
+def _file(argument: str) -> tuple[str | None, str, bytes]:
+    """Parse [INPUT=]FILE into (input, path, content); an existing file with = in its name needs no INPUT."""
+    name, sign, path = argument.partition("=")
+    if not sign or Path(argument).exists():
+        name, path = "", argument
     try:
         with Path(path).open("rb") as stream:
             content = stream.read(_MAX_BYTES + 1)
     except OSError as error:
-        raise InputError(f"{path}: can't be read: {error.strerror}") from None
+        raise InputError(f"{path}: can't read it: {error.strerror}") from None
     if len(content) > _MAX_BYTES:
-        raise InputError(f"{path}: is larger than {_MAX_BYTES // 2**20} MiB")
+        raise InputError(f"{path}: larger than {_MAX_BYTES // 2**20} MiB")
     return name or None, path, content
 
 
 def _served(model: Mapping[str, Any], name: str) -> str:
-    """The name that requests bear."""
+    """Return the model's name in requests."""
     spec, status = (fields.mapping(fields.mapping(model.get(part)).get("model")) for part in ("spec", "status"))
     return fields.text(status.get("name")) or fields.text(spec.get("name")) or name
 
 
 def _pod(cluster: Cluster, name: str) -> str:
-    """A pod that takes requests: a balancer's, or a server's where the model has no balancer."""
+    """Return a pod that accepts requests: a balancer's, or a model pod if there are no balancers."""
     for component in (names.BALANCER, names.SERVER):
         selector = ",".join(f"{key}={value}" for key, value in names.selector(name, component).items())
-        found = cluster.items(kinds.POD, selector=selector) or []
-        ready = sorted(str(pod["metadata"]["name"]) for pod in found if _is_ready(pod))
+        pods = cluster.items(kinds.POD, selector=selector) or []
+        ready = sorted(str(pod["metadata"]["name"]) for pod in pods if _is_ready(pod))
         if ready:
             return ready[0]
-        if found:
+        if pods:
             raise ClusterError(
-                f"none of the {len(found)} {component} pods of {name} is ready; halcyon get {name} shows why"
+                f"none of the {len(pods)} {component} pods of {name} is ready; for the reason: halcyon get {name}"
             )
-    raise ClusterError(f"{name} has no pods; halcyon get {name} shows why")
+    raise ClusterError(f"{name} has no pods; for the reason: halcyon get {name}")
 
 
 def _is_ready(pod: Mapping[str, Any]) -> bool:
@@ -148,15 +156,18 @@ def _is_ready(pod: Mapping[str, Any]) -> bool:
     return stage(pod).state == "ready"
 
 
-def _page(told: Mapping[str, Any], output: Output) -> str:
+def _page(result: Mapping[str, Any], output: Output) -> str:
     from halcyon_cli.output import tables  # noqa: PLC0415  # rich, for the table
 
-    version = f" version {told['version']}" if told["version"] else ""
-    head = f"{told['model']}{version} through {told['through']}"
-    phases = told["seconds"]
+    version = f" version {result['version']}" if result["version"] else ""
+    head = f"{result['model']}{version} through {result['through']}"
+    phases = result["seconds"]
     widest = max(map(len, phases))
     lines = [f"  {phase:<{widest}}  {1000 * seconds:>9.2f} ms" for phase, seconds in phases.items()]
-    rows = [[one["name"], f"{one['datatype']}{one['shape']}", _values(one["data"])] for one in told["outputs"]]
+    rows = [
+        [output_tensor["name"], f"{output_tensor['datatype']}{output_tensor['shape']}", _values(output_tensor["data"])]
+        for output_tensor in result["outputs"]
+    ]
     table = tables.lines(tables.table_page(("OUTPUT", "TYPE", "VALUES"), rows), width=output.width, color=output.color)
     return "\n".join([head, *lines, "", table])
 

@@ -1,6 +1,6 @@
-"""`halcyon lint -f FILE...`: what is wrong with the ModelDeployments in files, before anything is applied. Off line.
+"""`halcyon lint -f FILE...`: errors in the ModelDeployments of files, before anything is applied. Works offline.
 
-Not here: the rules (`halcyon.api`), and where they are broken (`checking`).
+Out of scope: the rules (`halcyon.api`) and how violations are located (`lint.checks`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from pathlib import Path
 
 import click
 
-from halcyon_cli import input_files as given_files
-from halcyon_cli.arguments.options import FILE, Output, emit, formatted
+from halcyon_cli import input_files
+from halcyon_cli.arguments.options import FILE, Output, emit, output_options
 from halcyon_cli.errors import InputError
 
 MAX_BYTES = 16 * 2**20
@@ -24,14 +24,14 @@ examples:
   halcyon lint -f manifests/ -f extra.yaml --strict
   helm template charts/mine | halcyon lint -f -
 
-A file may hold several documents; those of other kinds are passed over. What only a cluster knows (whether a ConfigMap, a volume, a class or
-a name is there) is told by kubectl apply --dry-run=server, and by the condition Accepted.
+A file may hold several documents; other kinds are skipped. kubectl apply --dry-run=server and the condition Accepted check what only a
+cluster can: whether a ConfigMap, a volume, a class or a name exists.
 
 \b
 exit status:
-  0  nothing is wrong
-  1  something is; with --strict also where a field has no effect
-  2  a file can't be read, or none of them holds a ModelDeployment
+  0  no errors
+  1  errors; with --strict also warnings
+  2  a file can't be read, or no file contains a ModelDeployment
 """
 
 
@@ -44,54 +44,56 @@ exit status:
     required=True,
     multiple=True,
     metavar="FILE",
-    help="YAML or JSON, a folder of such, or - for stdin; may be given more than once.",
+    help="YAML or JSON file, a folder of them, or - for stdin. Repeatable.",
 )
-@click.option("--strict", is_flag=True, help="Take warnings for errors.")
-@formatted("table", "json", "yaml")
+@click.option("--strict", is_flag=True, help="Treat warnings as errors.")
+@output_options("table", "json", "yaml")
 def main(files: Sequence[Path], strict: bool, output: Output) -> int:  # fmt: skip
-    """Check ModelDeployments in files by the rules that the API server and the operator hold, and name the line."""
-    from halcyon_cli.lint.checks import check  # noqa: PLC0415  # the models take a while to load
+    """Validate ModelDeployments in files against the rules of the API server and the operator, with line numbers."""
+    from halcyon_cli.lint.checks import check  # noqa: PLC0415  # slow to import
 
-    checked = [check(_text(file), given_files.name(file)) for given in files for file in _files(given)]
-    models, findings = sum(one.models for one in checked), [f for one in checked for f in one.findings]
+    checked = [check(_read(file), input_files.name(file)) for path in files for file in _files(path)]
+    models, findings = sum(finding.models for finding in checked), [f for finding in checked for f in finding.findings]
     if not models and not findings:
         raise InputError(
-            f"{', '.join(map(given_files.name, files))}: no ModelDeployment in it; one begins with kind: ModelDeployment"
+            f"{', '.join(map(input_files.name, files))}: no ModelDeployment in it; a document needs kind: ModelDeployment"
         )
     levels = Counter(finding.level for finding in findings)
     if output.is_data:
         output.data([finding.to_dict() for finding in findings])
     else:
-        for one in findings:
-            who = f"{one.name}: " if one.name else ""
-            emit(f"{_painted(f'{one.file}:{one.line}', '1', output)}: {_level(one.level, output)}: {who}{one.message}")
+        for finding in findings:
+            prefix = f"{finding.name}: " if finding.name else ""
+            emit(
+                f"{_styled(f'{finding.file}:{finding.line}', '1', output)}: {_styled_level(finding.level, output)}: {prefix}{finding.message}"
+            )
         emit(
-            f"{_counted(models, 'ModelDeployment')} in {_counted(len(checked), 'file')}: {_counted(levels['error'], 'error')}, {_counted(levels['warning'], 'warning')}"
+            f"{_plural(models, 'ModelDeployment')} in {_plural(len(checked), 'file')}: {_plural(levels['error'], 'error')}, {_plural(levels['warning'], 'warning')}"
         )
     return 1 if levels["error"] or (strict and levels["warning"]) else 0
 
 
-def _files(given: Path) -> Iterator[Path]:
-    if not given.is_dir():
-        yield given
+def _files(path: Path) -> Iterator[Path]:
+    if not path.is_dir():
+        yield path
         return
-    found = sorted(file for file in given.rglob("*") if file.suffix in _SUFFIXES and file.is_file())
-    if not found:
-        raise InputError(f"{given}: there is no file in it whose name ends in .yaml, .yml or .json")
-    yield from found
+    files = sorted(file for file in path.rglob("*") if file.suffix in _SUFFIXES and file.is_file())
+    if not files:
+        raise InputError(f"{path}: no file in it ends in .yaml, .yml or .json")
+    yield from files
 
 
-def _text(file: Path) -> str:
-    return given_files.text(file, most_bytes=MAX_BYTES, hint=", which no object may be")
+def _read(file: Path) -> str:
+    return input_files.text(file, max_bytes=MAX_BYTES, hint=", more than any object may have")
 
 
-def _level(level: str, output: Output) -> str:
-    return _painted(level, "31" if level == "error" else "33", output)
+def _styled_level(level: str, output: Output) -> str:
+    return _styled(level, "31" if level == "error" else "33", output)
 
 
-def _painted(part: str, code: str, output: Output) -> str:
+def _styled(part: str, code: str, output: Output) -> str:
     return f"\x1b[{code}m{part}\x1b[0m" if output.color else part
 
 
-def _counted(number: int, what: str) -> str:
+def _plural(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"

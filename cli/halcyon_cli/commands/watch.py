@@ -1,7 +1,7 @@
-"""`halcyon get NAME -w`: the tree drawn anew whenever the API server tells of a change. Nothing is polled.
+"""`halcyon get NAME -w`: the tree, redrawn on every change that the API server reports. Nothing is polled.
 
-The objects are kept by the operator's own informers: they list again where a watch was lost, and know what is gone. Not here: what
-is told (`tree`), how it looks (`drawing`).
+The operator's own informers hold the objects: they list again after a lost watch, and notice deletions. Out of scope: the
+contents (`tree`) and the layout (`tables`).
 """
 
 from __future__ import annotations
@@ -24,85 +24,89 @@ from halcyon.kube.kinds import Key
 from halcyon.render import names
 from halcyon_cli.arguments.options import Output, emit
 from halcyon_cli.kube.client import Cluster
-from halcyon_cli.kube.inventory import SHOWN, Inventory, assemble, look
+from halcyon_cli.kube.inventory import READ_KINDS, Inventory, assemble, read_inventory
 
-CALM_S = 0.2
-"""Changes that come within this time are drawn together."""
-AGES_S = 10.0
-"""Ages are drawn anew after this long at the latest."""
+DEBOUNCE_S = 0.2
+"""Changes within this time are drawn together."""
+AGE_REFRESH_INTERVAL_S = 10.0
+"""Longest time between two redraws, which keeps ages current."""
 
 
 def follow(cluster: Cluster, name: str, output: Output, limit_s: float | None) -> int:
-    """Draw the tree until the time is over, the model is gone, or somebody interrupts; gives the exit status.
+    """Draw the tree until the time is over, the model is deleted, or the user interrupts. Return the exit status.
 
-    On a terminal the page stays in place. Elsewhere a page is printed whenever it says something new.
+    On a terminal the page is redrawn in place. Otherwise a page is printed for every change of its content.
 
     Raises:
-        ClusterError: where there is no such model, or no access.
+        ClusterError: there is no such model, or no access.
     """
-    first = look(cluster, name)  # with it come the errors that say what to do
+    initial = read_inventory(cluster, name)  # raises the errors that name the next step
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_follow(cluster, name, first, output, limit_s))
+        asyncio.run(_follow(cluster, name, initial, output, limit_s))
     return 0
 
 
-async def _follow(cluster: Cluster, name: str, first: Inventory, output: Output, limit_s: float | None) -> None:
-    screen = _Screen(output) if sys.stdout.isatty() else _Log(output)
+async def _follow(cluster: Cluster, name: str, initial: Inventory, output: Output, limit_s: float | None) -> None:
+    screen = _TerminalWriter(output) if sys.stdout.isatty() else _StreamWriter(output)
     with screen, contextlib.suppress(TimeoutError):
-        screen.show(first, "")
+        screen.show(initial, "")
         async with asyncio.timeout(limit_s):
-            async for seen, trouble in changes(cluster, name, first):
-                if seen is None:
-                    screen.say(f"ModelDeployment {name} was deleted")
+            async for inventory, warning in changes(cluster, name, initial):
+                if inventory is None:
+                    screen.finish(f"ModelDeployment {name} was deleted")
                     return
-                screen.show(seen, trouble)
+                screen.show(inventory, warning)
 
 
-async def changes(cluster: Cluster, name: str, first: Inventory) -> AsyncIterator[tuple[Inventory | None, str]]:
-    """What is there, with every change, and what keeps the cluster from being watched; None once the model is gone."""
-    key, changed, trouble = Key(cluster.namespace, name), asyncio.Event(), _Trouble()
+async def changes(cluster: Cluster, name: str, initial: Inventory) -> AsyncIterator[tuple[Inventory | None, str]]:
+    """Yield (objects, warning of the watch) on every change; the objects are None once the model is deleted."""
+    key, changed, warning = Key(cluster.namespace, name), asyncio.Event(), _InformerWarnings()
     client = await _connect(cluster)
     selector = f"{names.OWNER_LABEL}={name}"
-    model = Informer(client, kinds.MODEL_DEPLOYMENT, namespaces=(key.namespace,))
-    # What could not be read at first would only be refused again and again.
-    readable = [kind for kind in SHOWN if not any(said.startswith(f"{kind.plural} ") for said in first.hidden)]
-    others = {kind: Informer(client, kind, selector=selector, namespaces=(key.namespace,)) for kind in readable}
-    every = [model, *others.values()]
-    for informer in every:
+    model_informer = Informer(client, kinds.MODEL_DEPLOYMENT, namespaces=(key.namespace,))
+    # A kind that couldn't be read at first would be denied every time.
+    readable = [
+        kind for kind in READ_KINDS if not any(line.startswith(f"{kind.plural} ") for line in initial.unreadable)
+    ]
+    child_informers = {
+        kind: Informer(client, kind, selector=selector, namespaces=(key.namespace,)) for kind in readable
+    }
+    informers = [model_informer, *child_informers.values()]
+    for informer in informers:
         informer.listeners.append(lambda *_: changed.set())
-    trouble.changed = changed
+    warning.changed = changed
     log = logging.getLogger(Informer.__module__)
-    log.addHandler(trouble)
+    log.addHandler(warning)
     log.propagate = False
-    tasks = [asyncio.create_task(informer.run()) for informer in every]
+    tasks = [asyncio.create_task(informer.run()) for informer in informers]
     try:
-        await _synced(every, tasks)
+        await _wait_until_synced(informers, tasks)
         while True:
             changed.clear()
-            found = model.get(key)
-            if found is None:
+            resource = model_informer.get(key)
+            if resource is None:
                 yield None, ""
                 return
-            objects = {kind: _all(informer) for kind, informer in others.items()}
-            yield assemble(found, objects, first.hidden), trouble.text
-            trouble.text = ""
+            objects = {kind: _objects_of(informer) for kind, informer in child_informers.items()}
+            yield assemble(resource, objects, initial.unreadable), warning.text
+            warning.text = ""
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(changed.wait(), AGES_S)
-                await asyncio.sleep(CALM_S)
+                await asyncio.wait_for(changed.wait(), AGE_REFRESH_INTERVAL_S)
+                await asyncio.sleep(DEBOUNCE_S)
     finally:
-        log.removeHandler(trouble)
+        log.removeHandler(warning)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await client.close()
 
 
-def _all(informer: Informer) -> list[Object]:
+def _objects_of(informer: Informer) -> list[Object]:
     return [obj for key in informer.all_keys() if (obj := informer.get(key)) is not None]
 
 
-async def _synced(informers: list[Informer], tasks: list[asyncio.Task[None]]) -> None:
-    """Until every list was read. A task that ends has failed, and tells why."""
+async def _wait_until_synced(informers: list[Informer], tasks: list[asyncio.Task[None]]) -> None:
+    """Wait until every list is read. A task that ends early has failed; raise its error."""
     waiting = asyncio.create_task(_all_synced(informers))
     done, _ = await asyncio.wait({waiting, *tasks}, return_when=asyncio.FIRST_COMPLETED)
     for task in done:
@@ -124,13 +128,13 @@ async def _connect(cluster: Cluster) -> KubeClient:
         config.load_incluster_config(settings)
     else:
         await config.load_kube_config(
-            cluster.kubeconfig, cluster.place.context, client_configuration=settings, persist_config=False
+            cluster.kubeconfig, cluster.target.context, client_configuration=settings, persist_config=False
         )
     return KubeClient(ApiClient(settings))
 
 
-class _Trouble(logging.Handler):
-    """What an informer complains of, for the page."""
+class _InformerWarnings(logging.Handler):
+    """A log handler that keeps an informer's last warning for the page."""
 
     text = ""
     changed: asyncio.Event | None = None
@@ -139,47 +143,47 @@ class _Trouble(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if record.levelno >= logging.WARNING:
             kind, error = (getattr(record, part, "") for part in ("kind", "error"))
-            self.text = f"what is shown of {kind} may be old: {error}"
+            self.text = f"{kind} may be out of date: {error}"
             if self.changed is not None:
                 self.changed.set()
 
 
-class _Page(contextlib.AbstractContextManager["_Page"]):
-    """Where pages go."""
+class _PageWriter(contextlib.AbstractContextManager["_PageWriter"]):
+    """Destination of pages."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
 
     @abstractmethod
-    def show(self, seen: Inventory, trouble: str) -> None:
+    def show(self, inventory: Inventory, warning: str) -> None:
         """Show a page."""
 
-    def say(self, text: str) -> None:
-        """The last word."""
+    def finish(self, text: str) -> None:
+        """Print the last line."""
         emit(text)
 
     @override
     def __exit__(self, *_: object) -> None:
-        """Leave what was shown last."""
+        """Leave the last page in place."""
 
 
-class _Log(_Page):
-    """A file or a pipe: a page, and an empty line, whenever what it says has changed (its ages have not)."""
+class _StreamWriter(_PageWriter):
+    """A file or a pipe: prints a page, and an empty line, if anything but its ages has changed."""
 
     _last: object = None
 
     @override
-    def show(self, seen: Inventory, trouble: str) -> None:
-        from halcyon_cli.output.tree import tree  # noqa: PLC0415  # as in `get`
+    def show(self, inventory: Inventory, warning: str) -> None:
+        from halcyon_cli.output.tree import build_tree  # noqa: PLC0415  # as in `get`
 
-        told = tree(seen)
-        if (told, trouble) != self._last:
-            self._last = told, trouble
-            emit(_drawn(seen, trouble, self._output) + "\n")
+        current = build_tree(inventory)
+        if (current, warning) != self._last:
+            self._last = current, warning
+            emit(_render(inventory, warning, self._output) + "\n")
 
 
-class _Screen(_Page):
-    """A terminal: one page that stays in its place."""
+class _TerminalWriter(_PageWriter):
+    """A terminal: one page, updated in place."""
 
     def __init__(self, output: Output) -> None:
         from rich.console import Console  # noqa: PLC0415  # as in `get`
@@ -199,21 +203,21 @@ class _Screen(_Page):
         self._live.stop()
 
     @override
-    def show(self, seen: Inventory, trouble: str) -> None:
+    def show(self, inventory: Inventory, warning: str) -> None:
         from rich.text import Text  # noqa: PLC0415
 
-        self._live.update(Text.from_ansi(_drawn(seen, trouble, self._output)), refresh=True)
+        self._live.update(Text.from_ansi(_render(inventory, warning, self._output)), refresh=True)
 
     @override
-    def say(self, text: str) -> None:
+    def finish(self, text: str) -> None:
         self._live.console.print(text)
 
 
-def _drawn(seen: Inventory, trouble: str, output: Output) -> str:
+def _render(inventory: Inventory, warning: str, output: Output) -> str:
     from halcyon_cli.output import tables  # noqa: PLC0415
-    from halcyon_cli.output.tree import tree  # noqa: PLC0415
+    from halcyon_cli.output.tree import build_tree  # noqa: PLC0415
 
-    told = tree(seen)
-    page = tables.tree_page(told, datetime.now(UTC))
-    head = f"! {trouble}\n" if trouble else ""
+    model_tree = build_tree(inventory)
+    page = tables.tree_page(model_tree, datetime.now(UTC))
+    head = f"! {warning}\n" if warning else ""
     return head + tables.lines(page, width=output.width, color=output.color)

@@ -1,1 +1,1 @@
-"""What is likely wrong with a model: facts, rules about models and pods, and a bundle without secrets."""
+"""Likely causes of a model's problems: facts, rules for models and pods, and a redacted bundle."""

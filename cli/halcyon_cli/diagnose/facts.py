@@ -1,9 +1,9 @@
-"""What the rules of `diagnose` are given, and what they give. Not here: the rules (`rules_pods`, `rules_model`)."""
+"""Input and output of the rules of `diagnose`. Out of scope: the rules (`pod_rules`, `model_rules`)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -13,82 +13,90 @@ from halcyon_cli.kube.inventory import Inventory
 from halcyon_cli.kube.pod_stage import Stage, stage
 
 Json = Mapping[str, Any]
-MANY = 3
-"""Pods that are named; the others are counted."""
+MAX_NAMED_PODS = 3
+"""Pods to name as evidence; the others are counted."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What the rules are given."""
+    """Input of the rules."""
 
-    seen: Inventory
+    inventory: Inventory
     now: datetime
     events: Sequence[Json] = ()
     operators: Sequence[Json] | None = None
-    """Pods of the operator; None where they may not be listed."""
-    room: Sequence[FreeCapacity] = ()
-    """Of what pods find too little of."""
+    """Pods of the operator; None if they may not be listed."""
+    free_capacity: Sequence[FreeCapacity] = ()
+    """Capacity of the resources that unschedulable pods wait for."""
 
 
 @dataclass(frozen=True)
 class Cause:
-    """Something that may be the reason."""
+    """A likely cause."""
 
     weight: int
-    """From 100, nothing can work, to 1, worth a look."""
-    what: str
+    """From 100 (nothing can work) to 1 (worth a check)."""
+    summary: str
     evidence: tuple[str, ...]
-    then: str
-    """What to do next."""
+    next_step: str
+    """The advice."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
-        return asdict(self) | {"evidence": list(self.evidence)}
+        """Return the JSON form."""
+        return {
+            "weight": self.weight,
+            "summary": self.summary,
+            "evidence": list(self.evidence),
+            "nextStep": self.next_step,
+        }
 
 
 @dataclass(frozen=True)
 class ConditionIndex:
-    """A model, taken apart."""
+    """A model's spec, status, conditions and pod stages."""
 
     name: str
     spec: Json
     status: Json
     conditions: Mapping[str, Json]
     stages: Sequence[tuple[Json, Stage]]
-    """Server pods, and what they do."""
+    """Model pods and their stages."""
 
-    def says(self, kind: str, status: str, *reasons: str) -> str | None:
-        """The message of a condition that is so; None where it isn't."""
-        found = self.conditions.get(kind, {})
-        if found.get("status") != status or (reasons and found.get("reason") not in reasons):
+    def message_if(self, kind: str, status: str, *reasons: str) -> str | None:
+        """Return the condition's message if its status and reason match, else None."""
+        condition = self.conditions.get(kind, {})
+        if condition.get("status") != status or (reasons and condition.get("reason") not in reasons):
             return None
-        return str(found.get("message") or "")
+        return str(condition.get("message") or "")
 
     @classmethod
-    def of(cls, seen: Inventory) -> ConditionIndex:
-        """Of what was read."""
-        meta, spec, status = (fields.mapping(seen.model.get(part)) for part in ("metadata", "spec", "status"))
+    def from_inventory(cls, inventory: Inventory) -> ConditionIndex:
+        """Build the index of an inventory."""
+        meta, spec, status = (fields.mapping(inventory.model.get(part)) for part in ("metadata", "spec", "status"))
         return cls(
             name=str(meta.get("name")),
             spec=spec,
             status=status,
             conditions={str(c.get("type")): c for c in fields.mappings(status.get("conditions"))},
-            stages=[(pod, stage(pod)) for pod in seen.servers],
+            stages=[(pod, stage(pod)) for pod in inventory.servers],
         )
 
 
-def named(found: Sequence[tuple[Json, Stage]]) -> tuple[str, ...]:
-    """Evidence: the first of these pods, each with its message."""
-    lines = [f"pod {name_of(pod)}: {one.message or one.reason or one.state}" for pod, one in found[:MANY]]
-    return (*lines, *([f"and {len(found) - MANY} more"] if len(found) > MANY else []))
+def pod_evidence(pods: Sequence[tuple[Json, Stage]]) -> tuple[str, ...]:
+    """Return evidence: the first of these pods with their messages, and the number of the others."""
+    lines = [
+        f"pod {pod_name(pod)}: {pod_stage.message or pod_stage.reason or pod_stage.state}"
+        for pod, pod_stage in pods[:MAX_NAMED_PODS]
+    ]
+    return (*lines, *([f"and {len(pods) - MAX_NAMED_PODS} more"] if len(pods) > MAX_NAMED_PODS else []))
 
 
-def name_of(pod: Json) -> str:
-    """Name of a pod."""
+def pod_name(pod: Json) -> str:
+    """Return a pod's name."""
     return str(fields.mapping(pod.get("metadata")).get("name"))
 
 
 def age_s(pod: Json, now: datetime) -> float:
-    """Seconds since it was made; 0 where that isn't known."""
-    made = fields.time(fields.mapping(pod.get("metadata")).get("creationTimestamp"))
-    return 0.0 if made is None else (now - made).total_seconds()
+    """Return the seconds since a pod's creation; 0 if unknown."""
+    created = fields.time(fields.mapping(pod.get("metadata")).get("creationTimestamp"))
+    return 0.0 if created is None else (now - created).total_seconds()

@@ -1,4 +1,4 @@
-"""Rules of `diagnose` that look at the model's conditions, its Deployments, the operator and events. Pure."""
+"""Rules of `diagnose` for a model's conditions, its Deployments, the operator and events. Pure."""
 
 from __future__ import annotations
 
@@ -7,221 +7,230 @@ from datetime import datetime
 
 from halcyon.api.conditions import Reason
 from halcyon.api.user_annotations import reason
-from halcyon_cli.diagnose.facts import MANY, Cause, ConditionIndex, Facts, Json, name_of
+from halcyon_cli.diagnose.facts import MAX_NAMED_PODS, Cause, ConditionIndex, Facts, Json, pod_name
 from halcyon_cli.kube import fields
+from halcyon_cli.kube.client import INSTALL_COMMAND
 from halcyon_cli.kube.pod_stage import stage
 from halcyon_cli.output import model_rows
 
-_LATELY_S = 600.0
+RECENT_S = 600.0
 _LIMITS = {
-    "max": (58, "there is more load than spec.scaling.maxReplicas lets it take", "raise spec.scaling.maxReplicas, or make a replica carry more (batching, instancesPerGPU)"),
-    "quota": (57, "the namespace's ResourceQuotas hold the count down", "raise the quota, or free what others hold"),
-    "budget": (57, "the site's GPU budget holds the count down", "free GPUs of other models, or raise the operator's GPU budget"),
+    "max": (58, "the load needs more replicas than spec.scaling.maxReplicas allows", "raise spec.scaling.maxReplicas, or increase the throughput of a replica (batching, instancesPerGPU)"),
+    "quota": (57, "the namespace's ResourceQuotas limit the replicas", "raise the quota, or free resources that other pods hold"),
+    "budget": (57, "the site's GPU budget limits the replicas", "free GPUs of other models, or raise the operator's GPU budget"),
 }  # fmt: skip
 
 
-def not_accepted(_: Facts, told: ConditionIndex) -> Iterator[Cause]:
-    """The spec is not taken."""
-    found = told.conditions.get("Accepted", {})
-    message = told.says("Accepted", "False")
+def spec_rejected(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
+    """Find a rejected spec."""
+    condition = index.conditions.get("Accepted", {})
+    message = index.message_if("Accepted", "False")
     if message is None:
         return
-    then = {
-        "SourceNotFound": "make what is missing, or correct spec.model.source; the operator looks again by itself",
-        "Conflict": "rename or delete the object that is named, or give the ModelDeployment another name",
-        "Forbidden": "give the operator the right that is named, or take away the policy that forbids it",
-    }.get(str(found.get("reason")), "correct the field that is named; halcyon lint -f FILE checks it off line")
-    yield Cause(100, f"the spec is not accepted ({found.get('reason')})", (message,), then)
+    next_step = {
+        "SourceNotFound": "create the missing object, or correct spec.model.source; the operator checks again by itself",
+        "Conflict": "rename or delete the named object, or give the ModelDeployment another name",
+        "Forbidden": "grant the operator the named permission, or remove the policy that forbids it",
+    }.get(str(condition.get("reason")), "correct the named field; check the file offline with halcyon lint -f FILE")
+    yield Cause(100, f"the spec was rejected ({condition.get('reason')})", (message,), next_step)
 
 
-def unheard(facts: Facts, told: ConditionIndex) -> Iterator[Cause]:
-    """The operator has not seen the spec as it is."""
-    meta = fields.mapping(facts.seen.model.get("metadata"))
-    asked, seen = meta.get("generation"), told.status.get("observedGeneration")
-    if asked is not None and asked == seen:
+def spec_not_observed(facts: Facts, index: ConditionIndex) -> Iterator[Cause]:
+    """Find a spec that the operator has not processed."""
+    meta = fields.mapping(facts.inventory.model.get("metadata"))
+    generation, observed = meta.get("generation"), index.status.get("observedGeneration")
+    if generation is not None and generation == observed:
         return
-    evidence = [f"metadata.generation is {asked}, and status.observedGeneration is {seen or 'not there'}"]
-    where = "kubectl get pods -A -l app.kubernetes.io/name=halcyon"
+    evidence = [f"metadata.generation is {generation}, and status.observedGeneration is {observed or 'missing'}"]
+    check = "kubectl get pods -A -l app.kubernetes.io/name=halcyon"
     if facts.operators is not None:
         ready = [pod for pod in facts.operators if stage(pod).state == "ready"]
         evidence.append(f"{len(ready)} of {len(facts.operators)} operator pods are ready")
         if not facts.operators:
-            where = "helm install halcyon charts/halcyon -n halcyon-system --create-namespace"
+            check = INSTALL_COMMAND
     yield Cause(
         96,
-        "the operator has not seen the spec as it is now",
+        "the operator has not processed the current spec",
         tuple(evidence),
-        f"see whether the operator runs: {where}",
+        f"{'install' if check == INSTALL_COMMAND else 'check'} the operator: {check}",
     )
 
 
-def not_loaded(_: Facts, told: ConditionIndex) -> Iterator[Cause]:
-    """Triton can't load the model."""
-    if (message := told.says("ModelLoaded", "False", Reason.LOAD_FAILED)) is not None:
+def model_not_loaded(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
+    """Find a model that Triton can't load."""
+    if (message := index.message_if("ModelLoaded", "False", Reason.LOAD_FAILED)) is not None:
         yield Cause(
             89,
             "Triton can't load the model",
             (message,),
-            "read the log of the pod's container triton; a wrong file, a missing backend or too little memory are the usual reasons",
+            "read the log of the pod's container triton; usual reasons are an invalid file, a missing backend or too little memory",
         )
 
 
-def refused(facts: Facts, _: ConditionIndex) -> Iterator[Cause]:
-    """The API server takes no pods."""
-    for deployment in (*facts.seen.slots, *facts.seen.balancers):
+def pods_rejected(facts: Facts, _: ConditionIndex) -> Iterator[Cause]:
+    """Find Deployments whose pods the API server rejects."""
+    for deployment in (*facts.inventory.slots, *facts.inventory.balancers):
         conditions = fields.mappings(fields.mapping(deployment.get("status")).get("conditions"))
-        for found in conditions:
-            if found.get("type") == "ReplicaFailure" and found.get("status") == "True":
-                message, name = str(found.get("message")), fields.mapping(deployment.get("metadata")).get("name")
+        for condition in conditions:
+            if condition.get("type") == "ReplicaFailure" and condition.get("status") == "True":
+                message, name = str(condition.get("message")), fields.mapping(deployment.get("metadata")).get("name")
                 quota = "quota" in message
-                then = (
-                    "raise the ResourceQuota, or ask for less"
+                next_step = (
+                    "raise the ResourceQuota, or lower the requests"
                     if quota
-                    else "see which admission rule refuses it, and what it wants"
+                    else "check which admission rule rejects the pods, and why"
                 )
                 yield Cause(
                     83,
-                    "a ResourceQuota leaves no room" if quota else "the API server takes no pods",
+                    "a ResourceQuota rejects new pods" if quota else "the API server rejects new pods",
                     (f"Deployment {name}: {message}",),
-                    then,
+                    next_step,
                 )
 
 
-def no_balancer(_: Facts, told: ConditionIndex) -> Iterator[Cause]:
-    """No balancer answers."""
-    if (message := told.says("BalancerReady", "False")) is not None:
+def balancer_not_ready(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
+    """Find a model without a ready balancer."""
+    if (message := index.message_if("BalancerReady", "False")) is not None:
         yield Cause(
             80,
-            "no balancer is ready, so nobody answers requests",
+            "no balancer is ready, so requests fail",
             (message,),
-            f"kubectl describe pods -l serving.halcyon.dev/model-deployment={told.name},app.kubernetes.io/component=balancer",
+            f"kubectl describe pods -l serving.halcyon.dev/model-deployment={index.name},app.kubernetes.io/component=balancer",
         )
 
 
-def rolled(_: Facts, told: ConditionIndex) -> Iterator[Cause]:
-    """The revision asked for is not served."""
-    rollout = fields.mapping(told.status.get("rollout"))
+def rollout_failed(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
+    """Find a rollout that failed or is blocked."""
+    rollout = fields.mapping(index.status.get("rollout"))
     phase, message = rollout.get("phase"), str(rollout.get("message") or "")
     if phase in {"Failed", "RollingBack", "RolledBack"}:
         yield Cause(
             74,
-            "the revision that the spec asks for failed, and is not served",
+            "the spec's revision failed and is not served",
             (message,),
-            "correct what is named and change the spec; the same revision isn't tried again by itself",
+            "fix the named problem and change the spec; a failed revision is not retried automatically",
         )
     elif phase == "Blocked":
         yield Cause(
             72,
-            "the new revision waits for room",
+            "the new revision waits for capacity",
             (message,),
-            "make room, ask for fewer replicas, or set spec.rollout.strategy: Replace",
+            "free capacity, lower the replicas, or set spec.rollout.strategy: Replace",
         )
 
 
-def fought_over(_: Facts, told: ConditionIndex) -> Iterator[Cause]:
-    """Somebody else writes the count."""
-    if (message := told.says("AutoscalerConflict", "True")) is not None:
+def autoscaler_conflict(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
+    """Find an external HPA or another external writer of the replicas."""
+    if (message := index.message_if("AutoscalerConflict", "True")) is not None:
         yield Cause(
-            66, "somebody else scales this model", (message,), "remove the other writer, or leave spec.scaling out"
+            66,
+            "an external autoscaler or client scales this model",
+            (message,),
+            "remove the external writer, or remove spec.scaling",
         )
 
 
-def blind(_: Facts, told: ConditionIndex) -> Iterator[Cause]:
-    """Scaling has no signals."""
-    if (message := told.says("ScalingActive", "False", Reason.METRICS_MISSING)) is not None:
+def signals_missing(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
+    """Find missing signals, and an inactive HPA."""
+    if (message := index.message_if("ScalingActive", "False", Reason.METRICS_MISSING)) is not None:
         missing = [
             f"{s.get('name')}: {s.get('missing')}"
-            for s in fields.mappings(fields.mapping(told.status.get("scaling")).get("signals"))
+            for s in fields.mappings(fields.mapping(index.status.get("scaling")).get("signals"))
             if s.get("missing")
         ]
         yield Cause(
             64,
-            "a signal that scaling follows is missing, so the count stays",
+            "a scaling signal is missing, so the replicas stay",
             (message, *missing),
-            "see that the balancer's pods are ready and reach the operator; halcyon explain tells each signal's source",
+            "check that the balancer's pods are ready and can connect to the operator; halcyon explain shows the source of each signal",
         )
-    if (message := told.says("ScalingActive", "False", Reason.HPA_INACTIVE)) is not None:
+    if (message := index.message_if("ScalingActive", "False", Reason.HPA_INACTIVE)) is not None:
         yield Cause(
             64,
-            "the HPA does not scale",
+            "the HPA is inactive",
             (message,),
-            f"kubectl describe hpa {told.name}; kubectl get apiservice v1beta1.external.metrics.k8s.io",
+            f"kubectl describe hpa {index.name}; kubectl get apiservice v1beta1.external.metrics.k8s.io",
         )
 
 
-def held_down(facts: Facts, told: ConditionIndex) -> Iterator[Cause]:
-    """A limit keeps the count where it is."""
-    scaling = fields.mapping(told.status.get("scaling"))
-    row = model_rows.row(facts.seen.model)
+def scaling_limited(facts: Facts, index: ConditionIndex) -> Iterator[Cause]:
+    """Find a limit below the desired replicas."""
+    scaling = fields.mapping(index.status.get("scaling"))
+    row = model_rows.build_row(facts.inventory.model)
     for name in map(str, fields.sequence(scaling.get("limitedBy"))):
         if name in _LIMITS:
-            weight, what, then = _LIMITS[name]
+            weight, summary, next_step = _LIMITS[name]
             evidence = (
                 str(scaling.get("why") or f"status.scaling.limitedBy has {name}"),
                 f"replicas {row.replicas}, queue {row.queue}",
             )
-            yield Cause(weight, what, evidence, then)
+            yield Cause(weight, summary, evidence, next_step)
 
 
-def paused(facts: Facts, told: ConditionIndex) -> Iterator[Cause]:
-    """A person has taken the count."""
-    scaling = fields.mapping(told.status.get("scaling"))
-    mode = fields.text(fields.mapping(told.spec.get("scaling")).get("mode"))
+def paused(facts: Facts, index: ConditionIndex) -> Iterator[Cause]:
+    """Find scaling that a user has paused or set to Recommend."""
+    scaling = fields.mapping(index.status.get("scaling"))
+    mode = fields.text(fields.mapping(index.spec.get("scaling")).get("mode"))
     desired, current = (fields.count(scaling.get(key)) for key in ("desired", "current"))
     if mode in {"Paused", "Recommend"} and desired is not None and desired != current:
-        given = reason(
-            {"annotations": fields.mapping(fields.mapping(facts.seen.model.get("metadata")).get("annotations"))}
+        user_reason = reason(
+            {"annotations": fields.mapping(fields.mapping(facts.inventory.model.get("metadata")).get("annotations"))}
         )
         evidence = (
-            f"spec.scaling.mode is {mode}, the count is {current}, and {desired} would be right",
-            *([f"the reason given: {given}"] if given else []),
+            f"spec.scaling.mode is {mode}, there are {current} replicas, and {desired} are desired",
+            *([f"the recorded reason: {user_reason}"] if user_reason else []),
         )
         yield Cause(
             55,
-            f"scaling is {'paused' if mode == 'Paused' else 'told only to recommend'}",
+            f"scaling is {'paused' if mode == 'Paused' else 'in mode Recommend'}",
             evidence,
-            f"halcyon resume {told.name}",
+            f"halcyon resume {index.name}",
         )
 
 
-def without_effect(_: Facts, told: ConditionIndex) -> Iterator[Cause]:
-    """Fields that do nothing, and times that work against each other."""
-    if (message := told.says("TimeoutMismatch", "True")) is not None:
+def ineffective_fields(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
+    """Find fields without effect, and timeouts that contradict each other."""
+    if (message := index.message_if("TimeoutMismatch", "True")) is not None:
         yield Cause(
             20,
-            "requests may wait for their batch until nobody waits for them",
+            "requests may wait for their batch beyond their timeout",
             (message,),
             "lower spec.batching.maxQueueDelay",
         )
-    if (message := told.says("FieldIgnored", "True")) is not None:
-        yield Cause(10, "a field of the spec has no effect", (message,), "leave it out, or do what the message says")
+    if (message := index.message_if("FieldIgnored", "True")) is not None:
+        yield Cause(10, "a field of the spec has no effect", (message,), "remove it, or follow the message")
 
 
-def warned(facts: Facts, told: ConditionIndex) -> Iterator[Cause]:
-    """Warnings of late, but for those about pods that are ready now or gone: most pods fail a probe while they start."""
-    troubled = {name_of(pod) for pod, one in told.stages if one.state != "ready"}
-    fresh = []
+def recent_warnings(facts: Facts, index: ConditionIndex) -> Iterator[Cause]:
+    """Find recent warnings, except for deleted or ready pods: most pods fail a probe while they start."""
+    failing_pods = {pod_name(pod) for pod, pod_stage in index.stages if pod_stage.state != "ready"}
+    recent = []
     for event in facts.events:
-        about = fields.mapping(event.get("regarding"))
-        is_fresh = (facts.now - _last(event, facts.now)).total_seconds() < _LATELY_S
+        regarding = fields.mapping(event.get("regarding"))
+        is_recent = (facts.now - _last(event, facts.now)).total_seconds() < RECENT_S
         if (
             event.get("type") == "Warning"
-            and is_fresh
-            and (about.get("kind") != "Pod" or about.get("name") in troubled)
+            and is_recent
+            and (regarding.get("kind") != "Pod" or regarding.get("name") in failing_pods)
         ):
-            fresh.append(f"{about.get('kind')} {about.get('name')}: {event.get('reason')}: {event.get('note')}")
-    if fresh:
-        unique = list(dict.fromkeys(fresh))
-        more = (f"and {len(unique) - 2 * MANY} more",) if len(unique) > 2 * MANY else ()
-        namespace = fields.mapping(facts.seen.model.get("metadata")).get("namespace")
-        then = f"kubectl get events -n {namespace} --field-selector type=Warning"
+            recent.append(
+                f"{regarding.get('kind')} {regarding.get('name')}: {event.get('reason')}: {event.get('note')}"
+            )
+    if recent:
+        unique = list(dict.fromkeys(recent))
+        more = (f"and {len(unique) - 2 * MAX_NAMED_PODS} more",) if len(unique) > 2 * MAX_NAMED_PODS else ()
+        namespace = fields.mapping(facts.inventory.model.get("metadata")).get("namespace")
+        next_step = f"kubectl get events -n {namespace} --field-selector type=Warning"
         yield Cause(
-            5, f"there are warnings of the last {_LATELY_S / 60:.0f} minutes", (*unique[: 2 * MANY], *more), then
+            5,
+            f"there were warnings in the last {RECENT_S / 60:.0f} minutes",
+            (*unique[: 2 * MAX_NAMED_PODS], *more),
+            next_step,
         )
 
 
 def _last(event: Json, fallback: datetime) -> datetime:
-    """When it was seen last. Those that older parts of Kubernetes write have that in fields of another name."""
+    """Return the time of the last occurrence, which older parts of Kubernetes write in other fields."""
     series = fields.mapping(event.get("series")).get("lastObservedTime")
-    at = series or event.get("deprecatedLastTimestamp") or event.get("eventTime")
-    return fields.time(at) or fallback
+    timestamp = series or event.get("deprecatedLastTimestamp") or event.get("eventTime")
+    return fields.time(timestamp) or fallback

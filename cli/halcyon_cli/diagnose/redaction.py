@@ -1,11 +1,11 @@
-"""Objects and logs without what should stay at home: secret values, credentials, and what only makes them long. Pure.
+"""Redaction of objects and logs: removes secret values, credentials, and fields that are only long. Pure.
 
-Names stay (of Secrets, of keys, of variables): they are what a reader needs. Values go if their name, or their own form, says that they
-are secret. Nothing can know every secret: whoever passes a bundle on should look at it first.
+Names stay (of Secrets, keys and variables), because readers need them. A value is removed if its name or its own form marks
+it as secret. No rule recognizes every secret, so a bundle must be reviewed before it is shared.
 
-A model may write anything into its log, so time grows with the length of a text and no faster: a repetition without a bound begins
-at the edge of a run and never gives back what it took (`*+`), or stops at what the next one begins with. Of single characters
-only: Python before 3.11.5 mistakes a group that is repeated so.
+A model can write anything into its log, so the run time must be linear in the length of a text. Every unbounded repetition
+starts at the edge of a run and never backtracks (`*+`), or stops at a character with which the next one starts. Only single
+characters are repeated so: Python before 3.11.5 has a bug with possessive groups.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-GONE = "(removed)"
-_WORDS = (
+REMOVED = "(removed)"
+_SENSITIVE = (
     r"(?:pass(?:word|wd|phrase)?|pwd|secret|token|credential|auth(?:orization)?|x-(?:amz|goog)-signature"
     r"|(?:private|api|access|licen[cs]e|encryption|signing|account|shared)[-_]?key)(?=[-_.\d]|(?:s|value|id|key)?\Z)"
 )
-_NO_SECRETS = ("public", "primary", "foreign", "partition", "sort", "cache", "topology", "hash", "shard", "group")
-# `OPENAI_KEY`, `x-functions-key`; not a bare `key`, which comes with names as well.
-_KEYS = r"(?<=[a-z0-9][-_])" + "".join(rf"(?<!{word}[-_])" for word in _NO_SECRETS) + r"key(?=[_\d]|s?\Z)"
-# `SLACK_WEBHOOK`; not `cert-manager-webhook`, a server's name in many a message.
+_NOT_SECRET = ("public", "primary", "foreign", "partition", "sort", "cache", "topology", "hash", "shard", "group")
+# `OPENAI_KEY`, `x-functions-key`; not a bare `key`, which is often a name.
+_KEYS = r"(?<=[a-z0-9][-_])" + "".join(rf"(?<!{prefix}[-_])" for prefix in _NOT_SECRET) + r"key(?=[_\d]|s?\Z)"
+# `SLACK_WEBHOOK`; not `cert-manager-webhook`, a server name in many messages.
 _WEBHOOKS = r"(?<=[a-z0-9]_)webhook(?=[_\d]|s?\Z)|webhook[-_]?ur[li]"
-_SECRET = re.compile(f"{_WORDS}|{_KEYS}|{_WEBHOOKS}", re.IGNORECASE)
-"""In a name that says that its value is secret; not in `tokenizer`, not in `author`."""
+_SECRET = re.compile(f"{_SENSITIVE}|{_KEYS}|{_WEBHOOKS}", re.IGNORECASE)
+"""Matches names whose value is secret; not `tokenizer`, not `author`."""
 _FOLDERS = {"PWD", "OLDPWD"}
-"""A shell's variables that sound like a password."""
-_HARMLESS = {"secretName", "secretKeyRef", "secretRef", "imagePullSecrets", "automountServiceAccountToken", "secret", "tokenExpirationSeconds", "serviceAccountToken", "projected"}  # fmt: skip
-"""Fields of Kubernetes whose names sound so, and whose values are names."""
+"""Shell variables whose names resemble a password's."""
+_NAME_FIELDS = {"secretName", "secretKeyRef", "secretRef", "imagePullSecrets", "automountServiceAccountToken", "secret", "tokenExpirationSeconds", "serviceAccountToken", "projected"}  # fmt: skip
+"""Fields of Kubernetes whose names match but whose values are names."""
 _DROPPED = {"managedFields", "kubectl.kubernetes.io/last-applied-configuration"}
 _TOKENS = (
     r"(?:AKIA|ASIA)[A-Z0-9]{16}\b",  # Amazon
@@ -42,52 +42,52 @@ _TOKENS = (
     r"xox[a-z]-[\w-]{10,}+",  # Slack
     r"AIza[\w-]{30,}+",  # Google
 )
-"""Credentials that are known by how they begin."""
+"""Credentials with a known prefix."""
 _IN_TEXT = (
     (
         re.compile(
             r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)", re.DOTALL
         ),
-        GONE,
+        REMOVED,
     ),
-    # Before the names: what comes after `Authorization:` is two words.
-    (re.compile(r"(?i)\b(bearer|basic)\s++[A-Za-z0-9._~+/=-]{8,}+"), rf"\1 {GONE}"),
-    (re.compile(r"(?<!\w)(\w++://)[^/\s:@]*+:[^/\s@]++@"), rf"\1{GONE}@"),
-    (re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(_TOKENS)})"), GONE),
-    (re.compile(r"(?i)(\bhooks\.slack\.com/[a-z]{1,20}/)[^\s\"'<>]++"), rf"\1{GONE}"),
-    # Of an URL that is signed; `&` as HTML and JSON write it, too.
+    # Before the names: the value after `Authorization:` has two words.
+    (re.compile(r"(?i)\b(bearer|basic)\s++[A-Za-z0-9._~+/=-]{8,}+"), rf"\1 {REMOVED}"),
+    (re.compile(r"(?<!\w)(\w++://)[^/\s:@]*+:[^/\s@]++@"), rf"\1{REMOVED}@"),
+    (re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(_TOKENS)})"), REMOVED),
+    (re.compile(r"(?i)(\bhooks\.slack\.com/[a-z]{1,20}/)[^\s\"'<>]++"), rf"\1{REMOVED}"),
+    # In a signed URL; `&` also as in HTML and JSON.
     (
         re.compile(r"(?i)((?:[?&;]|\\u0026)(?:sig|signature|x-(?:amz|goog)-signature|key)=)[^\s\"'&#\\]++"),
-        rf"\1{GONE}",
+        rf"\1{REMOVED}",
     ),
-    # By itself only if it is as long as one: a process ends with `sig=9`, a function has a signature.
+    # Outside a URL only if it is long enough: a process ends with `sig=9`, a function has a signature.
     (
         re.compile(r"(?i)(?<![\w./-])(sig(?:nature)?[\"']?+\s*+[:=]\s*+[\"']?+)[A-Za-z0-9+/_%-]{20,}+=*+"),
-        rf"\1{GONE}",
+        rf"\1{REMOVED}",
     ),
 )
 _PART = re.compile(r"(?<![\w-])[\w-]{11,}+(?=\.[\w-]{8,}+\.)")
 _TWO_PARTS = re.compile(r"\.[\w-]++\.[\w-]*+")
-"""Of the three that a JSON web token has; the first begins with `eyJ`."""
+"""The last two of the three parts of a JSON web token; the first starts with `eyJ`."""
 _PARAMETER = re.compile(
     r"""(?i)(key\s*+:\s*+"([^"]*+)"\s*+,?\s*+value\s*+:?\s*+\{\s*+string_value\s*+:\s*+)"[^"]*+\""""
 )
-"""In a config.pbtxt."""
+"""A parameter in a config.pbtxt."""
 _NAME = re.compile(r"""(?<![\w./-])([\w./-]++)\\*+["']?+\s*+[:=]\s*+""")
 _QUOTE = re.compile(r"""\\*+["']""")
 _VALUE = re.compile(r"""[^\s"',;&}]++""")
-"""It ends with a space, a quote, a comma or the line."""
+"""A value ends at a space, a quote, a comma or the end of the line."""
 
 
 def text(value: str) -> str:
-    """A text without credentials."""
-    for pattern, put in _IN_TEXT:
-        value = pattern.sub(put, value)
-    return _named(_PARAMETER.sub(_parameter, _without_web_tokens(value)))
+    """Return the text without credentials."""
+    for pattern, replacement in _IN_TEXT:
+        value = pattern.sub(replacement, value)
+    return _without_named_secrets(_PARAMETER.sub(_parameter, _without_web_tokens(value)))
 
 
 def _without_web_tokens(value: str) -> str:
-    """Whatever stands right before one stays."""
+    """Remove JSON web tokens; text directly before one stays."""
     parts: list[str] = []
     done = at = 0
     while part := _PART.search(value, at):
@@ -95,23 +95,23 @@ def _without_web_tokens(value: str) -> str:
         begin = value.find("eyJ", part.start(), at - 8)
         if begin < 0 or (rest := _TWO_PARTS.match(value, at)) is None:
             continue
-        parts += [value[done:begin], GONE]
+        parts += [value[done:begin], REMOVED]
         done = at = rest.end()
     return "".join([*parts, value[done:]])
 
 
-def _parameter(found: re.Match[str]) -> str:
-    return f'{found[1]}"{GONE}"' if _SECRET.search(found[2]) else found[0]
+def _parameter(match: re.Match[str]) -> str:
+    return f'{match[1]}"{REMOVED}"' if _SECRET.search(match[2]) else match[0]
 
 
-def _named(value: str) -> str:
-    """Without values that follow a name of a secret, in any of the usual forms."""
+def _without_named_secrets(value: str) -> str:
+    """Remove values that follow a secret's name, in any usual form."""
     parts: list[str] = []
     done = at = 0
-    # One after the other, for the value of a harmless name may be a text with names in it.
+    # One at a time, because the value of a harmless name may itself contain names.
     while name := _NAME.search(value, at):
         at = name.end()
-        # The name first: to look at each value would read the rest of a long one again and again.
+        # The name first: matching each value would read the rest of a long one repeatedly.
         if not _SECRET.search(name[1]):
             continue
         if quote := _QUOTE.match(value, at):
@@ -121,9 +121,9 @@ def _named(value: str) -> str:
             continue
         end = secret.end()
         if value[end : end + 1] in {'"', "'"}:
-            end = at + len(secret[0].rstrip("\\"))  # JSON in JSON: the backslash is the quote's
+            end = at + len(secret[0].rstrip("\\"))  # JSON in JSON: the backslash escapes the quote
         if end > at:
-            parts += [value[done:at], GONE]
+            parts += [value[done:at], REMOVED]
             done = end
         at = secret.end()
     return "".join([*parts, value[done:]])
@@ -135,39 +135,39 @@ def _is_secret(name: str, value: str) -> bool:
     return _SECRET.search(name) is not None
 
 
-def obj(value: Mapping[str, Any]) -> dict[str, Any]:
-    """An object without secret values; of a Secret only its names are left."""
-    plain: dict[str, Any] = _of(value)
+def resource(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the object without secret values; of a Secret only the names stay."""
+    plain: dict[str, Any] = _redact(value)
     if plain.get("kind") == "Secret":
         for part in ("data", "stringData"):
             if isinstance(plain.get(part), dict):
-                plain[part] = dict.fromkeys(plain[part], GONE)
+                plain[part] = dict.fromkeys(plain[part], REMOVED)
     return plain
 
 
-def _of(value: Any) -> Any:
+def _redact(value: Any) -> Any:
     if isinstance(value, Mapping):
         if "name" in value and isinstance(value.get("value"), str) and _is_secret(str(value["name"]), value["value"]):
-            value = {**value, "value": GONE}  # an environment variable
-        return {str(key): _under(str(key), below) for key, below in value.items() if key not in _DROPPED}
+            value = {**value, "value": REMOVED}  # an environment variable
+        return {str(key): _redact_field(str(key), below) for key, below in value.items() if key not in _DROPPED}
     if isinstance(value, list | tuple):
-        return [_of(one) for one in value]
-    return _of_text(value) if isinstance(value, str) else value
+        return [_redact(item) for item in value]
+    return _redact_string(value) if isinstance(value, str) else value
 
 
-def _of_text(value: str) -> str:
-    """A text in an object: JSON is gone through as JSON, for a name and its value may stand apart in it."""
+def _redact_string(value: str) -> str:
+    """Redact a string in an object. JSON is parsed, because a name and its value may be far apart in it."""
     if value.lstrip().startswith(("{", "[")):
         try:
-            return json.dumps(_of(json.loads(value)), ensure_ascii=False)
+            return json.dumps(_redact(json.loads(value)), ensure_ascii=False)
         except (ValueError, RecursionError):
             pass
     return text(value)
 
 
-def _under(key: str, value: Any) -> Any:
-    if isinstance(value, str) and key not in _HARMLESS and key != "name" and _is_secret(key, value):
-        return GONE
+def _redact_field(key: str, value: Any) -> Any:
+    if isinstance(value, str) and key not in _NAME_FIELDS and key != "name" and _is_secret(key, value):
+        return REMOVED
     if isinstance(value, Mapping) and set(value) == {"string_value"} and _SECRET.search(key):
-        return {"string_value": GONE}  # a parameter of a model's configuration
-    return _of(value)
+        return {"string_value": REMOVED}  # a parameter of a model's configuration
+    return _redact(value)

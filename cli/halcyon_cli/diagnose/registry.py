@@ -1,7 +1,7 @@
-"""What was read of a model -> likely causes of its trouble, the likeliest first. Pure.
+"""The ordered rules of `diagnose`, and the likely causes that they find. Pure.
 
-Whether a cause is one is for the reader: a rule tells what speaks for it, and what to do next. Not here: where the objects come from
-(`diagnose`).
+A rule names its evidence and a next step; the reader decides whether the cause is the right one. Out of scope: reading the
+objects (`commands.diagnose`).
 """
 
 from __future__ import annotations
@@ -13,31 +13,31 @@ from halcyon_cli.diagnose.facts import Cause, ConditionIndex, Facts
 
 Rule = Callable[[Facts, ConditionIndex], Iterator[Cause]]
 RULES: tuple[Rule, ...] = (
-    model_rules.not_accepted,
-    model_rules.unheard,
-    model_rules.not_loaded,
-    model_rules.refused,
-    model_rules.no_balancer,
-    model_rules.rolled,
-    model_rules.fought_over,
-    model_rules.blind,
-    model_rules.held_down,
+    model_rules.spec_rejected,
+    model_rules.spec_not_observed,
+    model_rules.model_not_loaded,
+    model_rules.pods_rejected,
+    model_rules.balancer_not_ready,
+    model_rules.rollout_failed,
+    model_rules.autoscaler_conflict,
+    model_rules.signals_missing,
+    model_rules.scaling_limited,
     model_rules.paused,
-    model_rules.without_effect,
-    model_rules.warned,
-    pod_rules.no_image,
-    pod_rules.no_model,
-    pod_rules.falling,
-    pod_rules.no_room,
-    pod_rules.unready,
-    pod_rules.slow,
+    model_rules.ineffective_fields,
+    model_rules.recent_warnings,
+    pod_rules.image_not_pulled,
+    pod_rules.model_not_available,
+    pod_rules.containers_crashing,
+    pod_rules.unschedulable,
+    pod_rules.pods_not_ready,
+    pod_rules.slow_start,
     pod_rules.evicted,
-    pod_rules.restarts,
+    pod_rules.restarted,
 )
 
 
 def causes(facts: Facts) -> list[Cause]:
-    """Every cause that a rule finds, the likeliest first; those of equal weight in the order of the rules."""
-    told = ConditionIndex.of(facts.seen)
-    found = [cause for rule in RULES for cause in rule(facts, told)]
-    return sorted(found, key=lambda cause: -cause.weight)
+    """Return the causes of all rules, the likeliest first; equals in the order of the rules."""
+    index = ConditionIndex.from_inventory(facts.inventory)
+    likely = [cause for rule in RULES for cause in rule(facts, index)]
+    return sorted(likely, key=lambda cause: -cause.weight)

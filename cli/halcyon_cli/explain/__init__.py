@@ -1,1 +1,1 @@
-"""Why a model has as many replicas as it has, as data."""
+"""The reason for a model's replica count, as data."""

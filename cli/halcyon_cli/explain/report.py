@@ -1,4 +1,4 @@
-"""What is told of a ModelDeployment's count, as values. Not here: how they are found (`reporting`), how they look (`text`)."""
+"""Value types of the report on a model's replicas. Out of scope: building (`build`) and layout (`report_text`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from halcyon_cli.kube.free_capacity import FreeCapacity
 
 @dataclass(frozen=True)
 class ShownWindow:
-    """A schedule that is open, or the next that will be. Times are those of its own time zone."""
+    """A schedule that is open, or the next one to open. Times are in its own time zone."""
 
     name: str
     opens: datetime
@@ -24,23 +24,23 @@ class ShownWindow:
 
 @dataclass(frozen=True)
 class ReplicaBounds:
-    """Least and most replicas."""
+    """Minimum and maximum replicas."""
 
     low: int
-    """In force now, with the schedules that are open."""
+    """In force now, including open schedules."""
     high: int
     min_replicas: int
-    """Of spec.scaling."""
+    """From spec.scaling."""
     max_replicas: int
     open: tuple[ShownWindow, ...] = ()
     upcoming: ShownWindow | None = None
     conflict: str | None = None
-    """Where schedules contradict each other."""
+    """A conflict between schedules, if there is one."""
 
 
 @dataclass(frozen=True)
 class ShownSignal:
-    """One row of `status.scaling.signals`."""
+    """One entry of `status.scaling.signals`."""
 
     name: str
     value: str | None
@@ -53,7 +53,7 @@ class ShownSignal:
 
 @dataclass(frozen=True)
 class Part:
-    """One row of `status.scaling.parts`; `wins` marks the one that asks for most."""
+    """One entry of `status.scaling.parts`; `wins` marks the largest, which decides."""
 
     name: str
     replicas: int
@@ -63,7 +63,7 @@ class Part:
 
 @dataclass(frozen=True)
 class ShownLimit:
-    """What changed or kept the count after the signals had spoken."""
+    """A limit that changed or held the decision after its parts."""
 
     name: str
     meaning: str
@@ -71,9 +71,9 @@ class ShownLimit:
 
 @dataclass(frozen=True)
 class PodCounts:
-    """Server pods."""
+    """Counts of model pods."""
 
-    wanted: int
+    desired: int
     ready: int
     starting: int
     unschedulable: int
@@ -83,7 +83,7 @@ class PodCounts:
 
 @dataclass(frozen=True)
 class Note:
-    """A condition that says something: one that isn't as it should be."""
+    """An abnormal condition."""
 
     condition: str
     status: str
@@ -93,7 +93,7 @@ class Note:
 
 @dataclass(frozen=True)
 class ShownChange:
-    """A change of the count asked for."""
+    """A change of the desired replicas."""
 
     time: datetime | None
     before: int
@@ -103,16 +103,16 @@ class ShownChange:
 
 @dataclass(frozen=True)
 class Report:
-    """Why a model has as many replicas as it has."""
+    """The reason for a model's replica count."""
 
     namespace: str
     name: str
     headline: str
-    """The count in force, the one asked for, and why."""
+    """The replicas, the desired replicas if different, and the reason."""
     replicas: int
-    """The count in force."""
+    """The replicas in force."""
     desired: int | None
-    """The count asked for; None where nobody asks."""
+    """The desired replicas; None if there is no decision."""
     why: str | None
     policy: str | None
     mode: str | None
@@ -120,21 +120,21 @@ class Report:
     actuator_reason: str | None
     decided_at: datetime | None
     limits: ReplicaBounds | None
-    """None where there is no spec.scaling."""
+    """None if there is no spec.scaling."""
     signals: tuple[ShownSignal, ...]
     parts: tuple[Part, ...]
     limited_by: tuple[ShownLimit, ...]
     pods: PodCounts | None
     start: str | None
-    """What pods under way do, and what to expect of them; None where none is."""
-    room: tuple[FreeCapacity, ...]
-    """Of what pods find too little of; empty where they find enough, or nodes may not be seen."""
+    """Progress of starting pods and the duration of the last start; None if no pod is starting."""
+    free_capacity: tuple[FreeCapacity, ...]
+    """Capacity of resources that unschedulable pods wait for; empty if there are none, or nodes may not be listed."""
     notes: tuple[Note, ...]
     decisions: tuple[ShownChange, ...]
-    """The newest first."""
+    """Newest first."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it: names in camel case, times as texts, null for what isn't known."""
+        """Return the JSON form: names in camel case, times as strings, null for unknown values."""
         plain: dict[str, Any] = _plain(self)
         return plain
 
@@ -143,5 +143,5 @@ def _plain(value: object) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return {to_camel(field.name): _plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, tuple):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     return value.isoformat() if isinstance(value, datetime) else value

@@ -1,1 +1,1 @@
-"""One inference against a served model: input tensors, the connection, the request and its timing."""
+"""One inference request to a served model: input tensors, connection, request and timing."""

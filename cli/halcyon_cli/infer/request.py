@@ -1,4 +1,4 @@
-"""One inference in KServe's v2 protocol, by Triton's own client, on a connection that times it. Not here: the connection (`wire`)."""
+"""One inference in the KServe v2 protocol, with Triton's client. Out of scope: the connection (`connection`)."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from tritonclient import http as triton
 from tritonclient.utils import InferenceServerException
 
 from halcyon_cli.errors import Failure
-from halcyon_cli.infer.connection import HttpAnswer, Phases, Wire
-from halcyon_cli.infer.tensors import Array, File, tensors, wanted
+from halcyon_cli.infer.connection import HttpResponse, ModelConnection, Phases
+from halcyon_cli.infer.tensors import Array, InputFile, model_inputs, tensors
 
 _LENGTH = "inference-header-content-length"
-"""Header that tells where Triton's JSON ends and its binary part begins."""
+"""Header with the length of the JSON in front of Triton's binary data."""
 
 
 class InferenceError(Failure):
-    """The model, or the balancer before it, answers with an error."""
+    """The model or its balancer responds with an error."""
 
 
 @dataclass(frozen=True)
-class Inferred:
-    """What a model has answered."""
+class InferenceResult:
+    """A model's response."""
 
     model: str
     version: str
     outputs: tuple[tuple[str, str, Array], ...]
-    """(name, Triton's type, values)."""
+    """(name, Triton data type, values)."""
     phases: Phases
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it; values in a flat list, as the protocol has them."""
+        """Return the JSON form; values are a flat list, as in the protocol."""
         return {
             "model": self.model,
             "version": self.version,
@@ -48,72 +48,76 @@ class Inferred:
         }
 
 
-def ask(
-    wire: Wire,
+def infer(
+    connection: ModelConnection,
     model: str,
     version: str | None,
     files: Sequence[tuple[str | None, str, bytes]],
     *,
     pixel_scale: float | None = None,
-) -> Inferred:
-    """Ask what the model takes, make tensors of (input, path, content), and send them; a model at zero is woken first.
+) -> InferenceResult:
+    """Convert (input, path, content) to the model's input tensors, and send them. A model at zero is started first.
 
     Raises:
-        InputError: the files aren't what the model takes.
-        NoAnswer: none came, or not in time.
-        Refused: it was an error.
+        InputError: the files don't fit the model's inputs.
+        NoResponse: there was none, or not in time.
+        InferenceError: the response is an error.
     """
     path = f"/v2/models/{quote(model)}" + (f"/versions/{quote(version)}" if version else "")
-    described, metadata = _described(wire, path, model)
-    found = tensors(
-        [File(where, content, name) for name, where, content in files], wanted(metadata), pixel_scale=pixel_scale
+    described, metadata = _read_metadata(connection, path, model)
+    arrays = tensors(
+        [InputFile(where, content, name) for name, where, content in files],
+        model_inputs(metadata),
+        pixel_scale=pixel_scale,
     )
     inputs = []
-    for one in wanted(metadata):
-        tensor = triton.InferInput(one.name, list(found[one.name].shape), one.datatype)
-        tensor.set_data_from_numpy(found[one.name])
+    for model_input in model_inputs(metadata):
+        tensor = triton.InferInput(model_input.name, list(arrays[model_input.name].shape), model_input.datatype)
+        tensor.set_data_from_numpy(arrays[model_input.name])
         inputs.append(tensor)
     body, length = triton.InferenceServerClient.generate_request_body(inputs)
     headers = {"Content-Type": "application/octet-stream"} | ({_LENGTH: str(length)} if length is not None else {})
-    answer = _good(wire.ask("POST", f"{path}/infer", bytes(body), headers), wire, model)
-    told = int(answer.headers[_LENGTH]) if _LENGTH in answer.headers else None
+    response = _checked(connection.request("POST", f"{path}/infer", bytes(body), headers), connection, model)
+    header_length = int(response.headers[_LENGTH]) if _LENGTH in response.headers else None
     try:
-        result = triton.InferenceServerClient.parse_response_body(answer.body, header_length=told)
-        response = result.get_response()
-        outputs = tuple((str(o["name"]), str(o["datatype"]), result.as_numpy(o["name"])) for o in response["outputs"])
+        result = triton.InferenceServerClient.parse_response_body(response.body, header_length=header_length)
+        document = result.get_response()
+        outputs = tuple((str(o["name"]), str(o["datatype"]), result.as_numpy(o["name"])) for o in document["outputs"])
     except (InferenceServerException, ValueError, KeyError, TypeError) as error:
-        raise InferenceError(f"{wire.who} answers with no inference of KServe's v2 protocol: {error!r}") from None
-    # The connection was made for the first request.
-    phases = Phases(described.phases.connect, answer.phases.send, answer.phases.wait, answer.phases.receive)
-    return Inferred(str(response.get("model_name", model)), str(response.get("model_version", "")), outputs, phases)
+        raise InferenceError(f"{connection.peer} did not respond in the KServe v2 protocol: {error!r}") from None
+    # The connection was opened for the first request.
+    phases = Phases(described.phases.connect, response.phases.send, response.phases.wait, response.phases.receive)
+    return InferenceResult(
+        str(document.get("model_name", model)), str(document.get("model_version", "")), outputs, phases
+    )
 
 
-def _described(wire: Wire, path: str, model: str) -> tuple[HttpAnswer, Any]:
-    first = wire.ask("GET", path)
-    if first.status != HTTPStatus.SERVICE_UNAVAILABLE:
-        return first, _json(_good(first, wire, model))
-    # At zero a balancer says so at once, and starts nothing for it. An inference it holds until there is a pod, which refuses this one.
-    woke = wire.ask("POST", f"{path}/infer", b"{}", {"Content-Type": "application/json"})
-    if woke.status in {HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS}:
-        _good(woke, wire, model)
-    return first, _json(_good(wire.ask("GET", path), wire, model))
+def _read_metadata(connection: ModelConnection, path: str, model: str) -> tuple[HttpResponse, Any]:
+    first_response = connection.request("GET", path)
+    if first_response.status != HTTPStatus.SERVICE_UNAVAILABLE:
+        return first_response, _json(_checked(first_response, connection, model))
+    # At zero a balancer answers metadata requests with 503 and starts nothing. It holds an inference until a pod is ready, and the pod rejects this one.
+    wake_response = connection.request("POST", f"{path}/infer", b"{}", {"Content-Type": "application/json"})
+    if wake_response.status in {HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS}:
+        _checked(wake_response, connection, model)
+    return first_response, _json(_checked(connection.request("GET", path), connection, model))
 
 
-def _good(answer: HttpAnswer, wire: Wire, model: str) -> HttpAnswer:
-    if answer.status < 400:
-        return answer
+def _checked(response: HttpResponse, connection: ModelConnection, model: str) -> HttpResponse:
+    if response.status < 400:
+        return response
     try:
-        said = str(json.loads(answer.body)["error"])
+        message = str(json.loads(response.body)["error"])
     except (ValueError, KeyError, TypeError):
-        said = answer.body[:200].decode(errors="replace").strip() or "nothing more"
-    raise InferenceError(f"{model} through {wire.who} answers {answer.status}: {said}")
+        message = response.body[:200].decode(errors="replace").strip() or "no message"
+    raise InferenceError(f"{model} through {connection.peer} responds with {response.status}: {message}")
 
 
-def _json(answer: HttpAnswer) -> Any:
+def _json(response: HttpResponse) -> Any:
     try:
-        return json.loads(answer.body)
+        return json.loads(response.body)
     except ValueError:
-        raise InferenceError(f"what answers is no Triton: {answer.body[:80]!r}") from None
+        raise InferenceError(f"not a response of Triton: {response.body[:80]!r}") from None
 
 
 def _plain(array: Array) -> list[Any]:

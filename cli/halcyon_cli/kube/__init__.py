@@ -1,1 +1,1 @@
-"""What commands read from a cluster: a synchronous client, a model with its children, free capacity, names for completion."""
+"""Access to a cluster: a synchronous client, a model and its objects, free capacity, names for completion."""

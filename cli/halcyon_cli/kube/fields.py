@@ -1,41 +1,39 @@
-"""Values out of JSON that another version may have written: what isn't of the form expected is as if it weren't there."""
+"""Tolerant getters for JSON that another version may have written: values of the wrong type count as missing."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
+
+from halcyon.api.timestamps import parse_rfc3339
 
 
 def mapping(value: object) -> Mapping[str, Any]:
-    """An object; empty where it is none."""
+    """Return an object; empty if it isn't one."""
     return value if isinstance(value, Mapping) else {}
 
 
 def sequence(value: object) -> list[Any]:
-    """A list; empty where it is none."""
+    """Return a list; empty if it isn't one."""
     return value if isinstance(value, list) else []
 
 
 def mappings(value: object) -> list[Mapping[str, Any]]:
-    """The objects in a list."""
-    return [one for one in sequence(value) if isinstance(one, Mapping)]
+    """Return the objects in a list."""
+    return [item for item in sequence(value) if isinstance(item, Mapping)]
 
 
 def count(value: object) -> int | None:
-    """A whole number."""
+    """Return an integer, or None."""
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def text(value: object) -> str | None:
-    """A text that says something."""
+    """Return a non-empty string, or None."""
     return value if isinstance(value, str) and value else None
 
 
 def time(value: object) -> datetime | None:
-    """A time with its zone."""
-    try:
-        found = datetime.fromisoformat(str(value))
-    except ValueError:
-        return None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    """Return a timestamp with its time zone, or None."""
+    return parse_rfc3339(value)

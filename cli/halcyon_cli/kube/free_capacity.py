@@ -1,8 +1,8 @@
-"""How much of a resource nodes have left, and who holds it: what somebody asks next whose pods find no node.
+"""Free capacity of a resource on the nodes, and its holders: the next question if pods are unschedulable.
 
-The operator itself may not see nodes, nor pods of others, and its counts don't depend on them; so this is counted by the commands
-of people, with the rights of whoever asks. Only extended resources, such as nvidia.com/gpu: they come in whole pieces, and a pod has
-them from the moment when it has a node until it has ended.
+The operator may list neither nodes nor pods of others, and its decisions don't depend on them. So user commands measure the
+capacity, with the user's permissions. Only extended resources, such as nvidia.com/gpu: they come in whole units, and a pod
+holds them from its scheduling until it has ended.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from halcyon_cli.kube import fields
 from halcyon_cli.kube.client import Cluster
 
 Json = Mapping[str, Any]
-NAMED = 3
-"""Holders that are named; the others are counted."""
+MAX_NAMED_HOLDERS = 3
+"""Holders to name; the others are counted."""
 _NODE = Kind("v1", "Node", "nodes", namespaced=False)
-_WITH_A_NODE = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+_SCHEDULED = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 
 
 @dataclass(frozen=True)
 class Holder:
-    """Pods that belong together, and what they hold."""
+    """A workload and the units that its pods hold."""
 
     name: str
     """A ModelDeployment, another controller or a single pod, as namespace/name."""
@@ -38,105 +38,111 @@ class Holder:
 
 @dataclass(frozen=True)
 class FreeCapacity:
-    """What the nodes have of one resource."""
+    """The nodes' capacity of one resource."""
 
     resource: str
     total: int
-    """Of all nodes that take new pods."""
+    """On all nodes that accept new pods."""
     free: int
-    most: int
-    """Free on one node: a pod has all of its own on the same."""
+    max_per_node: int
+    """Most free units on one node: a pod needs all of its units on the same node."""
     nodes: int
-    """That have any of it, and take new pods."""
+    """Nodes that have the resource and accept new pods."""
     holders: tuple[Holder, ...]
-    """On these nodes; the largest first."""
+    """Holders on these nodes, the largest first."""
 
-    def say(self) -> str:
-        """For example `0 of 8 nvidia.com/gpu free on 2 nodes; team/digits holds 6, batch/train 2`."""
-        where = f"{self.nodes} node{'' if self.nodes == 1 else 's'}" if self.nodes else "any node that takes pods"
-        apart = f", at most {self.most} on one" if self.most < self.free else ""
-        told = [f"{one.name} {'holds ' if n == 0 else ''}{one.count}" for n, one in enumerate(self.holders[:NAMED])]
-        if len(self.holders) > NAMED:
-            rest = self.holders[NAMED:]
-            told.append(f"{len(rest)} others {sum(one.count for one in rest)}")
-        held = f"; {', '.join(told)}" if told else ""
-        return f"{self.free} of {self.total} {self.resource} free on {where}{apart}{held}"
-
-
-def lacking(messages: Iterable[str]) -> list[str]:
-    """The extended resources that a scheduler has found too little of, each once."""
-    return list(dict.fromkeys(name for said in messages for name in pods.lacking(said) if "/" in name))
+    def describe(self) -> str:
+        """Return for example `0 of 8 nvidia.com/gpu free on 2 nodes; team/digits holds 6, batch/train 2`."""
+        where = f"{self.nodes} node{'' if self.nodes == 1 else 's'}" if self.nodes else "any node that accepts pods"
+        per_node = f", at most {self.max_per_node} on one" if self.max_per_node < self.free else ""
+        holders_text = [
+            f"{holder.name} {'holds ' if n == 0 else ''}{holder.count}"
+            for n, holder in enumerate(self.holders[:MAX_NAMED_HOLDERS])
+        ]
+        if len(self.holders) > MAX_NAMED_HOLDERS:
+            rest = self.holders[MAX_NAMED_HOLDERS:]
+            holders_text.append(f"{len(rest)} others {sum(holder.count for holder in rest)}")
+        holders_part = f"; {', '.join(holders_text)}" if holders_text else ""
+        return f"{self.free} of {self.total} {self.resource} free on {where}{per_node}{holders_part}"
 
 
-def look(cluster: Cluster, resources: Sequence[str]) -> tuple[FreeCapacity, ...]:
-    """Count them, one by one; nothing is read where there are none.
+def insufficient_resources(messages: Iterable[str]) -> list[str]:
+    """Return the extended resources that scheduler messages report as insufficient, each once."""
+    return list(dict.fromkeys(name for message in messages for name in pods.lacking(message) if "/" in name))
+
+
+def read_free_capacity(cluster: Cluster, resources: Sequence[str]) -> tuple[FreeCapacity, ...]:
+    """Measure these resources one by one; reads nothing if there are none.
 
     Raises:
         ClusterError: nodes, or the pods of all namespaces, may not be listed.
     """
     if not resources:
         return ()
-    nodes, holding = cluster.items(_NODE), cluster.items(kinds.POD, everywhere=True, fields=_WITH_A_NODE)
-    if nodes is None or holding is None:
+    nodes, scheduled_pods = cluster.items(_NODE), cluster.items(kinds.POD, all_namespaces=True, fields=_SCHEDULED)
+    if nodes is None or scheduled_pods is None:
         return ()
-    return tuple(room(name, nodes, holding) for name in resources)
+    return tuple(measure(name, nodes, scheduled_pods) for name in resources)
 
 
-def room(resource: str, nodes: Iterable[Json], holding: Iterable[Json]) -> FreeCapacity:
-    """What these nodes have of a resource, beside what these pods hold of it."""
+def measure(resource: str, nodes: Iterable[Json], scheduled_pods: Iterable[Json]) -> FreeCapacity:
+    """Return the free capacity of a resource on these nodes, given the pods that hold it."""
     totals = {
-        str(_part(node, "metadata").get("name")): _amount(_part(node, "status").get("allocatable"), resource)
+        str(_section(node, "metadata").get("name")): _amount(_section(node, "status").get("allocatable"), resource)
         for node in nodes
-        if _takes_pods(node)
+        if _accepts_pods(node)
     }
     totals = {name: total for name, total in totals.items() if total}
     used: Counter[str] = Counter()
     holders: Counter[str] = Counter()
-    for pod in holding:
-        node, phase = _part(pod, "spec").get("nodeName"), _part(pod, "status").get("phase")
-        count = _held(pod, resource)
+    for pod in scheduled_pods:
+        node, phase = _section(pod, "spec").get("nodeName"), _section(pod, "status").get("phase")
+        count = _requested_by_pod(pod, resource)
         if node in totals and count and phase not in {"Succeeded", "Failed"}:
             used[node] += count
-            holders[_holder(pod)] += count
-    left = {name: max(total - used[name], 0) for name, total in totals.items()}
+            holders[_holder_name(pod)] += count
+    free_by_node = {name: max(total - used[name], 0) for name, total in totals.items()}
     ranked = sorted(holders.items(), key=lambda one: (-one[1], one[0]))
     return FreeCapacity(
         resource,
         total=sum(totals.values()),
-        free=sum(left.values()),
-        most=max(left.values(), default=0),
+        free=sum(free_by_node.values()),
+        max_per_node=max(free_by_node.values(), default=0),
         nodes=len(totals),
         holders=tuple(Holder(name, count) for name, count in ranked),
     )
 
 
-def _takes_pods(node: Json) -> bool:
-    """Neither cordoned nor out of order."""
-    conditions = fields.mappings(_part(node, "status").get("conditions"))
+def _accepts_pods(node: Json) -> bool:
+    """Return True if the node is ready and not cordoned."""
+    conditions = fields.mappings(_section(node, "status").get("conditions"))
     is_ready = any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
-    return is_ready and not _part(node, "spec").get("unschedulable")
+    return is_ready and not _section(node, "spec").get("unschedulable")
 
 
-def _held(pod: Json, resource: str) -> int:
-    """As the scheduler counts: its containers and sidecars together, or one that runs before them if that needs more."""
-    spec, sidecars, before = _part(pod, "spec"), 0, 0
+def _requested_by_pod(pod: Json, resource: str) -> int:
+    """Return the pod's request as the scheduler computes it.
+
+    That is the sum of its containers and sidecars, or the request of an init container if that is larger.
+    """
+    spec, sidecars, init_max = _section(pod, "spec"), 0, 0
     for container in fields.mappings(spec.get("initContainers")):
-        asked = _asked(container, resource)
-        before = max(before, sidecars + asked)
+        amount = _requested(container, resource)
+        init_max = max(init_max, sidecars + amount)
         if container.get("restartPolicy") == "Always":
-            sidecars += asked
-    return max(before, sidecars + sum(_asked(c, resource) for c in fields.mappings(spec.get("containers"))))
+            sidecars += amount
+    return max(init_max, sidecars + sum(_requested(c, resource) for c in fields.mappings(spec.get("containers"))))
 
 
-def _asked(container: Json, resource: str) -> int:
-    # Of an extended resource requests and limits are the same, and either may be left out.
-    resources = _part(container, "resources")
+def _requested(container: Json, resource: str) -> int:
+    # For an extended resource, requests equal limits, and either may be omitted.
+    resources = _section(container, "resources")
     return max(_amount(resources.get(part), resource) for part in ("requests", "limits"))
 
 
-def _holder(pod: Json) -> str:
-    """A name that its owner knows it by."""
-    meta = _part(pod, "metadata")
+def _holder_name(pod: Json) -> str:
+    """Return the workload's name, as its owner knows it."""
+    meta = _section(pod, "metadata")
     labels = fields.mapping(meta.get("labels"))
     owner = next((one for one in fields.mappings(meta.get("ownerReferences")) if one.get("controller")), {})
     name = labels.get(names.OWNER_LABEL) or owner.get("name") or meta.get("name")
@@ -152,5 +158,5 @@ def _amount(amounts: object, resource: str) -> int:
         return 0
 
 
-def _part(one: Json, name: str) -> Json:
-    return fields.mapping(one.get(name))
+def _section(obj: Json, name: str) -> Json:
+    return fields.mapping(obj.get(name))

@@ -1,4 +1,4 @@
-"""A ModelDeployment and the objects that were made for it, as they were read. Not here: what they mean (`tree`, `findings`)."""
+"""A ModelDeployment and its objects in the cluster. Out of scope: their meaning (`output.tree`, `diagnose`)."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from halcyon_cli.kube import fields
 from halcyon_cli.kube.client import Cluster
 
 Object = Mapping[str, Any]
-SHOWN = (kinds.DEPLOYMENT, kinds.POD, kinds.HPA, kinds.CONTROLLER_REVISION)
-"""Kinds beside the ModelDeployment itself."""
+READ_KINDS = (kinds.DEPLOYMENT, kinds.POD, kinds.HPA, kinds.CONTROLLER_REVISION)
+"""Kinds to read in addition to the ModelDeployment."""
 
 
 @dataclass(frozen=True)
 class Inventory:
-    """What was read."""
+    """A ModelDeployment and its objects."""
 
     model: Object
     deployments: Sequence[Object] = ()
     pods: Sequence[Object] = ()
     hpas: Sequence[Object] = ()
     revisions: Sequence[Object] = ()
-    hidden: tuple[str, ...] = ()
-    """What could not be read, a sentence each."""
+    unreadable: tuple[str, ...] = ()
+    """What could not be read, one sentence each."""
 
     @property
     def slots(self) -> list[Object]:
-        """Deployments of servers."""
+        """Deployments of model pods."""
         return [d for d in self.deployments if _component(d) == names.SERVER]
 
     @property
@@ -42,36 +42,36 @@ class Inventory:
 
     @property
     def servers(self) -> list[Object]:
-        """Pods of servers."""
+        """Model pods."""
         return [p for p in self.pods if _component(p) == names.SERVER]
 
     @property
     def balancer_pods(self) -> list[Object]:
-        """Pods of balancers."""
+        """Balancer pods."""
         return [p for p in self.pods if _component(p) == names.BALANCER]
 
 
-def look(cluster: Cluster, name: str) -> Inventory:
-    """Read a ModelDeployment and what was made for it. What may not be read is left out, and named in `hidden`.
+def read_inventory(cluster: Cluster, name: str) -> Inventory:
+    """Read a ModelDeployment and its objects. Kinds that may not be read are omitted, and named in `unreadable`.
 
     Raises:
-        ClusterError: where the ModelDeployment itself can't be had.
+        ClusterError: the ModelDeployment itself can't be read.
     """
     model = cluster.model(name)
-    found: dict[Kind, list[Object]] = {}
-    hidden = []
-    for kind in SHOWN:
+    objects: dict[Kind, list[Object]] = {}
+    unreadable = []
+    for kind in READ_KINDS:
         try:
-            found[kind] = cluster.items(kind, selector=f"{names.OWNER_LABEL}={name}") or []
+            objects[kind] = cluster.items(kind, selector=f"{names.OWNER_LABEL}={name}") or []
         except ClusterError as error:
-            hidden.append(f"{kind.plural} can't be shown: {error}")
-    return assemble(model, found, tuple(hidden))
+            unreadable.append(f"{kind.plural} can't be read: {error}")
+    return assemble(model, objects, tuple(unreadable))
 
 
-def assemble(model: Object, found: Mapping[Kind, Sequence[Object]], hidden: tuple[str, ...] = ()) -> Inventory:
-    """What was read, by kind."""
-    deployments, pods, hpas, revisions = (found.get(kind, ()) for kind in SHOWN)
-    return Inventory(model, deployments, pods, hpas, revisions, hidden)
+def assemble(model: Object, objects: Mapping[Kind, Sequence[Object]], unreadable: tuple[str, ...] = ()) -> Inventory:
+    """Build an inventory of objects by kind."""
+    deployments, pods, hpas, revisions = (objects.get(kind, ()) for kind in READ_KINDS)
+    return Inventory(model, deployments, pods, hpas, revisions, unreadable)
 
 
 def _component(obj: Object) -> object:

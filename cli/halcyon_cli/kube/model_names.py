@@ -1,4 +1,4 @@
-"""Names of models for completion."""
+"""Model names for completion."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from halcyon_cli.errors import Failure
-from halcyon_cli.kube.client import Cluster, Place
+from halcyon_cli.kube.client import Cluster, Target
 
 COMPLETION_TIMEOUT_S = 2.0
-"""Who has pressed Tab waits no longer for a cluster."""
+"""A user who has pressed Tab waits no longer for a cluster."""
 
 
-def names(params: Mapping[str, Any], incomplete: str) -> list[str]:
-    """Names of models that begin so, by the options that stand before; none where no cluster says."""
-    place = Place("get", params.get("kubeconfig"), params.get("context"), params.get("namespace"), COMPLETION_TIMEOUT_S)
+def model_names(params: Mapping[str, Any], incomplete: str) -> list[str]:
+    """Return the model names with this prefix, for the given options; none if the cluster doesn't respond."""
+    target = Target(
+        "get", params.get("kubeconfig"), params.get("context"), params.get("namespace"), COMPLETION_TIMEOUT_S
+    )
     try:
-        found = [str(model["metadata"]["name"]) for model in Cluster(place).models()]
+        model_list = [str(model["metadata"]["name"]) for model in Cluster(target).models()]
     except Failure:
         return []
-    return sorted(name for name in found if name.startswith(incomplete))
+    return sorted(name for name in model_list if name.startswith(incomplete))

@@ -1,6 +1,6 @@
-"""A pod, as the API server has it -> what it is doing, in one word, and why. Pure.
+"""Stage of a pod of the API server, in one word, and its reason. Pure.
 
-Not here: what that is by (`control.stages`), what is drawn of it (`tree`), and what a model's conditions say (`control.status`).
+Out of scope: the stages themselves (`control.objects.pod_stage`), the tree (`output.tree`), and conditions (`control.status`).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ Json = Mapping[str, Any]
 
 
 def stage(pod: Json) -> Stage:
-    """What this pod is doing."""
+    """Return the stage of a pod."""
     return pod_stage.stage(pods.project(_complete(pod)))
 
 
 def _complete(pod: Json) -> dict[str, Any]:
-    """The pod with what every pod has, each part of the form that it has; one that another program has written may lack any of it."""
+    """Return the pod with every field that the operator expects, of the right type; other writers may omit some."""
     meta, status = fields.mapping(pod.get("metadata")), fields.mapping(pod.get("status"))
     texts = ("namespace", "name", "uid", "resourceVersion")
     return {
@@ -34,7 +34,7 @@ def _complete(pod: Json) -> dict[str, Any]:
         "spec": fields.mapping(pod.get("spec")),
         "status": {
             **{key: fields.text(status.get(key)) for key in ("phase", "reason", "message")},
-            "conditions": [_scalars(one) for one in fields.mappings(status.get("conditions"))],
+            "conditions": [_scalars(entry) for entry in fields.mappings(status.get("conditions"))],
             "initContainerStatuses": _containers(status.get("initContainerStatuses")),
             "containerStatuses": _containers(status.get("containerStatuses")),
         },
@@ -44,21 +44,21 @@ def _complete(pod: Json) -> dict[str, Any]:
 def _containers(value: object) -> list[Json]:
     return [
         {
-            "name": fields.text(one.get("name")) or "",
-            "image": fields.text(one.get("image")),
-            "started": one.get("started") is True,
-            "restartCount": fields.count(one.get("restartCount")) or 0,
-            "state": _state(one.get("state")),
-            "lastState": _state(one.get("lastState")),
+            "name": fields.text(entry.get("name")) or "",
+            "image": fields.text(entry.get("image")),
+            "started": entry.get("started") is True,
+            "restartCount": fields.count(entry.get("restartCount")) or 0,
+            "state": _state(entry.get("state")),
+            "lastState": _state(entry.get("lastState")),
         }
-        for one in fields.mappings(value)
+        for entry in fields.mappings(value)
     ]
 
 
 def _state(value: object) -> Json:
-    """What a container does: one word, and what belongs to it."""
-    return {str(word): _scalars(told) for word, told in fields.mapping(value).items() if isinstance(told, Mapping)}
+    """Return a container's state: one key and its fields."""
+    return {str(key): _scalars(item) for key, item in fields.mapping(value).items() if isinstance(item, Mapping)}
 
 
 def _scalars(value: Json) -> dict[str, Any]:
-    return {str(key): told for key, told in value.items() if isinstance(told, str | int)}
+    return {str(key): item for key, item in value.items() if isinstance(item, str | int)}

@@ -1,1 +1,1 @@
-"""Validation of files without a cluster, with line numbers."""
+"""Offline validation of files, with line numbers."""

@@ -1,1 +1,1 @@
-"""How answers look: tables, trees, text."""
+"""Output for terminals: tables, trees and text."""

@@ -1,6 +1,6 @@
-"""ModelDeployments, as the API server has them -> one row each: what `get` and `top` list. Pure.
+"""Rows of `get` and `top`, one per ModelDeployment of the API server. Pure.
 
-What isn't known is None or `-`, never 0. Not here: how a table looks (`drawing`).
+Unknown values are None or `-`, never 0. Out of scope: the layout of a table (`tables`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from halcyon_cli.output.report_text import ago
 
 Json = Mapping[str, Any]
 SortKey = Literal["queue", "gpu", "cost", "name"]
-NONE = "-"
+UNKNOWN = "-"
 
 
 @dataclass(frozen=True)
@@ -28,15 +28,15 @@ class ModelRow:
     namespace: str
     name: str
     ready: str
-    """Of the condition: True, False or Unknown."""
+    """Status of the condition Ready: True, False or Unknown."""
     reason: str
     replicas: str
-    """Ready and wanted pods."""
+    """Ready and desired pods."""
     max_replicas: int | None
     queue: str
-    """Waiting requests, and beside them the target where there is one."""
+    """Queued requests, with the target if there is one."""
     gpu: str
-    """Percent, the mean of the ready pods."""
+    """Mean of the ready pods, in percent."""
     batch: str
     url: str
     created: datetime | None
@@ -44,60 +44,60 @@ class ModelRow:
     policy: str
     actuator: str
     scaled: datetime | None
-    """When the count asked for changed last."""
+    """Time of the last change of the desired replicas."""
     waiting: float | None
     utilization: float | None
     gpus: int
-    """GPUs of the pods that exist."""
+    """GPUs of existing pods."""
     cost_per_hour: float | None
-    """Of its GPUs for an hour, as the operator tells it; None where the site hasn't said a price."""
+    """Cost of its GPUs per hour, from the status; None if no price is configured."""
     currency: str
     note: str
-    """The reason that a person gave for a count or a pause."""
+    """The user's reason for the replicas or a pause."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
-        found = {to_camel(name): value for name, value in vars(self).items()}
-        return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in found.items()}
+        """Return the JSON form."""
+        values = {to_camel(name): value for name, value in vars(self).items()}
+        return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in values.items()}
 
 
-def row(model: Json) -> ModelRow:
-    """The row of a model."""
+def build_row(model: Json) -> ModelRow:
+    """Build the row of a model."""
     meta, spec, status = (fields.mapping(model.get(part)) for part in ("metadata", "spec", "status"))
     summary, scaling = fields.mapping(status.get("summary")), fields.mapping(status.get("scaling"))
     conditions = {str(c.get("type")): c for c in fields.mappings(status.get("conditions"))}
     gpu = fields.mapping(fields.mapping(spec.get("runtime")).get("gpu"))
     per_pod = fields.count(gpu.get("count", 1)) or 0
     signals = {str(s.get("name")): s for s in fields.mappings(scaling.get("signals"))}
-    decisions, told = fields.mappings(scaling.get("decisions")), fields.mapping(status.get("cost"))
-    queue, use = (fields.text(summary.get(name)) or NONE for name in ("queue", "gpu"))
+    decisions, cost = fields.mappings(scaling.get("decisions")), fields.mapping(status.get("cost"))
+    queue, use = (fields.text(summary.get(name)) or UNKNOWN for name in ("queue", "gpu"))
     return ModelRow(
         namespace=str(meta.get("namespace")),
         name=str(meta.get("name")),
         ready=str(conditions.get("Ready", {}).get("status") or "Unknown"),
-        reason=fields.text(summary.get("state")) or NONE,
+        reason=fields.text(summary.get("state")) or UNKNOWN,
         replicas=fields.text(summary.get("ready")) or f"?/{spec.get('replicas', 1)}",
         max_replicas=fields.count(fields.mapping(spec.get("scaling")).get("maxReplicas")),
         queue=queue,
         gpu=use.removesuffix("%"),
-        batch=fields.text(summary.get("batch")) or NONE,
-        url=fields.text(fields.mapping(status.get("endpoints")).get("http")) or NONE,
+        batch=fields.text(summary.get("batch")) or UNKNOWN,
+        url=fields.text(fields.mapping(status.get("endpoints")).get("http")) or UNKNOWN,
         created=fields.time(meta.get("creationTimestamp")),
-        image=fields.text(status.get("runtimeImage")) or NONE,
-        policy=fields.text(scaling.get("policy")) or NONE,
-        actuator=fields.text(scaling.get("actuator")) or NONE,
+        image=fields.text(status.get("runtimeImage")) or UNKNOWN,
+        policy=fields.text(scaling.get("policy")) or UNKNOWN,
+        actuator=fields.text(scaling.get("actuator")) or UNKNOWN,
         scaled=fields.time(decisions[0].get("time")) if decisions else None,
         waiting=_number(fields.mapping(signals.get("queueDepth")).get("value"), queue.partition("/")[0]),
         utilization=_number(use.removesuffix("%")),
         gpus=per_pod * (fields.count(fields.mapping(status.get("replicas")).get("total")) or 0),
-        cost_per_hour=_number(told.get("perHour")),
-        currency=fields.text(told.get("currency")) or "",
+        cost_per_hour=_number(cost.get("perHour")),
+        currency=fields.text(cost.get("currency")) or "",
         note=user_annotations.reason({"annotations": fields.mapping(meta.get("annotations"))}),
     )
 
 
 def _number(*texts: object) -> float | None:
-    """The first of them that is a number."""
+    """Return the first value that is a number."""
     for text in texts:
         try:
             return float(str(text))
@@ -106,46 +106,46 @@ def _number(*texts: object) -> float | None:
     return None
 
 
-def listed(
-    rows: Sequence[ModelRow], now: datetime, *, wide: bool, everywhere: bool
+def list_table(
+    rows: Sequence[ModelRow], now: datetime, *, wide: bool, all_namespaces: bool
 ) -> tuple[list[str], list[list[str]]]:
-    """Head and cells of the list: the columns of `kubectl get mdep`."""
+    """Return the head and cells of the list, which has the columns of `kubectl get mdep`."""
     head = ["NAME", "READY", "REASON", "REPLICAS", "MAX", "QUEUE", "GPU%", "BATCH", "URL", "AGE"]
     head += ["IMAGE", "POLICY", "ACTUATOR", "SCALED"] if wide else []
     cells = []
-    for one in rows:
-        most = NONE if one.max_replicas is None else str(one.max_replicas)
-        line = [one.name, one.ready, one.reason, one.replicas, most, one.queue, one.gpu, one.batch, one.url]
-        line.append(ago(one.created, now))
-        cells.append(line + ([one.image, one.policy, one.actuator, ago(one.scaled, now)] if wide else []))
-    if everywhere:
-        return ["NAMESPACE", *head], [[one.namespace, *line] for one, line in zip(rows, cells, strict=True)]
+    for row in rows:
+        max_replicas = UNKNOWN if row.max_replicas is None else str(row.max_replicas)
+        line = [row.name, row.ready, row.reason, row.replicas, max_replicas, row.queue, row.gpu, row.batch, row.url]
+        line.append(ago(row.created, now))
+        cells.append(line + ([row.image, row.policy, row.actuator, ago(row.scaled, now)] if wide else []))
+    if all_namespaces:
+        return ["NAMESPACE", *head], [[row.namespace, *line] for row, line in zip(rows, cells, strict=True)]
     return head, cells
 
 
-def ordered(rows: Sequence[ModelRow], by: SortKey) -> list[ModelRow]:
-    """The most first; what isn't known last; equals by namespace and name."""
+def sorted_rows(rows: Sequence[ModelRow], key_name: SortKey) -> list[ModelRow]:
+    """Sort rows, highest first and unknown last; equals by namespace and name."""
 
-    def key(one: ModelRow) -> tuple[float, str, str]:
-        cost = float(one.gpus) if one.cost_per_hour is None else one.cost_per_hour
-        amount = {"queue": one.waiting, "gpu": one.utilization, "cost": cost, "name": 0.0}[by]
-        return (1.0 if amount is None else -amount, one.namespace, one.name)
+    def key(row: ModelRow) -> tuple[float, str, str]:
+        cost = float(row.gpus) if row.cost_per_hour is None else row.cost_per_hour
+        amount = {"queue": row.waiting, "gpu": row.utilization, "cost": cost, "name": 0.0}[key_name]
+        return (1.0 if amount is None else -amount, row.namespace, row.name)
 
     return sorted(rows, key=key)
 
 
-def priced(one: ModelRow, price: float | None) -> float | None:
-    """What its GPUs cost in an hour, at `price` for each where one is given, else as the operator tells it."""
-    return one.cost_per_hour if price is None else one.gpus * price
+def hourly_cost(row: ModelRow, price: float | None) -> float | None:
+    """Return the cost of a model's GPUs per hour, at `price` per GPU if given, else from the status."""
+    return row.cost_per_hour if price is None else row.gpus * price
 
 
-def topped(
-    rows: Sequence[ModelRow], *, price: float | None, wide: bool, everywhere: bool
+def top_table(
+    rows: Sequence[ModelRow], *, price: float | None, wide: bool, all_namespaces: bool
 ) -> tuple[list[str], list[list[str]]]:
-    """Head and cells of `top`, with a line for all of them together. `price` is that of a GPU for an hour, in place of the site's."""
-    costs = [priced(one, price) for one in rows]
+    """Return the head and cells of `top`, with totals. `price` per GPU and hour replaces the configured prices."""
+    costs = [hourly_cost(row, price) for row in rows]
     known = [cost for cost in costs if cost is not None]
-    currencies = {one.currency for one in rows if one.cost_per_hour is not None} if price is None else set()
+    currencies = {row.currency for row in rows if row.cost_per_hour is not None} if price is None else set()
     unit = f" {currencies.pop()}" if len(currencies) == 1 and "" not in currencies else ""
     head = ["NAME", "REPLICAS", "MAX", "QUEUE", "GPU%", "GPUS"] + (
         [f"COST/H{unit}"] if known or price is not None else []
@@ -153,19 +153,19 @@ def topped(
     shown = len(head) > 6
     head += (["BATCH", "POLICY", "SCALED BY"] if wide else []) + ["REASON"]
     cells = []
-    for one, cost in zip(rows, costs, strict=True):
-        most = NONE if one.max_replicas is None else str(one.max_replicas)
-        line = [one.name, one.replicas, most, one.queue, one.gpu, str(one.gpus)]
-        line += [NONE if cost is None else f"{cost:.2f}"] if shown else []
-        line += [one.batch, one.policy, one.actuator] if wide else []
-        cells.append([*line, one.reason + (f": {one.note}" if one.note else "")])
-    waiting = [one.waiting for one in rows if one.waiting is not None]
-    total = [f"{len(rows)} models", "", "", f"{sum(waiting):.0f}" if waiting else NONE, ""]
-    total += [str(sum(one.gpus for one in rows))] + ([f"{sum(known):.2f}"] if shown else [])
+    for row, cost in zip(rows, costs, strict=True):
+        max_replicas = UNKNOWN if row.max_replicas is None else str(row.max_replicas)
+        line = [row.name, row.replicas, max_replicas, row.queue, row.gpu, str(row.gpus)]
+        line += [UNKNOWN if cost is None else f"{cost:.2f}"] if shown else []
+        line += [row.batch, row.policy, row.actuator] if wide else []
+        cells.append([*line, row.reason + (f": {row.note}" if row.note else "")])
+    waiting = [row.waiting for row in rows if row.waiting is not None]
+    total = [f"{len(rows)} models", "", "", f"{sum(waiting):.0f}" if waiting else UNKNOWN, ""]
+    total += [str(sum(row.gpus for row in rows))] + ([f"{sum(known):.2f}"] if shown else [])
     total += [""] * (len(head) - len(total))
     if len(rows) > 1:
         cells.append(total)
-    if everywhere:
-        spaces = [*(one.namespace for one in rows), ""]
+    if all_namespaces:
+        spaces = [*(row.namespace for row in rows), ""]
         return ["NAMESPACE", *head], [[space, *line] for space, line in zip(spaces, cells, strict=False)]
     return head, cells

@@ -1,6 +1,6 @@
-"""How trees and tables look: lines of text, as wide as the terminal, with colour where it is wanted.
+"""Layout of trees and tables as text, as wide as the terminal, with optional color.
 
-Not here: what is told (`tree`, `fleet`), and how a report looks (`text`).
+Out of scope: their contents (`tree`, `model_rows`), and the layout of a report (`report_text`).
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ _MARKS: dict[Tone, tuple[str, str]] = {
 
 
 def lines(page: RenderableType, *, width: int, color: bool = False) -> str:
-    """A page as text, without a newline at its end.
+    """Return a page as text, without a final newline.
 
-    `width` in characters; names and numbers are never broken, so a line may be longer.
+    `width` is in characters. Names and numbers are never broken, so a line may be longer.
     """
     console = Console(
         file=io.StringIO(), width=10_000, force_terminal=color, color_system="standard" if color else None
     )
-    least = Measurement.get(console, console.options, page).minimum
+    min_width = Measurement.get(console, console.options, page).minimum
     with console.capture() as captured:
-        console.print(page, width=max(width, least))
+        console.print(page, width=max(width, min_width))
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
 
-def tree_page(told: Tree, now: datetime) -> RenderableType:
-    """A model's facts, notes, and tree."""
+def tree_page(tree: Tree, now: datetime) -> RenderableType:
+    """Lay out a model's facts, notes and tree."""
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="bright_black", no_wrap=True)
     facts.add_column()
-    for fact, value in told.facts:
+    for fact, value in tree.facts:
         facts.add_row(fact, Text(printable(value)))
-    for note in told.notes:
+    for note in tree.notes:
         facts.add_row(Text("!", style="yellow"), Text(printable(note)))
     table = _table(("NAME", "KIND", "STATE", "AGE", "INFO"))
-    for prefix, node in _walk(told.root):
+    for prefix, node in _walk(tree.root):
         mark, style = _MARKS[node.tone]
         state = f"{mark} {node.state}" + (f" ({node.reason})" if node.reason else "")
         name = Text.assemble((prefix, "bright_black"), printable(node.name))
@@ -60,7 +60,7 @@ def tree_page(told: Tree, now: datetime) -> RenderableType:
 
 
 def table_page(head: Sequence[str], rows: Sequence[Sequence[str]]) -> RenderableType:
-    """A table; columns that hold only numbers stand to the right."""
+    """Lay out a table; columns that contain only numbers are right-aligned."""
     table = _table(head, right={n for n in range(len(head)) if all(_is_number(row[n]) for row in rows)})
     for row in rows:
         table.add_row(*(Text(printable(cell)) for cell in row))
@@ -70,7 +70,7 @@ def table_page(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Renderable
 def _table(head: Sequence[str], right: Collection[int] = ()) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bright_black")
     for n, name in enumerate(head):
-        # Names and numbers are never broken; the last column takes what is left, on several lines where it must.
+        # Names and numbers are never broken; the last column takes the rest, on several lines if needed.
         is_last = n == len(head) - 1
         table.add_column(
             name,

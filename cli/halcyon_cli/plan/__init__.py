@@ -1,1 +1,1 @@
-"""What a spec would become, and what the planner decides on recorded observations."""
+"""Preview of the objects for a spec, and replay of recorded observations through the planner."""

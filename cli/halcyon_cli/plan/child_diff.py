@@ -1,6 +1,6 @@
-"""What a reconcile of a ModelDeployment would do to its children: which there would be, and what would change in them. Pure.
+"""Differences that a reconcile of a ModelDeployment would make in its objects. Pure.
 
-Not here: what is known of the cluster (`prospect`), what should be (`control.plan`), and how it is printed (`outlook`).
+Out of scope: the state of the cluster (`cluster_scope`), the desired objects (`control.desired.plan`), and printing (`preview`).
 """
 
 from __future__ import annotations
@@ -25,82 +25,82 @@ from halcyon.render import names
 
 Object = dict[str, Any]
 Change = Literal["create", "change", "same", "delete"]
-Tried = Callable[[Kind, Object], Mapping[str, Any] | None]
-"""What the API server would make of an object that is applied; None where it can't be asked."""
+DryRun = Callable[[Kind, Object], Mapping[str, Any] | None]
+"""Returns the object as the API server would store it after an apply; None if you have no permission to ask."""
 _CONTEXT = 2
-"""Lines that are shown around a difference."""
+"""Lines of context around a difference."""
 
 
 @dataclass(frozen=True)
-class Child:
-    """An object, and what would become of it."""
+class ChildDiff:
+    """An object and its change."""
 
     change: Change
     kind: str
     name: str
-    wanted: Mapping[str, Any] | None
-    """As it would be applied; None where it would be deleted."""
+    desired: Mapping[str, Any] | None
+    """The object as it would be applied; None if it would be deleted."""
     diff: tuple[str, ...] = ()
-    """Lines of YAML, each with +, - or a space before it."""
+    """Lines of YAML, each with +, - or a space in front."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return the JSON form."""
         plain: dict[str, Any] = {"change": self.change, "kind": self.kind, "name": self.name}
-        return plain | {"diff": list(self.diff), "object": self.wanted}
+        return plain | {"diff": list(self.diff), "object": self.desired}
 
 
-def children(view: Scope, planned: ReconcilePlan, tried: Tried) -> list[Child]:
-    """Every child, in the order in which they would be written; those that go come last."""
-    found = []
-    for wanted in (*planned.first, *planned.then):
-        kind, name = kind_of(wanted), str(wanted["metadata"]["name"])
-        live = view.children.get((kind, name))
+def diff_children(scope: Scope, planned: ReconcilePlan, dry_run: DryRun) -> list[ChildDiff]:
+    """Return a diff for every object, in the order of the writes; deletions come last."""
+    diffs = []
+    for desired in (*planned.first, *planned.then):
+        kind, name = kind_of(desired), str(desired["metadata"]["name"])
+        live = scope.children.get((kind, name))
         if live is None:
-            found.append(Child("create", kind.kind, name, wanted))
+            diffs.append(ChildDiff("create", kind.kind, name, desired))
             continue
-        diff = () if holds(live, wanted) else _diff(live, tried(kind, wanted) or overlaid(live, wanted))
-        found.append(Child("change" if diff else "same", kind.kind, name, wanted, diff))
-    return found + [Child("delete", kind.kind, name, None) for kind, name in planned.delete]
+        diff = () if holds(live, desired) else _diff(live, dry_run(kind, desired) or merged(live, desired))
+        diffs.append(ChildDiff("change" if diff else "same", kind.kind, name, desired, diff))
+    return diffs + [ChildDiff("delete", kind.kind, name, None) for kind, name in planned.delete]
 
 
-def restarts(view: Scope, planned: ReconcilePlan) -> str:
-    """What it means for the servers, in a sentence."""
-    rolled = planned.rollout
-    if rolled is None:
-        return "nothing is served, and nothing would be"
-    deployments = [own(view, kinds.DEPLOYMENT, names.server(view.key.name, slot)) for slot in names.SLOTS]
-    label = (d["spec"]["template"]["metadata"]["labels"].get(names.REVISION_LABEL) for d in deployments if d)
-    there, live = set(label), sum(map(pods.is_live, view.pods))
-    if not there:
+def restarts(scope: Scope, planned: ReconcilePlan) -> str:
+    """Return the effect on model pods, as a sentence."""
+    rollout = planned.rollout
+    if rollout is None:
+        return "nothing is served, and nothing would be served"
+    deployments = [own(scope, kinds.DEPLOYMENT, names.server(scope.key.name, slot)) for slot in names.SLOTS]
+    keys = (d["spec"]["template"]["metadata"]["labels"].get(names.REVISION_LABEL) for d in deployments if d)
+    deployed_keys, live = set(keys), sum(map(pods.is_live, scope.pods))
+    if not deployed_keys:
         return f"{_servers(planned.replicas)} of the first revision would start"
-    if rolled.asked.key in there:
-        return "no server would restart: the revision stays"
+    if rollout.asked.key in deployed_keys:
+        return "no model pod would restart: the revision stays the same"
     strategy = planned.spec.rollout.strategy if planned.spec else "Auto"
-    again = "one that was there before" if any(r.key == rolled.asked.key for r in view.revisions) else "a new one"
-    return f"{_servers(live)} would be replaced, by rollout.strategy {strategy}: the revision is {again}"
+    origin = "an earlier one" if any(r.key == rollout.asked.key for r in scope.revisions) else "new"
+    return f"{_servers(live)} would be replaced by rollout.strategy {strategy}: the revision is {origin}"
 
 
 def _servers(count: int) -> str:
-    return f"{count} server{'' if count == 1 else 's'}"
+    return f"{count} model pod{'' if count == 1 else 's'}"
 
 
-def overlaid(live: Any, wanted: Any) -> Any:  # any JSON values
-    """What applying would make of it, without asking: what isn't named stays, and lists are taken as a whole."""
-    if isinstance(live, Mapping) and isinstance(wanted, Mapping):
-        return {**live, **{key: overlaid(live.get(key), value) for key, value in wanted.items()}}
-    if isinstance(live, list) and isinstance(wanted, list) and len(live) == len(wanted):
-        return [overlaid(a, b) for a, b in zip(live, wanted, strict=True)]
-    return live if holds(live, wanted) else wanted
+def merged(live: Any, desired: Any) -> Any:  # any JSON values
+    """Return the result of an apply, computed locally: other fields stay, and lists of another length are replaced."""
+    if isinstance(live, Mapping) and isinstance(desired, Mapping):
+        return {**live, **{key: merged(live.get(key), value) for key, value in desired.items()}}
+    if isinstance(live, list) and isinstance(desired, list) and len(live) == len(desired):
+        return [merged(a, b) for a, b in zip(live, desired, strict=True)]
+    return live if holds(live, desired) else desired
 
 
 def _diff(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, ...]:
-    old, new = (_told(obj).splitlines() for obj in (before, after))
+    old, new = (_as_yaml(obj).splitlines() for obj in (before, after))
     lines = list(difflib.unified_diff(old, new, lineterm="", n=_CONTEXT))[2:]
     return tuple("..." if line.startswith("@@") else line for line in lines)
 
 
-def _told(obj: Mapping[str, Any]) -> str:
-    """What a person has to do with, as YAML: without status and what the API server and controllers keep for themselves."""
+def _as_yaml(obj: Mapping[str, Any]) -> str:
+    """Return the fields that users manage, as YAML: without status and the fields of the API server and controllers."""
     meta = obj.get("metadata") or {}
     kept = {key: value for key, value in obj.items() if key not in {"metadata", "status", "apiVersion", "kind"}}
     notes = {
@@ -108,16 +108,16 @@ def _told(obj: Mapping[str, Any]) -> str:
     }
     plain = {"metadata": {"labels": meta.get("labels") or {}} | ({"annotations": notes} if notes else {}), **kept}
     if isinstance(plain.get("data"), Mapping):
-        plain["data"] = {key: _read(value) for key, value in plain["data"].items()}
+        plain["data"] = {key: _decode_json(value) for key, value in plain["data"].items()}
     return yaml.safe_dump(json.loads(json.dumps(plain)), width=160)
 
 
 _REVISION = "deployment.kubernetes.io/revision"
-"""Beside it, annotations of ours are the operator's own notes."""
+"""An annotation of the Deployment controller. Halcyon's own annotations are bookkeeping too."""
 
 
-def _read(value: Any) -> Any:
-    """JSON in a ConfigMap is shown as what it says."""
+def _decode_json(value: Any) -> Any:
+    """Decode JSON in a ConfigMap, for a readable diff; return other values unchanged."""
     try:
         return json.loads(value)
     except (TypeError, ValueError):

@@ -1,6 +1,6 @@
-"""`halcyon plan -f FILE`: the children that a ModelDeployment would have, and what would change in a cluster, printed.
+"""`halcyon plan -f FILE`: prints a model's objects and the changes in the cluster.
 
-Not here: what they are (`children`), where they come from (`prospect`), and what the planner would decide (`plan`).
+Out of scope: the differences (`child_diff`), the scope (`cluster_scope`), and the replay of observations (`commands.plan`).
 """
 
 from __future__ import annotations
@@ -16,73 +16,75 @@ from halcyon_cli.arguments.options import Output, emit
 from halcyon_cli.errors import ClusterError
 from halcyon_cli.kube.client import Cluster
 from halcyon_cli.output.report_text import printable
-from halcyon_cli.plan.child_diff import Child, Tried, children, restarts
-from halcyon_cli.plan.cluster_scope import PlannedScope, offline, online
+from halcyon_cli.plan.child_diff import ChildDiff, DryRun, diff_children, restarts
+from halcyon_cli.plan.cluster_scope import PlannedScope, live_scope, offline_scope
 
 _MARKS = {"create": ("+", "32"), "change": ("~", "33"), "same": ("=", "2"), "delete": ("-", "31")}
-_TOLD = (("create", "to create"), ("change", "to change"), ("delete", "to delete"), ("same", "as they are"))
+_COUNTS = (("create", "to create"), ("change", "to change"), ("delete", "to delete"), ("same", "unchanged"))
 
 
 def show(
-    document: Mapping[str, Any], beside: Sequence[Mapping[str, Any]], cluster: Cluster | None, output: Output
+    document: Mapping[str, Any], documents: Sequence[Mapping[str, Any]], cluster: Cluster | None, output: Output
 ) -> int:
-    """Print it; gives the exit status: 1 where the spec would not be accepted."""
-    prospect = offline(document, beside) if cluster is None else online(cluster, document)
-    planned = reconciled.make(prospect.view)
-    found = children(prospect.view, planned, _never if cluster is None else _asking(cluster))
+    """Print the preview. Return 1 if the operator would reject the spec, else 0."""
+    planned_scope = offline_scope(document, documents) if cluster is None else live_scope(cluster, document)
+    planned = reconciled.make(planned_scope.scope)
+    diffs = diff_children(planned_scope.scope, planned, _no_dry_run if cluster is None else _cluster_dry_run(cluster))
     if output.is_data:
-        output.data(_data(prospect, planned, found))
+        output.data(_data(planned_scope, planned, diffs))
     else:
-        emit("\n".join(_page(prospect, planned, found, output)))
+        emit("\n".join(_page(planned_scope, planned, diffs, output)))
     return 0 if planned.acceptance.accepted else 1
 
 
-def _never(_kind: Kind, _wanted: Mapping[str, Any]) -> None:
+def _no_dry_run(_kind: Kind, _desired: Mapping[str, Any]) -> None:
     return None
 
 
-def _asking(cluster: Cluster) -> Tried:
-    def tried(kind: Kind, wanted: dict[str, Any]) -> Mapping[str, Any] | None:
+def _cluster_dry_run(cluster: Cluster) -> DryRun:
+    def dry_run(kind: Kind, desired: dict[str, Any]) -> Mapping[str, Any] | None:
         try:
-            return cluster.dry_run("PATCH", kind, str(wanted["metadata"]["name"]), with_digest(wanted))
+            return cluster.dry_run("PATCH", kind, str(desired["metadata"]["name"]), with_digest(desired))
         except ClusterError:
-            return None  # what the operator may write isn't for a person to know; it is compared here
+            return None  # the user may not make the operator's writes; compared locally instead
 
-    return tried
+    return dry_run
 
 
-def _data(prospect: PlannedScope, planned: ReconcilePlan, found: Sequence[Child]) -> dict[str, Any]:
+def _data(planned_scope: PlannedScope, planned: ReconcilePlan, diffs: Sequence[ChildDiff]) -> dict[str, Any]:
     acceptance = planned.acceptance
-    told = {"accepted": acceptance.accepted, "reason": acceptance.reason.value, "message": acceptance.message}
-    servers = restarts(prospect.view, planned)
-    return told | {"servers": servers, "notes": list(prospect.notes), "children": [child.to_dict() for child in found]}
+    document = {"accepted": acceptance.accepted, "reason": acceptance.reason.value, "message": acceptance.message}
+    servers = restarts(planned_scope.scope, planned)
+    return document | {
+        "servers": servers,
+        "notes": list(planned_scope.notes),
+        "children": [diff.to_dict() for diff in diffs],
+    }
 
 
-def _page(prospect: PlannedScope, planned: ReconcilePlan, found: Sequence[Child], output: Output) -> list[str]:
-    key, acceptance = prospect.view.key, planned.acceptance
-    page = [f"{_painted(str(key), '1', output)}: {restarts(prospect.view, planned)}"]
+def _page(planned_scope: PlannedScope, planned: ReconcilePlan, diffs: Sequence[ChildDiff], output: Output) -> list[str]:
+    key, acceptance = planned_scope.scope.key, planned.acceptance
+    page = [f"{_styled(str(key), '1', output)}: {restarts(planned_scope.scope, planned)}"]
     if not acceptance.accepted:
-        page.append(
-            f"{_painted('!', '31', output)} not accepted ({acceptance.reason}): {printable(acceptance.message)}"
-        )
+        page.append(f"{_styled('!', '31', output)} rejected ({acceptance.reason}): {printable(acceptance.message)}")
     if planned.actuator_why and planned.spec is not None and planned.spec.scaling is not None:
-        page.append(f"  written by {planned.actuator.value}: {printable(planned.actuator_why)}")
-    page += [f"{_painted('!', '33', output)} {printable(note)}" for note in prospect.notes]
-    if found:
+        page.append(f"  replicas written by {planned.actuator.value}: {printable(planned.actuator_why)}")
+    page += [f"{_styled('!', '33', output)} {printable(note)}" for note in planned_scope.notes]
+    if diffs:
         page.append("")
-    widest = max((len(child.kind) for child in found), default=0)
-    for child in found:
-        mark, color = _MARKS[child.change]
-        page.append(f"{_painted(f'{mark} {child.kind:<{widest}}  {child.name}', color, output)}")
-        page += [f"    {_line(line, output)}" for line in child.diff]
-    counts = [f"{sum(c.change == change for c in found)} {said}" for change, said in _TOLD]
+    widest = max((len(diff.kind) for diff in diffs), default=0)
+    for diff in diffs:
+        mark, color = _MARKS[diff.change]
+        page.append(f"{_styled(f'{mark} {diff.kind:<{widest}}  {diff.name}', color, output)}")
+        page += [f"    {_line(line, output)}" for line in diff.diff]
+    counts = [f"{sum(c.change == change for c in diffs)} {label}" for change, label in _COUNTS]
     return [*page, "", ", ".join(counts)]
 
 
 def _line(line: str, output: Output) -> str:
     color = {"+": "32", "-": "31"}.get(line[:1], "2")
-    return _painted(printable(line), color, output) if line[:1] in "+-." else printable(line)
+    return _styled(printable(line), color, output) if line[:1] in "+-." else printable(line)
 
 
-def _painted(part: str, code: str, output: Output) -> str:
+def _styled(part: str, code: str, output: Output) -> str:
     return f"\x1b[{code}m{part}\x1b[0m" if output.color else part

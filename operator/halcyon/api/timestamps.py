@@ -10,9 +10,16 @@ def rfc3339(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def epoch_seconds(text: object) -> float | None:
-    """Parse a timestamp of an object; None if it is missing or not a time."""
+def parse_rfc3339(text: object) -> datetime | None:
+    """Parse a timestamp; None if it is missing, malformed or without a time zone."""
     try:
-        return datetime.fromisoformat(text).timestamp() if isinstance(text, str) and text else None
+        at = datetime.fromisoformat(text) if isinstance(text, str) else None
     except ValueError:
         return None
+    return at if at is not None and at.tzinfo is not None else None
+
+
+def epoch_seconds(text: object) -> float | None:
+    """Parse a timestamp to seconds since the epoch; None if it is missing, malformed or without a time zone."""
+    at = parse_rfc3339(text)
+    return None if at is None else at.timestamp()

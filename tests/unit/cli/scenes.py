@@ -188,7 +188,7 @@ def unheard() -> Inventory:
     """No operator has seen it."""
     fresh = resource({"replicas": 2})
     fresh["metadata"]["creationTimestamp"] = rfc3339(START)
-    return Inventory(fresh, hidden=('pods can\'t be shown: no access: User "bob" cannot list resource "pods"',))
+    return Inventory(fresh, unreadable=('pods can\'t be shown: no access: User "bob" cannot list resource "pods"',))
 
 
 SCENES: dict[str, Callable[[], Inventory]] = {

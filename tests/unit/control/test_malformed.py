@@ -211,7 +211,7 @@ def test_no_shape_of_any_field_hides_the_other_models(replica: Replica, value: A
         assert replica.caches.resources.all_keys() == [GOOD, ODD], path
         assert (rows[Name(*GOOD)], told) == (good[Name(*GOOD)], lines), path
         assert rows[Name(*ODD)].reason != "Unreadable", path
-        assert cli_fleet.row(odd).name == ODD.name
+        assert cli_fleet.build_row(odd).name == ODD.name
         said = [part for found in replica.caches.malformed._said.values() for part in found]
         assert set(said) <= {"fields"}, f"a part fails on {path}: {replica.caches.malformed._said}"
 
