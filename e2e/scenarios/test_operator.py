@@ -51,7 +51,7 @@ class Asking:
 
 def _leader(kube: Kube) -> str | None:
     for pod in kube.operators():
-        if total(kube.metrics(pod, 8080), "halcyon_leading") == 1:
+        if total(kube.metrics(pod, 8080), "halcyon_leader") == 1:
             return str(pod["metadata"]["name"])
     return None
 

@@ -1,4 +1,4 @@
-"""The dashboards, by the name of their file."""
+"""The dashboards, by file name."""
 
 from __future__ import annotations
 

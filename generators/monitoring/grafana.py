@@ -1,7 +1,7 @@
-"""Grafana's dashboards, as values, and the JSON that Grafana 9.5 and newer take. Which there are stands in `boards`.
+"""Grafana dashboards as values, and their JSON for Grafana 9.5 and newer. The dashboards themselves are in `dashboards`.
 
-A panel says what it shows, in which unit, and what each line is. Its queries name models by the labels `namespace` and
-`model_deployment`, and choose them by the variables of the dashboard.
+A panel has a title, a description, a unit, and a legend for each query. Its queries identify models by the labels `namespace` and
+`model_deployment`, and select them by the variables of the dashboard.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 
 Json = dict[str, Any]
 Unit = Literal["short", "reqps", "s", "percentunit", "bytes", "none", "ops", "dateTimeFromNow"]
-"""Grafana's own names: a number, requests per second, seconds, a ratio as percent, bytes, a text, operations per second, an age."""
+"""Grafana's names for: a number, requests per second, seconds, a ratio in percent, bytes, text, operations per second, an age."""
 Kind = Literal["timeseries", "stat", "table", "state-timeline"]
 
 COLUMNS: Final = 24
@@ -25,9 +25,9 @@ class Query:
     """One query of a panel."""
 
     expression: str
-    """PromQL, in which the variables of the dashboard and $__rate_interval may stand."""
+    """PromQL; it may contain the variables of the dashboard and $__rate_interval."""
     legend: str
-    """Grafana's template of labels: `{{pod}}`."""
+    """Grafana's label template, for example `{{pod}}`."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,14 @@ class Panel:
     height: int = 8
     stacked: bool = False
     limits: Mapping[float, str] = field(default_factory=dict)
-    """Colours from a value on; green below the first."""
+    """Colour for values from a threshold up; green below the first threshold."""
     hidden: tuple[str, ...] = ()
-    """Labels that a table leaves out."""
+    """Labels that a table omits."""
 
 
 @dataclass(frozen=True)
 class PanelRow:
-    """Panels below a line with a title, from left to right."""
+    """Panels below a title, from left to right."""
 
     title: str
     panels: tuple[Panel, ...]
@@ -58,12 +58,12 @@ class PanelRow:
 
 @dataclass(frozen=True)
 class Variable:
-    """What a reader chooses at the top."""
+    """A selection at the top of a dashboard."""
 
     name: str
     label: str
     expression: str
-    """As `label_values(METRIC, LABEL)`."""
+    """Query for the choices, for example `label_values(METRIC, LABEL)`."""
     several: bool = True
 
 
@@ -79,13 +79,13 @@ class GrafanaDashboard:
 
     @property
     def panels(self) -> Iterator[Panel]:
-        """Every panel, in order."""
+        """All panels, in order."""
         for row in self.rows:
             yield from row.panels
 
 
 def dashboard(board: GrafanaDashboard) -> Json:
-    """As Grafana takes it."""
+    """Return the JSON of a dashboard for Grafana."""
     return {
         "uid": board.uid,
         "title": board.title,
@@ -101,12 +101,12 @@ def dashboard(board: GrafanaDashboard) -> Json:
         "links": [_link()],
         "annotations": {"list": []},
         "templating": {"list": [_source(), *map(_variable, board.variables)]},
-        "panels": list(_laid_out(board.rows)),
+        "panels": list(_layout(board.rows)),
     }
 
 
-def _laid_out(rows: Iterable[PanelRow]) -> Iterator[Json]:
-    """Panels with their places; those that don't fit beside the others begin a line."""
+def _layout(rows: Iterable[PanelRow]) -> Iterator[Json]:
+    """Yield panels with their positions; a panel that doesn't fit beside the previous ones starts a new line."""
     number, top = 0, 0
     for row in rows:
         number += 1
@@ -129,7 +129,7 @@ def _place(left: int, top: int, width: int, height: int) -> Json:
 
 
 def _panel(panel: Panel, number: int) -> Json:
-    at_once = panel.kind in {"table", "stat"}
+    instant = panel.kind in {"table", "stat"}
     return {
         "id": number,
         "type": panel.kind,
@@ -138,7 +138,7 @@ def _panel(panel: Panel, number: int) -> Json:
         "datasource": SOURCE,
         "fieldConfig": {"defaults": _defaults(panel), "overrides": []},
         "options": _options(panel),
-        "targets": [_target(query, letter, panel, at_once=at_once) for query, letter in _lettered(panel.queries)],
+        "targets": [_target(query, letter, panel, instant=instant) for query, letter in _lettered(panel.queries)],
         "transformations": _transformations(panel),
     }
 
@@ -147,29 +147,29 @@ def _lettered(queries: Sequence[Query]) -> Iterator[tuple[Query, str]]:
     return zip(queries, "ABCDEFGHIJKLMNOP", strict=False)
 
 
-def _target(query: Query, letter: str, panel: Panel, *, at_once: bool) -> Json:
+def _target(query: Query, letter: str, panel: Panel, *, instant: bool) -> Json:
     return {
         "refId": letter,
         "datasource": SOURCE,
         "editorMode": "code",
         "expr": query.expression,
         "legendFormat": query.legend,
-        "instant": at_once,
-        "range": not at_once,
+        "instant": instant,
+        "range": not instant,
         "format": "table" if panel.kind == "table" else "time_series",
     }
 
 
 def _defaults(panel: Panel) -> Json:
     steps = [{"color": "green", "value": None}, *({"color": c, "value": v} for v, c in sorted(panel.limits.items()))]
-    made: Json = {"unit": panel.unit, "thresholds": {"mode": "absolute", "steps": steps}}
+    defaults: Json = {"unit": panel.unit, "thresholds": {"mode": "absolute", "steps": steps}}
     if panel.kind == "timeseries":
         stacking = {"mode": "normal" if panel.stacked else "none", "group": "A"}
-        drawn = {"lineWidth": 1, "fillOpacity": 30 if panel.stacked else 0, "showPoints": "never", "spanNulls": False}
-        made |= {"min": 0, "custom": {"stacking": stacking, **drawn}}
+        drawing = {"lineWidth": 1, "fillOpacity": 30 if panel.stacked else 0, "showPoints": "never", "spanNulls": False}
+        defaults |= {"min": 0, "custom": {"stacking": stacking, **drawing}}
     if panel.kind in {"stat", "state-timeline"} and panel.limits:
-        made["color"] = {"mode": "thresholds"}
-    return made
+        defaults["color"] = {"mode": "thresholds"}
+    return defaults
 
 
 def _options(panel: Panel) -> Json:
@@ -177,23 +177,23 @@ def _options(panel: Panel) -> Json:
         legend = {"displayMode": "list", "placement": "bottom", "showLegend": True}
         return {"legend": legend, "tooltip": {"mode": "multi", "sort": "desc"}}
     if panel.kind == "stat":
-        counted = {"calcs": ["lastNotNull"], "fields": "", "values": False}
-        return {"reduceOptions": counted, "colorMode": "value", "graphMode": "none", "textMode": "auto"}
+        reduction = {"calcs": ["lastNotNull"], "fields": "", "values": False}
+        return {"reduceOptions": reduction, "colorMode": "value", "graphMode": "none", "textMode": "auto"}
     if panel.kind == "state-timeline":
         return {"mergeValues": True, "showValue": "never", "legend": {"displayMode": "list", "placement": "bottom"}}
     return {"showHeader": True, "cellHeight": "sm"}
 
 
 def _transformations(panel: Panel) -> list[Json]:
-    """Tables: one line per series, without the columns that say nothing."""
+    """Return the transformations of a table: one line per series, without empty and hidden columns."""
     if panel.kind != "table":
         return []
     names = {f"Value #{letter}": query.legend for query, letter in _lettered(panel.queries)}
     if len(panel.queries) == 1:
         names = {"Value": panel.queries[0].legend}
     hidden = dict.fromkeys(("Time", "__name__", *panel.hidden), True)
-    organized = {"id": "organize", "options": {"excludeByName": hidden, "renameByName": names}}
-    return [{"id": "merge", "options": {}}, organized] if len(panel.queries) > 1 else [organized]
+    organize = {"id": "organize", "options": {"excludeByName": hidden, "renameByName": names}}
+    return [{"id": "merge", "options": {}}, organize] if len(panel.queries) > 1 else [organize]
 
 
 def _source() -> Json:

@@ -1,4 +1,4 @@
-"""The dashboards for whoever wants to know why: scaling, and the operator itself."""
+"""The dashboards that explain scaling decisions (Scaling) and the operator's own state (Operator)."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from generators.monitoring.promql import (
     MODELS,
     NAME,
     NAMESPACE,
-    most,
     of,
     operators,
     operators_quantile,
     operators_rate,
+    per_model,
 )
 from halcyon.monitoring import operator_metrics, per_model_metrics
 from halcyon.monitoring.metric import Metric
 
-_JOB: Final = Variable("job", "Job", f"label_values({operator_metrics.LEADING.name}, job)")
+_JOB: Final = Variable("job", "Job", f"label_values({operator_metrics.LEADER.name}, job)")
 _CHANGES: Final = (
     f"sum by ({per_model_metrics.BY}, direction) (increase({of(per_model_metrics.CHANGES)}[$__rate_interval]))"
 )
@@ -26,42 +26,43 @@ _CHANGES: Final = (
 SCALING: Final = GrafanaDashboard(
     "halcyon-scaling",
     "Halcyon / Scaling",
-    "Why there are as many replicas as there are. `kubectl halcyon explain NAME` says it in a sentence.",
+    "Why models have their current replicas. `kubectl halcyon explain NAME` gives the reason for one model in a sentence.",
     (
         PanelRow(
-            "Counts",
+            "Replicas",
             (
                 Panel(
                     "Replicas",
-                    "Asked for, in force and ready, between the limits. Asked for above in force: somebody else writes, or scaling is "
-                    "paused. In force above ready: pods start, or find no node.",
+                    "Desired replicas, replicas in force and ready replicas, between the limits. Desired above in force: another writer sets "
+                    "replicas, or scaling is paused. In force above ready: pods are starting, or are unschedulable.",
                     (
-                        Query(most(per_model_metrics.DESIRED), f"{NAME} asked for"),
-                        Query(most(per_model_metrics.WANTED), f"{NAME} in force"),
-                        Query(most(per_model_metrics.READY), f"{NAME} ready"),
-                        Query(most(per_model_metrics.MIN), f"{NAME} min"),
-                        Query(most(per_model_metrics.MAX), f"{NAME} max"),
+                        Query(per_model(per_model_metrics.DESIRED), f"{NAME} desired"),
+                        Query(per_model(per_model_metrics.SPEC_REPLICAS), f"{NAME} in force"),
+                        Query(per_model(per_model_metrics.READY), f"{NAME} ready"),
+                        Query(per_model(per_model_metrics.MIN), f"{NAME} min"),
+                        Query(per_model(per_model_metrics.MAX), f"{NAME} max"),
                     ),
                     width=12,
                     height=9,
                 ),
                 Panel(
-                    "What each part asks for",
-                    "The largest counts: the rate of requests, its trend and season, the backlog, queue depth, GPU utilisation.",
-                    (Query(most(per_model_metrics.PART, "part"), f"{NAME} {{{{part}}}}"),),
+                    "Replicas by part",
+                    "Replicas that each part requires: request rate, its trend and season, backlog, queue depth, GPU utilisation. The largest "
+                    "value decides.",
+                    (Query(per_model(per_model_metrics.PART, "part"), f"{NAME} {{{{part}}}}"),),
                     width=12,
                     height=9,
                 ),
                 Panel(
-                    "What limits it",
-                    "What changed or kept the count after the signals had spoken. max with a queue: HalcyonModelAtMax.",
-                    (Query(most(per_model_metrics.LIMITED, "limit"), f"{NAME} {{{{limit}}}}"),),
+                    "Limits",
+                    "Limits that changed or kept the desired replicas in spite of the signals. max with a queue: HalcyonModelAtMax.",
+                    (Query(per_model(per_model_metrics.LIMITED, "limit"), f"{NAME} {{{{limit}}}}"),),
                     kind="state-timeline",
                     width=12,
                 ),
                 Panel(
-                    "Changes of the count asked for",
-                    "Up and down. Many of both within minutes: targets that contradict each other.",
+                    "Changes of the desired replicas",
+                    "Changes up and down. Many of both within minutes: targets that contradict each other.",
                     (Query(_CHANGES, f"{NAME} {{{{direction}}}}"),),
                     width=12,
                 ),
@@ -72,42 +73,51 @@ SCALING: Final = GrafanaDashboard(
             (
                 Panel(
                     "Requests",
-                    "As the planner has them, refused ones included.",
-                    (Query(most(per_model_metrics.REQUEST_RATE), NAME),),
+                    "Arrival rate that the planner uses, including rejected requests.",
+                    (Query(per_model(per_model_metrics.REQUEST_RATE), NAME),),
                     "reqps",
                 ),
                 Panel(
-                    "Waiting, of the target",
-                    "Requests that wait, over the target of all ready servers. Above 1 for long: it is scaled up, or limited.",
+                    "Queue, relative to the target",
+                    "Queued requests divided by the target of all ready servers. Above 100 % for a long time: the model scales up, or is limited.",
                     (
                         Query(
-                            f"{most(per_model_metrics.QUEUE)} / ({most(per_model_metrics.QUEUE_TARGET)} * clamp_min({most(per_model_metrics.READY)}, 1))",
+                            f"{per_model(per_model_metrics.QUEUE)} / ({per_model(per_model_metrics.QUEUE_TARGET)} * clamp_min({per_model(per_model_metrics.READY)}, 1))",
                             NAME,
                         ),
                     ),
                     "percentunit",
                 ),
                 Panel(
-                    "GPU utilisation, of the target",
-                    "Mean of the ready servers over its target.",
-                    (Query(f"{most(per_model_metrics.GPU_UTILIZATION)} / {most(per_model_metrics.GPU_TARGET)}", NAME),),
+                    "GPU utilisation, relative to the target",
+                    "Mean GPU utilisation of the ready servers divided by its target.",
+                    (
+                        Query(
+                            f"{per_model(per_model_metrics.GPU_UTILIZATION)} / {per_model(per_model_metrics.GPU_TARGET)}",
+                            NAME,
+                        ),
+                    ),
                     "percentunit",
                 ),
                 Panel(
-                    "Age of the signals",
-                    "How old the values of the last decision are now. Above 10 s they don't count, and the count holds.",
-                    (Query(f"time() - {most(per_model_metrics.SIGNAL_TIME, 'signal')}", f"{NAME} {{{{signal}}}}"),),
+                    "Signal age",
+                    "Current age of the values in the last decision. Values older than 10 s are ignored, and the replicas are kept.",
+                    (
+                        Query(
+                            f"time() - {per_model(per_model_metrics.SIGNAL_TIME, 'signal')}", f"{NAME} {{{{signal}}}}"
+                        ),
+                    ),
                     "s",
                 ),
                 Panel(
                     "Missing signals",
-                    "1 where a signal has no value. Missing is not zero: the count doesn't go down on it.",
-                    (Query(most(per_model_metrics.SIGNAL_MISSING, "signal"), f"{NAME} {{{{signal}}}}"),),
+                    "1 if a signal has no value. A missing value is not treated as zero: the model is not scaled down on it.",
+                    (Query(per_model(per_model_metrics.SIGNAL_MISSING, "signal"), f"{NAME} {{{{signal}}}}"),),
                 ),
                 Panel(
-                    "Start of a server",
-                    "Time of the pod that became ready last, from its node to its readiness: pull, fetch, load, warm up.",
-                    (Query(most(per_model_metrics.START), NAME),),
+                    "Last server start",
+                    "Time from the scheduling of the pod that became ready last until it was ready: pull, fetch, load, warm-up.",
+                    (Query(per_model(per_model_metrics.START), NAME),),
                     "s",
                 ),
             ),
@@ -119,36 +129,36 @@ SCALING: Final = GrafanaDashboard(
 
 def _quantiles(title: str, description: str, metric: Metric, over: str = "$__rate_interval") -> Panel:
     shares = ((0.5, "p50"), (0.99, "p99"))
-    asked = tuple(Query(operators_quantile(share, metric, over), name) for share, name in shares)
-    return Panel(title, description, asked, "s")
+    queries = tuple(Query(operators_quantile(share, metric, over), name) for share, name in shares)
+    return Panel(title, description, queries, "s")
 
 
 OPERATOR: Final = GrafanaDashboard(
     "halcyon-operator",
     "Halcyon / Operator",
-    "Whether the operator is well: who leads, what fails, what waits, and what it costs.",
+    "Health of the operator: leader, failures, backlog, memory and CPU.",
     (
         PanelRow(
             "Replicas",
             (
                 Panel(
-                    "Leads",
-                    "1 for the replica that leads. None for 5 minutes: HalcyonNobodyLeads.",
-                    (Query(operators(operator_metrics.LEADING), "{{instance}}"),),
+                    "Leader",
+                    "1 for the leader. No leader for 5 minutes: HalcyonNoLeader.",
+                    (Query(operators(operator_metrics.LEADER), "{{instance}}"),),
                     kind="state-timeline",
                     limits={1: "blue"},
                 ),
                 Panel(
                     "Scraped",
-                    "Replicas that Prometheus reaches.",
+                    "Replicas that Prometheus can scrape.",
                     (Query(f"sum({operators('up')})", "replicas"),),
                     kind="stat",
                     width=4,
                 ),
                 Panel(
                     "Versions",
-                    "Of each replica; two during an upgrade.",
-                    (Query(f"max by (instance, version) ({operators(operator_metrics.BUILD)})", "there"),),
+                    "Version of each replica; two versions during an upgrade.",
+                    (Query(f"max by (instance, version) ({operators(operator_metrics.BUILD)})", "present"),),
                     kind="table",
                     width=6,
                     hidden=("Value",),
@@ -167,22 +177,24 @@ OPERATOR: Final = GrafanaDashboard(
             (
                 Panel(
                     "Reconciles",
-                    "By result. error for long: HalcyonReconcilesFail.",
+                    "Reconciles by result. Repeated errors: HalcyonReconcileErrors.",
                     (Query(operators_rate(operator_metrics.RECONCILES, "result"), "{{result}}"),),
                     "ops",
                 ),
-                _quantiles("Time of a reconcile", "Most of it is the API server's.", operator_metrics.RECONCILE),
+                _quantiles(
+                    "Reconcile duration", "Most of it is spent waiting for the API server.", operator_metrics.RECONCILE
+                ),
                 Panel(
                     "Work queue",
-                    "Ready ones that stay: HalcyonWorkWaits.",
+                    "ModelDeployments in the work queue. If ready ones remain for 10 minutes: HalcyonReconcileBacklog.",
                     (
                         Query(f"max({operators(operator_metrics.QUEUE_READY)})", "ready"),
-                        Query(f"max({operators(operator_metrics.QUEUE_WAITING)})", "waiting for their time"),
+                        Query(f"max({operators(operator_metrics.QUEUE_WAITING)})", "scheduled for later"),
                     ),
                 ),
                 Panel(
                     "Writes",
-                    "To the API server. At rest there are none but Lease and history.",
+                    "Writes to the API server. If nothing changes, there are only those of the Lease and of the history.",
                     (
                         Query(operators_rate(operator_metrics.API_WRITES), "all"),
                         Query(operators_rate(operator_metrics.OBJECTS_WRITTEN), "child objects"),
@@ -191,14 +203,14 @@ OPERATOR: Final = GrafanaDashboard(
                     "ops",
                 ),
                 Panel(
-                    "Child objects that needed no write",
-                    "Compared, and as they should be.",
+                    "Child objects without a write",
+                    "Child objects that were compared and are up to date.",
                     (Query(operators_rate(operator_metrics.OBJECTS_SKIPPED), "skipped"),),
                     "ops",
                 ),
                 _quantiles(
-                    "Start of a server pod",
-                    "From its node to its readiness, all models, of the last hour.",
+                    "Server pod starts",
+                    "Time from scheduling until ready, over all models and the last hour.",
                     operator_metrics.POD_START,
                     "1h",
                 ),
@@ -208,47 +220,49 @@ OPERATOR: Final = GrafanaDashboard(
             "Decisions",
             (
                 _quantiles(
-                    "Time of a decision", "Its reading included; 100 us is the budget.", operator_metrics.DECISION
+                    "Decision duration",
+                    "Duration including the collection of inputs; the budget is 100 us.",
+                    operator_metrics.DECISION,
                 ),
                 _quantiles(
-                    "Age of decisions",
-                    "Of a model at a random moment. p99 above 5 s: too little CPU.",
+                    "Decision age",
+                    "Age of the decision of a model at a random moment. p99 above 5 s: too little CPU.",
                     operator_metrics.DECISION_AGE,
                 ),
                 Panel(
-                    "Questions of HPAs",
-                    "By HTTP status. 404 is a value that is missing, on which the HPA holds.",
-                    (Query(operators_rate(operator_metrics.VALUES_ASKED, "code"), "{{code}}"),),
+                    "Metric queries from HPAs",
+                    "Queries by HTTP status. 404 means that the value is missing; the HPA then keeps its replicas.",
+                    (Query(operators_rate(operator_metrics.METRIC_REQUESTS, "code"), "{{code}}"),),
                     "reqps",
                 ),
                 Panel(
-                    "Agents' streams",
-                    "Open ones: each balancer pod has one to every replica.",
+                    "Agent streams",
+                    "Open streams: each balancer pod has one to every replica.",
                     (Query(operators(operator_metrics.STREAMS), "{{instance}}"),),
                 ),
                 Panel(
-                    "Agents' records",
-                    "By what became of them. garbage or foreign: a balancer of another version, or somebody who tries.",
-                    (Query(operators_rate(operator_metrics.RECORDS, "result"), "{{result}}"),),
+                    "Agent reports",
+                    "Reports by result. malformed or forbidden: a balancer of another version, or an attempted misuse.",
+                    (Query(operators_rate(operator_metrics.REPORTS, "result"), "{{result}}"),),
                     "ops",
                 ),
                 Panel(
-                    "Streams asked for, and values that can't be true",
-                    "By what became of them; absurd values count as unknown.",
+                    "Stream requests and implausible values",
+                    "Requests to open a stream by result, and reported values that can't be true, which are treated as unknown.",
                     (
-                        Query(operators_rate(operator_metrics.LOGINS, "result"), "stream {{result}}"),
-                        Query(operators_rate(operator_metrics.ABSURD_VALUES), "absurd values"),
+                        Query(operators_rate(operator_metrics.STREAM_REQUESTS, "result"), "stream {{result}}"),
+                        Query(operators_rate(operator_metrics.IMPLAUSIBLE_VALUES), "implausible values"),
                     ),
                     "ops",
                 ),
             ),
         ),
         PanelRow(
-            "What it costs",
+            "Resource usage",
             (
                 Panel(
                     "Memory",
-                    "Resident. Expected are 130 MiB and 0.8 MiB for each model with two balancers; the container's limit is half as much again.",
+                    "Resident memory. Expected: 130 MiB plus 0.8 MiB for each model with two balancers. The container's limit is 1.5 times that.",
                     (
                         Query(operators(operator_metrics.MEMORY), "{{instance}}"),
                         Query(operators(operator_metrics.PEAK_MEMORY), "{{instance}} peak"),
@@ -258,7 +272,7 @@ OPERATOR: Final = GrafanaDashboard(
                 ),
                 Panel(
                     "CPU",
-                    "Cores.",
+                    "CPU usage in cores.",
                     (Query(operators_rate(operator_metrics.CPU, "instance"), "{{instance}}"),),
                     width=12,
                 ),

@@ -1,4 +1,4 @@
-"""Every query of the dashboards and alerts, ready to be put to a Prometheus: so that a test can ask each, and none is forgotten."""
+"""Every query of the dashboards and alerts, ready to be sent to a Prometheus, so that a test can run each of them."""
 
 from __future__ import annotations
 
@@ -14,39 +14,41 @@ class NamedQuery:
     """One query."""
 
     where: str
-    """For people."""
+    """Place of the query, for messages."""
     expression: str
-    """PromQL, no words to replace in it."""
+    """PromQL without placeholders."""
 
 
 def panels(values: Mapping[str, str]) -> Iterator[NamedQuery]:
-    """Those of the dashboards; `values` are what Grafana has for `$namespace`, `$__rate_interval` and others, by name without `$`."""
+    """Yield the queries of the dashboards; `values` are those of `$namespace`, `$__rate_interval` and others, by name without `$`."""
     for board in BOARDS.values():
         for panel in board.panels:
             for query in panel.queries:
-                yield NamedQuery(f"{board.title}, {panel.title}: {query.legend}", _chosen(query.expression, values))
+                yield NamedQuery(
+                    f"{board.title}, {panel.title}: {query.legend}", _with_variables(query.expression, values)
+                )
 
 
 def watched(places: Mapping[str, str]) -> Iterator[NamedQuery]:
-    """What the alerts are made from; `places` are the words that the chart replaces."""
+    """Yield the queries for the alerts' inputs; `places` maps each placeholder to its value."""
     for alert in ALERTS:
         yield NamedQuery(f"{alert.name}, what it watches", replaced(alert.watches, places))
 
 
 def raised(places: Mapping[str, str]) -> Iterator[NamedQuery]:
-    """The alerts' own expressions, which have data only where something is wrong."""
+    """Yield the alerts' own expressions, which have data only if an alert should fire."""
     for alert in ALERTS:
         yield NamedQuery(alert.name, replaced(alert.expression, places))
 
 
 def replaced(text: str, places: Mapping[str, str]) -> str:
-    """With what the chart puts there."""
-    for word, value in places.items():
-        text = text.replace(word, value)
+    """Return the text with its placeholders replaced, as the chart does it."""
+    for placeholder, value in places.items():
+        text = text.replace(placeholder, value)
     return text
 
 
-def _chosen(expression: str, values: Mapping[str, str]) -> str:
+def _with_variables(expression: str, values: Mapping[str, str]) -> str:
     for name in sorted(values, key=len, reverse=True):
         expression = expression.replace(f"${name}", values[name])
     return expression

@@ -154,7 +154,7 @@ async def test_a_right_that_goes_is_told_until_it_is_back_and_what_is_known_serv
             await asyncio.sleep(2)
         assert run.trouble().endswith(f"Role {ACCOUNT} must grant it")
         assert await run.process.is_("/readyz", 200)
-        assert b"halcyon_agent_trouble 1" in (await run.process.probe("/metrics"))[1]
+        assert b"halcyon_agent_degraded 1" in (await run.process.probe("/metrics"))[1]
         place.grant()
         await until(lambda: is_(lambda: run.trouble() == ""), 60)
 

@@ -689,7 +689,7 @@ def check_metrics(page: str, pods: set[str]) -> None:
     assert told["halcyon_agent_requests"][0].value >= 1500
     assert {sample.labels["pod"] for sample in told["halcyon_agent_pod_inflight"]} == pods
     assert {sample.labels["state"] for sample in told["halcyon_agent_pod_state"]} == {"ready", "maintenance"}
-    duration = told["halcyon_agent_answer_duration_seconds"]
+    duration = told["halcyon_agent_response_duration_seconds"]
     histogram = {(s.name.rpartition("_")[2], s.labels["slot"], s.labels.get("le")): s.value for s in duration}
     assert histogram["bucket", "a", "+Inf"] == histogram["count", "a", None] >= 1500
     assert 0 < histogram["bucket", "a", "30"] <= histogram["count", "a", None]

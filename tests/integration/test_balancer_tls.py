@@ -431,7 +431,7 @@ async def test_the_agent_tells_what_lacks_and_is_ready_once_it_is_there(balanced
         lacks = "Secret digits-tls: key tls.crt is missing; kubectl describe secret lists the keys; no connection is accepted"
         await until(lambda: is_(lambda: told() == lacks), 20)
         assert await running.probe("/readyz") == (503, (lacks + "\n").encode())
-        assert b"halcyon_agent_trouble 1\n" in (await running.probe("/metrics"))[1]
+        assert b"halcyon_agent_degraded 1\n" in (await running.probe("/metrics"))[1]
         secured.put(own.crt, own.key)
         await until(lambda: running.is_("/readyz", 200), 20)
         pod = balanced.pods[0]

@@ -114,7 +114,7 @@ def test_its_dashboard_says_what_lacks_in_place_of_pages(installed: Installed) -
     done = installed.run("python", "-c", ASK)
     page, file = done.stdout.splitlines()[0], done.stdout.splitlines()[1]
     assert page.startswith("503 ")
-    assert "lacks their chart library, static/uplot" in page
+    assert "its chart library static/uplot is not installed" in page
     assert file.startswith("200 ")
 
 

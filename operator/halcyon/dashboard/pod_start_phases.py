@@ -1,16 +1,16 @@
-"""A pod -> what its start took, part by part, as far as it has come. Pure.
+"""The phases of a pod's start, up to the current one. Pure.
 
-Times are seconds since the epoch, as precise as Kubernetes tells them: a second. A start that a restart has overwritten isn't told.
+Times are seconds since the epoch, with the precision of Kubernetes: one second. A start whose times a restart has overwritten is omitted.
 
-| phase      | from                     | to                                 |
-| ---------- | ------------------------ | ---------------------------------- |
-| pending    | it was created           | the scheduler has found a node     |
-| pulling    | then                     | its first container runs           |
-| fetching   | the fetcher runs         | it has ended                       |
-| starting   | then                     | the server's container runs        |
-| loading    | then                     | Ready: the model is loaded and warm|
+| phase      | from                     | to                                  |
+| ---------- | ------------------------ | ----------------------------------- |
+| pending    | the pod is created       | the pod is scheduled                |
+| pulling    | end of the last phase    | the first container runs            |
+| fetching   | the fetcher runs         | the fetcher has ended               |
+| starting   | end of the last phase    | the server container runs           |
+| loading    | end of the last phase    | Ready: the model is loaded and warm |
 
-Not here: what a pod is doing (`control.stages`), and the start that the status tells of (`control.cold_start`).
+Out of scope: the current stage of a pod (`control.objects.pod_stage`), and the cold start in the status (`control.status`).
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _FETCHER = "fetch"
 
 @dataclass(frozen=True, slots=True)
 class StartPhase:
-    """One part of a start."""
+    """One phase of a start."""
 
     name: PhaseName
     begin: float
     end: float | None
-    """None while it lasts."""
+    """End; None while the phase lasts."""
 
 
-def told(pod: DashboardPod) -> dict[str, Any]:
-    """What a page shows of a pod, as JSON has it."""
+def pod_document(pod: DashboardPod) -> dict[str, Any]:
+    """Return the JSON document of a pod for a page."""
     obj = pod.obj
     meta, status = obj["metadata"], obj["status"]
     containers: Sequence[Object] = (*status["initContainerStatuses"], *status["containerStatuses"])
@@ -83,7 +83,7 @@ def _phases(obj: Object, ready_at: float | None) -> Iterator[StartPhase]:
     begin = epoch_seconds(obj["metadata"].get("creationTimestamp"))
     over = ready_at is not None or bool(server.get("restartCount"))
     for name, end in marks:
-        # A mark that is missing from a start that is over can't be told any more; one before the last is of a later start.
+        # A missing mark of a finished start is lost for good. A mark before the previous one belongs to a later start.
         if begin is None or (end is None and over) or (end is not None and end < begin):
             return
         yield StartPhase(name, begin, end)

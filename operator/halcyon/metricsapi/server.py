@@ -71,7 +71,7 @@ class MetricsApi:
     ) -> None:
         self._source, self._gate, self._ready = source, gate, ready
         self._monotonic, self._utcnow = monotonic, utcnow
-        self.requests = instruments.counter(operator_metrics.VALUES_ASKED, registry or CollectorRegistry())
+        self.requests = instruments.counter(operator_metrics.METRIC_REQUESTS, registry or CollectorRegistry())
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes for the operator's TLS site."""

@@ -99,9 +99,9 @@ class Collector:
         self._sending: set[asyncio.Task[None]] = set()
         self._per_model: Count[tuple[str, str]] = Count()
         registry = registry or CollectorRegistry()
-        self.reports = instruments.counter(operator_metrics.RECORDS, registry)
-        self.implausible = instruments.counter(operator_metrics.ABSURD_VALUES, registry)
-        self.logins = instruments.counter(operator_metrics.LOGINS, registry)
+        self.reports = instruments.counter(operator_metrics.REPORTS, registry)
+        self.implausible = instruments.counter(operator_metrics.IMPLAUSIBLE_VALUES, registry)
+        self.logins = instruments.counter(operator_metrics.STREAM_REQUESTS, registry)
         self.streams = instruments.gauge(operator_metrics.STREAMS, registry)
 
     def routes(self) -> list[web.RouteDef]:
@@ -112,24 +112,24 @@ class Collector:
         """Serve one agent's stream until it ends."""
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
-            self.logins.labels("refused").inc()
+            self.logins.labels("unauthenticated").inc()
             raise web.HTTPUnauthorized(text="needs the header Authorization: Bearer TOKEN")
         token = token.strip()
         try:
             username = await self._username(token, MAX_TOKEN_AGE_S)
         except Exception as error:
             _log.warning("a token could not be checked: %s", error)
-            self.logins.labels("unknown").inc()
+            self.logins.labels("unreviewed").inc()
             raise web.HTTPServiceUnavailable(text="the token could not be checked; try again") from error
         if username is None:
-            self.logins.labels("refused").inc()
+            self.logins.labels("unauthenticated").inc()
             raise web.HTTPUnauthorized(text=f"the token is not valid for audience {AUDIENCE}")
         model = model_of_account(username)
         if model is None:
-            self.logins.labels("foreign").inc()
+            self.logins.labels("forbidden").inc()
             raise web.HTTPForbidden(text=f"{username} may not send records; only a model's account NAME{_SUFFIX} may")
         if self._per_model[model] >= MAX_STREAMS:
-            self.logins.labels("crowded").inc()
+            self.logins.labels("over_limit").inc()
             raise web.HTTPServiceUnavailable(text=f"{model[1]} has {MAX_STREAMS} streams already; the limit is that")
         self.logins.labels("accepted").inc()
         # Without compression: zlib's windows would cost more memory per stream than everything else.
@@ -180,21 +180,21 @@ class Collector:
             if message.type is WSMsgType.ERROR:
                 break
             if not bucket.take(now):
-                await self._end(stream, "flood", model, WSCloseCode.POLICY_VIOLATION, "too many records")
+                await self._end(stream, "rate_limited", model, WSCloseCode.POLICY_VIOLATION, "too many records")
                 break
             validated = _parse(message.data)
             if isinstance(validated, str):
-                await self._end(stream, "garbage", model, WSCloseCode.INVALID_TEXT, validated)
+                await self._end(stream, "malformed", model, WSCloseCode.INVALID_TEXT, validated)
                 break
             report = validated.report
             if (report.namespace, report.name) != model:
                 reason = f"the token speaks for {model[0]}/{model[1]}, the record for {report.namespace}/{report.name}"
-                await self._end(stream, "foreign", model, WSCloseCode.POLICY_VIOLATION, reason)
+                await self._end(stream, "forbidden", model, WSCloseCode.POLICY_VIOLATION, reason)
                 break
             if now - reviewed_at >= REVIEW_INTERVAL_S:
                 reviewed_at = now
                 if not await self._is_still_valid(token, model):
-                    await self._end(stream, "foreign", model, WSCloseCode.POLICY_VIOLATION, "the token has expired")
+                    await self._end(stream, "forbidden", model, WSCloseCode.POLICY_VIOLATION, "the token has expired")
                     break
             self.implausible.inc(validated.implausible)
             self.reports.labels("accepted" if self._store.receive(report, now) else "late").inc()

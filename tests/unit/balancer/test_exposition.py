@@ -108,11 +108,11 @@ def test_each_pod_has_its_state_and_what_it_works_on() -> None:
 
 def test_a_histogram_has_cumulative_buckets_of_both_slots() -> None:
     found = samples(page(view()))
-    assert found["halcyon_agent_answer_duration_seconds_bucket", ("a", "0.001")] == 30
-    assert found["halcyon_agent_answer_duration_seconds_bucket", ("a", "0.002")] == 60
-    assert found["halcyon_agent_answer_duration_seconds_bucket", ("a", "+Inf")] == 90
-    assert found["halcyon_agent_answer_duration_seconds_sum", ("a",)] == 4.0
-    assert found["halcyon_agent_answer_duration_seconds_count", ("b",)] == 5
+    assert found["halcyon_agent_response_duration_seconds_bucket", ("a", "0.001")] == 30
+    assert found["halcyon_agent_response_duration_seconds_bucket", ("a", "0.002")] == 60
+    assert found["halcyon_agent_response_duration_seconds_bucket", ("a", "+Inf")] == 90
+    assert found["halcyon_agent_response_duration_seconds_sum", ("a",)] == 4.0
+    assert found["halcyon_agent_response_duration_seconds_count", ("b",)] == 5
 
 
 @given(st.integers(0, 2**32 - 1), st.lists(st.integers(0, 2**32 - 1), min_size=len(BOUNDS_MS), max_size=len(BOUNDS_MS)))

@@ -32,7 +32,7 @@ from halcyon.control.reporting.recent_events import RecentEvents
 from halcyon.control.reporting.start_times import StartTimes
 from halcyon.control.state.cluster_state import ClusterState, _project_resource
 from halcyon.dashboard.history import ChartHistory
-from halcyon.dashboard.model_table import Fleet, Question, TableRow, row
+from halcyon.dashboard.model_table import Fleet, TableQuery, TableRow, row
 from halcyon.dashboard.ports import UNKNOWN, Name
 from halcyon.kube import kinds, malformed_objects
 from halcyon.kube.client import Object
@@ -181,10 +181,10 @@ class Replica:
         lines = asyncio.run(self.metrics.page()).splitlines()
         listed = [Name(*key) for key in self.caches.resources.all_keys()]
         self.fleet.page(
-            Question(),
+            TableQuery(),
             names=listed,
             model=lambda name: self.caches.resources.get(Key(*name)),
-            reading=lambda _: UNKNOWN,
+            numbers=lambda _: UNKNOWN,
             sees=None,
             changes=self.version,
             step=0,

@@ -69,7 +69,7 @@ def test_everything_that_is_known_is_told_in_base_units() -> None:
         ("replicas",): 5,
         ("replicas_ready",): 4,
         ("replicas_unschedulable",): 1,
-        ("replicas_wanted",): 6,
+        ("spec_replicas",): 6,
         ("gpus",): 10,
         ("replicas_min",): 2,
         ("replicas_max",): 6,
@@ -95,7 +95,7 @@ def test_everything_that_is_known_is_told_in_base_units() -> None:
 
 def test_what_is_not_known_has_no_sample_and_is_never_zero() -> None:
     assert told() == {}, "nothing was accepted and no status was written"
-    assert told(of=spec()) == {("replicas_wanted",): 9, ("gpus",): 0}, "no scaling: no limits and no targets"
+    assert told(of=spec()) == {("spec_replicas",): 9, ("gpus",): 0}, "no scaling: no limits and no targets"
     none = replace(
         VERDICT, desired=None, limited_by=(), parts=(), signals=(replace(QUEUE, value=None, at=None, missing="no"),)
     )

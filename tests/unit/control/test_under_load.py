@@ -148,7 +148,7 @@ def test_who_is_refused_after_the_request_timeout_is_shown_and_scaled_by() -> No
             refusals = refusals.with_reading(float(second), found.rejected, found.waiting, 60.0)
 
     dashboard = shown(hub, float(now))
-    assert dashboard.refused == pytest.approx(burst / 15)
+    assert dashboard.rejected == pytest.approx(burst / 15)
     assert dashboard.errors == 1.0
     assert found.rejected == burst
     assert refusals.max_waiting() < burst  # what waits is followed no more as a queue without an end

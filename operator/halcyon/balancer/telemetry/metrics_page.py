@@ -81,23 +81,23 @@ def _samples(view: PageInput) -> dict[str, list[Sample]]:
         "haproxy_up": float(reading is not None),
         "reloads_total": view.reloads,
         "plan_errors_total": view.plan_errors,
-        "trouble": float(view.has_problem),
+        "degraded": float(view.has_problem),
         "uplinks": view.streams,
     }
     families: dict[str, list[Sample]] = {}
     if reading is not None:
         plain |= {
             "requests_total": reading.requests,
-            "refused_total": reading.rejected,
+            "rejected_total": reading.rejected,
             "errors_total": reading.errors,
-            "repeated_total": reading.retried,
+            "retries_total": reading.retried,
             "broken_streams_total": reading.broken,
             "held_requests_total": reading.held_total,
             "held": reading.held,
             "queued": reading.queued,
             "inflight": reading.inflight,
         }
-        families["halcyon_agent_answer_duration_seconds"] = [
+        families["halcyon_agent_response_duration_seconds"] = [
             sample
             for slot, latency in sorted(reading.latency.items())
             for sample in _histogram((("slot", slot),), latency)

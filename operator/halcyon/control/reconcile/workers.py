@@ -81,8 +81,8 @@ class Workers:
         if outcome.again_s is None:
             self._results.labels("done").inc()
         elif outcome.postponed:
-            self._results.labels("again").inc()
+            self._results.labels("requeue").inc()
             self.queue.postpone(key, outcome.again_s)
         else:
-            self._results.labels("again").inc()
+            self._results.labels("requeue").inc()
             self.queue.add_after(key, outcome.again_s)

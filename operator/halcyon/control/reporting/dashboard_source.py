@@ -20,7 +20,7 @@ from halcyon.control.objects.pod_stage import stage
 from halcyon.control.reporting.recent_events import RecentEvents
 from halcyon.control.state.cluster_state import ClusterState
 from halcyon.dashboard.authorization import Authorizer, Proxy
-from halcyon.dashboard.client_latency import Answered
+from halcyon.dashboard.client_latency import ClientLatency
 from halcyon.dashboard.history import STEP_S, ChartHistory, ReplicaCounts
 from halcyon.dashboard.ports import UNKNOWN, DashboardPod, Event, ModelNumbers, Name, Past
 from halcyon.dashboard.server import NO_PAGES, Dashboard
@@ -223,7 +223,7 @@ def measured(picture: ModelSnapshot, now: float, *, gpu: float | None) -> ModelN
         latency_ms=sum(known_us) / answered / 1000 if answered and known_us else None,
         batch=rows / executions if rows is not None and executions else None,
         gpu=gpu,
-        refused=refused,
+        rejected=refused,
         lost=lost,
         failed=failed,
     )
@@ -282,7 +282,7 @@ class DashboardService:
         self._ports = ports
         self._chosen, self._source, self._clock = chosen, source, source.clock
         self.history = ChartHistory()
-        self._answered = Answered()
+        self._client_latency = ClientLatency()
         access = Authorizer(
             None if chosen.local else reviews,
             clock=source.clock.monotonic,
@@ -340,8 +340,8 @@ class DashboardService:
                     await asyncio.sleep(0)
                     began = clock()
             if len(self.history) > len(self._source.names()):
-                self.history.keep(self._source.names())
-                self._answered.keep(self._source.names())
+                self.history.retain(self._source.names())
+                self._client_latency.retain(self._source.names())
             before = max(int(now), before)
             await asyncio.sleep(1.0)
 
@@ -355,7 +355,7 @@ class DashboardService:
         counts = ReplicaCounts(replicas=int(spec.get("replicas", 1)), ready=replicas.get("ready"), desired=desired)
         reading = self._source.reading(name)
         if reading is UNKNOWN:
-            self._answered.lose(name)
+            self._client_latency.forget(name)
             self.history.add(name, at, counts, reading)
         else:
-            self.history.add(name, at, counts, reading, self._answered.look(name, self._source.answers(name)))
+            self.history.add(name, at, counts, reading, self._client_latency.update(name, self._source.answers(name)))

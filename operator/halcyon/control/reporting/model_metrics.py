@@ -24,7 +24,7 @@ from halcyon.kube.clock import Clock
 from halcyon.kube.kinds import Key
 from halcyon.kube.leader_election import Leadership
 from halcyon.monitoring import per_model_metrics
-from halcyon.monitoring.metric import Metric, head, line, told
+from halcyon.monitoring.metric import Metric, head, label_pairs, line
 from halcyon.scaling.gpu_cost import Spent
 from halcyon.scaling.policy.decision import Signal
 
@@ -84,7 +84,7 @@ class ModelMetrics:
 
     def _lines(self, key: Key, resource: Object) -> list[tuple[Metric, str]]:
         """Return all lines of a model; an error yields none, not a part."""
-        ours = told(zip(per_model_metrics.OF, key, strict=True))
+        ours = label_pairs(zip(per_model_metrics.OF, key, strict=True))
         facts = ModelFacts(
             resource,
             self.specs.get(key),
@@ -94,7 +94,7 @@ class ModelMetrics:
             self.costs.per_hour(key),
         )
         return [
-            (metric, line(metric.name, f"{ours},{told(more)}" if more else ours, value))
+            (metric, line(metric.name, f"{ours},{label_pairs(more)}" if more else ours, value))
             for metric, more, value in samples(facts)
         ]
 
@@ -132,7 +132,7 @@ def samples(facts: ModelFacts) -> Iterator[tuple[Metric, More, float]]:
 def _of_spec(spec: Spec, resource: Object, total: int) -> Iterator[tuple[Metric, More, float]]:
     # The spec in force doesn't keep spec.replicas.
     count = int((resource.get("spec") or {}).get("replicas", 1))
-    yield per_model_metrics.WANTED, (), defaults.wanted_replicas(spec.model_copy(update={"replicas": count}))
+    yield per_model_metrics.SPEC_REPLICAS, (), defaults.wanted_replicas(spec.model_copy(update={"replicas": count}))
     yield per_model_metrics.GPUS, (), spec.runtime.gpu.count * total
     if spec.scaling is None:
         return

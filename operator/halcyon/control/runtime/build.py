@@ -345,7 +345,7 @@ def new_registry() -> CollectorRegistry:
 def register_instruments(base: Foundation, counts: ReconcileCounts) -> None:
     """Register the metrics that are read at scrape time."""
     reads: instruments.Reads = {
-        operator_metrics.LEADING: lambda: float(base.elector.leading.is_set()),
+        operator_metrics.LEADER: lambda: float(base.elector.leading.is_set()),
         operator_metrics.QUEUE_READY: lambda: float(len(base.queue)),
         operator_metrics.QUEUE_WAITING: lambda: float(base.queue.waiting),
         operator_metrics.MODELS: lambda: float(len(base.caches.resources.all_keys())),
