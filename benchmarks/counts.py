@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from benchmarks.errors import BenchError
 from halcyon.control.objects import pods as pod_facts
-from halcyon.kube import kinds
+from halcyon.kube import kinds, pod_times
 from halcyon.kube.client import KubeClient, connect
 from halcyon.kube.informer import Informer
 from halcyon.kube.kinds import Key
@@ -83,7 +83,7 @@ class Counts:
         """From creation to readiness, of the server pods that are ready now."""
         times = []
         for pod in self.pods.find(self.namespace_of(name), f"server/{name}"):
-            created, ready = pod_facts.created_at(pod), pod_facts.ready_since(pod)
+            created, ready = pod_times.created_at(pod), pod_facts.ready_since(pod)
             if created is not None and ready is not None:
                 times.append(ready - created)
         return times

@@ -17,8 +17,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from hypothesis import given
 from hypothesis import strategies as st
 
+from halcyon.kube.auth.callers import User
 from halcyon.metricsapi import documents
-from halcyon.metricsapi.auth import Gate, RequestHeaderConfig, User
+from halcyon.metricsapi.auth import Gate, RequestHeaderConfig
 from halcyon.metricsapi.certificates import Pair, issue, make_ca
 from halcyon.metricsapi.rate_limit import BURST, RATE_PER_S, Limiter
 from halcyon.metricsapi.server import LABEL, METRICS, MetricsApi, build_app, start_site

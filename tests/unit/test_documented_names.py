@@ -92,6 +92,38 @@ def test_conditions_and_reasons_exist(page: Path) -> None:
 
 
 @cache
+def source() -> str:
+    """Return the text of the programs and of the charts, with the parts of a string joined."""
+    files = [path for name in ("operator", "cli", "charts") for path in (ROOT / name).rglob("*") if path.is_file()]
+    text = " ".join(path.read_text() for path in files if path.suffix in {".py", ".lua", ".tpl", ".txt", ".yaml", ".js"})
+    return re.sub(r"\s+", " ", re.sub(r'"\s*f?"', "", text))
+
+
+OUTSIDE = re.compile(
+    r"nodes are available|Insufficient|failed to find the requested model|^secret|^needs \d|ended with|^folder X"
+)
+"""Messages of Kubernetes and Triton, and those that are mostly values."""
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "docs" / "troubleshooting.md", *(ROOT / "docs").glob("[cgr]*/*.md")], ids=shown
+)
+def test_messages_exist(page: Path) -> None:
+    """What is quoted, and is no command, and has four words or more."""
+    unknown = []
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    for code in _CODE.findall(text):
+        command = re.match(r"(kubectl|halcyon|helm|make|python|pip|curl|grype|docker|perf|-)", code)
+        if page.parent.name == "reference" or len(code.split()) < 4 or command or OUTSIDE.search(code):
+            continue
+        if re.search(r"[{}\[\]=]|: [A-Za-z0-9\"]+$", code):  # YAML, PromQL
+            continue
+        parts = [part.strip(" .,:") for part in re.split(r"\.\.\.|[A-Z]{2,}(?:/[A-Z]+)?|\d+|\bM\b", code)]
+        unknown += [code for part in parts if len(part) >= 10 and part not in source()]
+    assert unknown == []
+
+
+@cache
 def metrics() -> frozenset[str]:
     pages = (REFERENCE / "metrics.md", REFERENCE / "agent-metrics.md")
     return frozenset(name for page in pages for name in re.findall(r"\bhalcyon_\w+", page.read_text()))

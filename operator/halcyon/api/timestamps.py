@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Literal
+
+Precision = Literal["seconds", "milliseconds", "microseconds"]
 
 
-def rfc3339(at: float) -> str:
-    """Format seconds since the epoch in whole seconds, for example 2026-11-28T03:15:00Z."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def rfc3339(at: float, precision: Precision = "seconds") -> str:
+    """Format seconds since the epoch, rounded down to `precision`, for example 2026-11-28T03:15:00Z.
+
+    Objects have times in seconds, Leases and Events in microseconds, our logs in milliseconds.
+    """
+    return f"{datetime.fromtimestamp(at, UTC).replace(tzinfo=None).isoformat(timespec=precision)}Z"
 
 
 def parse_rfc3339(text: object) -> datetime | None:

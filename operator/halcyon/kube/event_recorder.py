@@ -10,8 +10,8 @@ import contextlib
 import logging
 from collections import deque
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
+from halcyon.api.timestamps import rfc3339
 from halcyon.api.types import API_VERSION, KIND
 from halcyon.kube import errors
 from halcyon.kube.client import Kube, Object
@@ -71,7 +71,7 @@ class EventRecorder:
                 "name": f"{key.name[:200].rstrip('-.')}.{self._next_suffix():x}",
                 "namespace": key.namespace,
             },
-            "eventTime": datetime.fromtimestamp(self._clock.wall(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "eventTime": rfc3339(self._clock.wall(), "microseconds"),
             "type": happening.type,
             "reason": happening.reason,
             "note": happening.message[:MESSAGE_LIMIT],

@@ -15,10 +15,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from enum import Enum
 from typing import Any, Protocol
 
+from halcyon.api.timestamps import rfc3339
 from halcyon.kube import errors
 from halcyon.kube.client import Kube, pause
 from halcyon.kube.clock import Clock
@@ -188,7 +188,7 @@ class LeaderElector:
             log.warning("cannot give the lease back", extra={"error": str(error) or repr(error)})
 
     def _lease(self, before: dict[str, Any]) -> dict[str, Any]:
-        now = datetime.fromtimestamp(self.clock.wall(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        now = rfc3339(self.clock.wall(), "microseconds")
         ours = before.get("holderIdentity") == self.identity
         return {
             "apiVersion": LEASE.api_version,

@@ -20,7 +20,7 @@ import json
 import ssl
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Final, Protocol
@@ -29,6 +29,7 @@ from aiohttp import web
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
+from halcyon.kube.auth.callers import Forbidden, ResourceAttributes, Reviews, Unauthenticated, User, bearer_token
 from halcyon.metricsapi.certificates import signed
 from halcyon.metricsapi.rate_limit import Limiter
 
@@ -40,15 +41,6 @@ def caller_of(request: web.Request) -> str:
     """Return the user's name; empty while unknown."""
     found: str = request.get(CALLER, "")
     return found
-
-
-@dataclass(frozen=True)
-class User:
-    """An authenticated user."""
-
-    name: str
-    groups: tuple[str, ...] = ()
-    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class TokenReviewer(Protocol):
@@ -69,12 +61,14 @@ class AccessReviewer(Protocol):
         """Return True if it may. Raises if that can't be determined now."""
 
 
-class Unauthenticated(Exception):  # noqa: N818  # an answer (401), not a fault
-    """The caller is unknown."""
+def metric_reviewer(reviews: Reviews) -> AccessReviewer:
+    """Return the reviewer of external metrics over the cluster's reviews."""
 
+    async def review(user: User, *, namespace: str, metric: str) -> bool:
+        asked = ResourceAttributes("list", "external.metrics.k8s.io", "v1beta1", metric, namespace)
+        return await reviews.may(user, asked)
 
-class Forbidden(Exception):  # noqa: N818  # an answer (403), not a fault
-    """The caller lacks the permission."""
+    return review
 
 
 class TooOften(Exception):  # noqa: N818  # an answer (429), not a fault
@@ -164,9 +158,8 @@ class Gate:
                 return Caller(user, vouched=True)
         if again_s := self._limiter.take(request.remote or ""):
             raise TooOften(again_s)
-        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and token.strip():
-            known = await self._review_token(token.strip())
+        if token := bearer_token(request.headers):
+            known = await self._review_token(token)
             if known is not None and known.name:
                 request[CALLER] = known.name
                 return Caller(known, vouched=False)

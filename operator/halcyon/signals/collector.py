@@ -19,9 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import logging
-import math
 from collections import Counter as Count
 from collections import defaultdict
 from collections.abc import Callable
@@ -31,6 +29,7 @@ from aiohttp import WSCloseCode, WSMsgType, web
 from prometheus_client import CollectorRegistry
 
 from halcyon.api.documents.observation_report import AUDIENCE, STREAM_PATH, AgentReport
+from halcyon.kube.auth.callers import ReviewCache, bearer_token, service_account, token_digest
 from halcyon.monitoring import instruments, operator_metrics
 from halcyon.signals.observation_store import ObservationStore
 from halcyon.signals.validation import ValidatedReport, validate
@@ -48,10 +47,8 @@ REVIEW_INTERVAL_S = 600.0
 """Time after which a stream's token is reviewed again."""
 HEARTBEAT_INTERVAL_S = 10.0
 SEND_TIMEOUT_S = 5.0
-MAX_CACHED_TOKENS = 4096
 MAX_CONCURRENT_REVIEWS = 16
 """Concurrent reviews: a storm of bad tokens must not become a storm of TokenReviews."""
-_ACCOUNT = "system:serviceaccount:"
 _SUFFIX = "-balancer"
 
 _log = logging.getLogger(__name__)
@@ -70,11 +67,11 @@ class Authenticator(Protocol):
 
 def model_of_account(username: str) -> tuple[str, str] | None:
     """Return namespace and name of the model that this account may report for; None if it is no balancer's account."""
-    if not username.startswith(_ACCOUNT) or not username.endswith(_SUFFIX):
+    account = service_account(username)
+    if account is None or not account.name.endswith(_SUFFIX):
         return None
-    namespace, _, account = username.removeprefix(_ACCOUNT).partition(":")
-    name = account.removesuffix(_SUFFIX)
-    return (namespace, name) if namespace and name and ":" not in name else None
+    name = account.name.removesuffix(_SUFFIX)
+    return (account.namespace, name) if name else None
 
 
 class Collector:
@@ -89,7 +86,7 @@ class Collector:
         registry: CollectorRegistry | None = None,
     ) -> None:
         self._store, self._authenticate, self._monotonic = store, authenticate, monotonic
-        self._accepted: dict[bytes, tuple[float, str]] = {}
+        self._accepted: ReviewCache[str] = ReviewCache(monotonic)
         self._review_slots = asyncio.Semaphore(MAX_CONCURRENT_REVIEWS)
         self._reviews: dict[bytes, asyncio.Task[str | None]] = {}
         """Reviews in progress: an agent that disconnects and retries waits for the same one."""
@@ -110,13 +107,13 @@ class Collector:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Serve one agent's stream until it ends."""
-        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not token.strip():
+        token = bearer_token(request.headers)
+        if not token:
             self.logins.labels("unauthenticated").inc()
             raise web.HTTPUnauthorized(text="needs the header Authorization: Bearer TOKEN")
-        token = token.strip()
         try:
-            username = await self._username(token, MAX_TOKEN_AGE_S)
+            cached = self._accepted.get(token_digest(token))
+            username = await self._reviewed(token) if cached is None else cached[0]
         except Exception as error:
             _log.warning("a token could not be checked: %s", error)
             self.logins.labels("unreviewed").inc()
@@ -210,18 +207,14 @@ class Collector:
     async def _is_still_valid(self, token: str, model: tuple[str, str]) -> bool:
         """Return whether the token is still valid. An unavailable authenticator ends no stream: that would be an outage."""
         try:
-            username = await self._username(token, 0.0)
+            username = await self._reviewed(token)
         except Exception as error:  # noqa: BLE001  # whatever the caller's client raises
             _log.warning("the token of %s/%s could not be checked again: %s", *model, error)
             return True
         return username is not None and model_of_account(username) == model
 
-    async def _username(self, token: str, max_age_s: float) -> str | None:
-        digest = hashlib.sha256(token.encode()).digest()
-        now = self._monotonic()
-        at, known = self._accepted.get(digest, (-math.inf, None))
-        if now - at < max_age_s:
-            return known
+    async def _reviewed(self, token: str) -> str | None:
+        digest = token_digest(token)
         review = self._reviews.get(digest)
         if review is None:
             review = self._reviews[digest] = asyncio.create_task(self._review(token, digest))
@@ -243,13 +236,9 @@ class Collector:
         async with self._review_slots:
             username = await self._authenticate(token, AUDIENCE)
         if username is None:
-            self._accepted.pop(digest, None)
+            self._accepted.discard(digest)
             return None
-        if len(self._accepted) >= MAX_CACHED_TOKENS:
-            self._accepted = {d: (t, u) for d, (t, u) in self._accepted.items() if now - t < MAX_TOKEN_AGE_S}
-        if len(self._accepted) < MAX_CACHED_TOKENS:
-            self._accepted[digest] = (now, username)
-        return username
+        return self._accepted.put(digest, username, expires_at=now + MAX_TOKEN_AGE_S)
 
 
 async def _send(stream: web.WebSocketResponse, text: str) -> None:

@@ -25,9 +25,9 @@ from halcyon.balancer.log import log
 from halcyon.balancer.runtime.controller import HaproxyController
 from halcyon.balancer.runtime.rate_feedback import RateFeedback
 from halcyon.balancer.runtime.runtime_api import HaproxyError, RuntimeSocket
-from halcyon.balancer.telemetry import dead_backend, metrics_page, sampler
+from halcyon.balancer.telemetry import metrics_page, sampler
 from halcyon.balancer.telemetry.arrival_surge import CONFIRM_INTERVAL_S, ArrivalSurge
-from halcyon.balancer.telemetry.dead_backend import Outcomes
+from halcyon.balancer.telemetry.dead_backend import DeadBackends
 from halcyon.balancer.telemetry.report_stream import ReportStream
 from halcyon.balancer.telemetry.triton_client import TritonClient
 
@@ -72,7 +72,7 @@ class Agent:
         self._listed: tuple[Endpoint, ...] | None = None
         self._noticed = NoticedEndpoints()
         self._has_adopted = False
-        self._maintenance: frozenset[str] = frozenset()
+        self._dead = DeadBackends()
         self._samples: dict[str, ScrapedPod] = {}
         self._wake = asyncio.Event()
         self._replan = asyncio.Event()
@@ -157,7 +157,7 @@ class Agent:
                 reading=self._controller.reading,
                 endpoints=self._endpoints,
                 samples=self._samples,
-                maintenance=self._maintenance,
+                maintenance=self._dead.pods,
                 unplaced=len(self._controller.unplaced),
                 reloads=self._controller.reloads,
                 plan_errors=self._plan_errors,
@@ -314,7 +314,7 @@ class Agent:
         while True:
             self._wake.clear()
             self._controller.variables.set({STOPPING: int(self._is_leaving())})
-            await self._controller.run_pass(self._endpoints, out=self._maintenance)
+            await self._controller.run_pass(self._endpoints, out=self._dead.pods)
             if self._controller.reading is not None:
                 self._has_adopted = self._has_adopted or self._controller.in_use > 0
             await asyncio.sleep(MIN_PASS_INTERVAL_S)
@@ -341,45 +341,34 @@ class Agent:
             is_new, self._held_total = held_total != self._held_total and held_total > 0, held_total
             if is_new and clock() - self._reported_at >= MIN_URGENT_INTERVAL_S:
                 self._reported_at = clock()
-                await self._controller.run_pass(self._endpoints, out=self._maintenance)
+                await self._controller.run_pass(self._endpoints, out=self._dead.pods)
                 self._publish(urgent=True)
 
     async def _sample_pods(self, session: aiohttp.ClientSession, plan: BalancerPlan) -> None:
         client = TritonClient(session, plan.model, self._settings.ports.server_http, self._settings.metrics_port)
         pod_sampler = sampler.PodSampler(client, time.time)
         clock = asyncio.get_running_loop().time
-        before: dict[str, Outcomes] = {}
-        last_s: float | None = None
+        # Counters of another plan's pods are not compared with; pods that were taken out stay out.
+        self._dead = DeadBackends(self._dead.pods)
         next_s = clock()
         while True:
             known = self._endpoints or ()
             self._samples = await pod_sampler.sample(known)
-            after = {
-                pod: Outcomes(seen.metrics.succeeded, seen.metrics.backend_failed)
-                for pod, seen in self._samples.items()
-                if seen.metrics is not None
-            }
-            self._maintenance &= {endpoint.pod for endpoint in known}
-            serving = {e.pod for e in known if e.serving and not e.terminating} - self._maintenance
-            ejection = dead_backend.judge(before, after, serving=serving, last_s=last_s, now=clock())
+            ejection = self._dead.look(known, self._samples, clock())
             if ejection.dead is not None:
                 log(
                     "warning",
                     "the backend of a pod fails every request; the pod gets no more requests",
                     pod=ejection.dead,
                 )
-                self._maintenance |= {ejection.dead}
-                last_s = clock()
-            # A pod that didn't respond this time is compared with its previous response.
-            before = {pod: outcomes for pod, outcomes in {**before, **after}.items() if pod in self._samples}
             # A report describes one moment: HAProxy is read right after the pods.
-            await self._controller.run_pass(self._endpoints, out=self._maintenance)
+            await self._controller.run_pass(self._endpoints, out=self._dead.pods)
             await self._feedback.update(self._controller.reading, servers=self._controller.in_use, now=clock())
             self._publish(urgent=False)
             next_s = max(next_s + (SUSPECT_SAMPLE_INTERVAL_S if ejection.suspects else SAMPLE_INTERVAL_S), clock())
             if self._is_surge(clock()):
                 await asyncio.sleep(CONFIRM_INTERVAL_S)
-                await self._controller.run_pass(self._endpoints, out=self._maintenance)
+                await self._controller.run_pass(self._endpoints, out=self._dead.pods)
                 self._publish(urgent=True)
             await asyncio.sleep(next_s - clock())
 
@@ -401,7 +390,7 @@ class Agent:
             reading=reading,
             endpoints=self._endpoints,
             samples=self._samples,
-            maintenance=self._maintenance,
+            maintenance=self._dead.pods,
             problem=self._problems,
         )
         self._stream.publish(report, urgent=urgent)

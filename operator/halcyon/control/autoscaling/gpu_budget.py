@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from halcyon.api.resource_limit import ResourceLimit
 from halcyon.kube.kinds import Key
 from halcyon.scaling.gpu_budget import Budget, Demand, Grant, allocate
 from halcyon.scaling.policy.decision import ReplicaLimit
@@ -48,8 +49,8 @@ class GpuBudget:
             self._demands[key] = demand
             self._stale = True
         allowed = max(self._granted.get(key, 0), current)
-        if wanted > allowed and wanted * gpus <= self._free:
-            allowed = wanted
+        if ResourceLimit(self.gpus, self.gpus - self._free).allows(wanted * gpus, held=allowed * gpus):
+            allowed = max(wanted, allowed)
         self._granted[key] = min(wanted, allowed)
         self._free -= self._held(key)
         if wanted <= allowed:

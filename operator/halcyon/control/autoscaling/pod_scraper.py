@@ -19,9 +19,9 @@ import aiohttp
 
 from halcyon.api.spec import routing_mode
 from halcyon.balancer.runtime.server_assignment import Endpoint
-from halcyon.balancer.telemetry import dead_backend, sampler
-from halcyon.balancer.telemetry.dead_backend import Outcomes
-from halcyon.balancer.telemetry.sampler import PodSampler, ScrapedPod
+from halcyon.balancer.telemetry import sampler
+from halcyon.balancer.telemetry.dead_backend import DeadBackends
+from halcyon.balancer.telemetry.sampler import PodSampler
 from halcyon.balancer.telemetry.triton_client import TritonClient
 from halcyon.control.acceptance.accepted_specs import SpecsInForce
 from halcyon.control.autoscaling.decider import SCRAPE
@@ -53,9 +53,8 @@ class _Read:
     model: str
     eyes: PodSampler
     demand: ScrapedDemand = field(default_factory=ScrapedDemand)
-    outcomes: dict[str, Outcomes] = field(default_factory=dict)
-    taken_out_at: float | None = None
-    dead: frozenset[str] = frozenset()
+    dead: DeadBackends = field(default_factory=DeadBackends)
+    """Pods with a dead backend: they still get requests here, so a reconcile evicts them."""
 
 
 @dataclass
@@ -123,7 +122,9 @@ class PodScraper:
     async def _look(self, key: Key, read: _Read) -> None:
         endpoints = [e for pod in self.caches.pods.find(key.namespace, key.name) if (e := endpoint(pod)) is not None]
         sightings = await read.eyes.sample(endpoints)
-        self._find_dead(key, read, endpoints, sightings)
+        dead = read.dead.look(endpoints, sightings, self.clock.monotonic()).dead
+        if dead is not None:
+            log.warning("a pod's backend answers nothing but failures", extra={"key": str(key), "pod": dead})
         record = sampler.report(
             namespace=key.namespace,
             name=key.name,
@@ -132,28 +133,11 @@ class PodScraper:
             reading=None,
             endpoints=endpoints,
             samples=sightings,
-            maintenance=read.dead,
+            maintenance=read.dead.pods,
         )
         # A pod can report anything about itself.
         believed = validate(record).report
         self.hub.receive(replace(believed, balancer=read.demand.sample(believed.pods)), self.clock.monotonic())
-
-    def _find_dead(self, key: Key, read: _Read, endpoints: list[Endpoint], seen: dict[str, ScrapedPod]) -> None:
-        """Find pods with a dead backend: they still get requests here, so a reconcile evicts them."""
-        after = {
-            pod: Outcomes(s.metrics.succeeded, s.metrics.backend_failed)
-            for pod, s in seen.items()
-            if s.metrics is not None
-        }
-        read.dead &= frozenset(e.pod for e in endpoints)
-        serving = {e.pod for e in endpoints if e.serving and not e.terminating} - read.dead
-        now = self.clock.monotonic()
-        verdict = dead_backend.judge(read.outcomes, after, serving=serving, last_s=read.taken_out_at, now=now)
-        if verdict.dead is not None:
-            log.warning("a pod's backend answers nothing but failures", extra={"key": str(key), "pod": verdict.dead})
-            read.dead |= {verdict.dead}
-            read.taken_out_at = now
-        read.outcomes = {pod: o for pod, o in {**read.outcomes, **after}.items() if pod in seen}
 
 
 def endpoint(pod: Object) -> Endpoint | None:

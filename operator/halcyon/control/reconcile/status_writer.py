@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
+from halcyon.api.timestamps import rfc3339
 from halcyon.control.desired.plan import ReconcilePlan
 from halcyon.control.reconcile.reconcile_counts import ReconcileCounts
 from halcyon.control.state.cluster_state import ClusterState
@@ -44,7 +44,7 @@ class StatusWriter:
         Raises:
             ApiError, Unreachable: the request failed.
         """
-        stamp = datetime.fromtimestamp(self.clock.wall(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        stamp = rfc3339(self.clock.wall())
         desired = status.make(scope, plan, now=stamp)
         before, after = _without_times(scope.status), _without_times(desired)
         if before == after:

@@ -1,4 +1,4 @@
-"""Data source of the web dashboard, its access reviews, and the service that runs it: serving and sampling.
+"""Data source of the web dashboard, and the service that runs it: serving and sampling.
 
 Every replica serves it: caches and agents' reports are warm on the standby too, and the desired replicas are in the status that
 the leader writes. Out of scope: what the dashboard shows (`halcyon.dashboard`).
@@ -11,24 +11,21 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from halcyon.api.documents.observation_report import ReportedHistogram
-from halcyon.api.types import GROUP, PLURAL, VERSION
 from halcyon.control.autoscaling.loop import Autoscaler
 from halcyon.control.objects.pod_stage import stage
 from halcyon.control.reporting.recent_events import RecentEvents
 from halcyon.control.state.cluster_state import ClusterState
-from halcyon.dashboard.authorization import Authorizer, Proxy
+from halcyon.dashboard.authorization import Authorizer, ModelReviews, Proxy
 from halcyon.dashboard.client_latency import ClientLatency
 from halcyon.dashboard.history import STEP_S, ChartHistory, ReplicaCounts
 from halcyon.dashboard.ports import UNKNOWN, DashboardPod, Event, ModelNumbers, Name, Past
 from halcyon.dashboard.server import NO_PAGES, Dashboard
 from halcyon.kube import kinds
-from halcyon.kube.client import Kube, Object
+from halcyon.kube.client import Object
 from halcyon.kube.clock import Clock
-from halcyon.kube.kinds import LOCAL_SUBJECT_ACCESS_REVIEW, SUBJECT_ACCESS_REVIEW, Key, Kind
-from halcyon.metricsapi.auth import User
+from halcyon.kube.kinds import Key
 from halcyon.metricsapi.listener import ListeningPorts
 from halcyon.metricsapi.tls import ServingTLS
 from halcyon.render import revision
@@ -67,53 +64,6 @@ class DashboardSettings:
     port: int
     proxy: Proxy | None = None
     """Proxy that is trusted to authenticate users; None: no proxy is trusted."""
-
-
-class TokenReviews(Protocol):
-    """Lookup of a token's user."""
-
-    async def user(self, token: str) -> User | None:
-        """Return the user; None if the token isn't valid."""
-
-
-class ModelReviews:
-    """Access reviews by the API server: whether a user may see models."""
-
-    def __init__(self, client: Kube, tokens: TokenReviews, *, local: bool) -> None:
-        """Take the clients. `local`: the operator has rights in some namespaces only, so each namespace is reviewed by itself."""
-        self._client, self._tokens, self._local = client, tokens, local
-
-    @property
-    def knows_all(self) -> bool:
-        """Return whether one review can cover all namespaces."""
-        return not self._local
-
-    async def user(self, token: str) -> User | None:
-        """Return the user of a token."""
-        return await self._tokens.user(token)
-
-    async def may_see(self, user: User, *, namespace: str, name: str = "") -> bool:
-        """Return whether a user may list the ModelDeployments of a namespace (empty: all), or get the one with this name."""
-        kind = LOCAL_SUBJECT_ACCESS_REVIEW if self._local else SUBJECT_ACCESS_REVIEW
-        review = _review(kind, user, namespace=namespace, name=name)
-        made = await self._client.create(kind, review, namespace=namespace if self._local else "")
-        return bool((made.get("status") or {}).get("allowed"))
-
-
-def _review(kind: Kind, user: User, *, namespace: str, name: str) -> Object:
-    attributes = {"group": GROUP, "version": VERSION, "resource": PLURAL, "verb": "get" if name else "list"}
-    attributes |= {key: value for key, value in (("namespace", namespace), ("name", name)) if value}
-    return {
-        "apiVersion": kind.api_version,
-        "kind": kind.kind,
-        **({"metadata": {"namespace": namespace}} if kind.namespaced else {}),
-        "spec": {
-            "user": user.name,
-            "groups": list(user.groups),
-            "extra": {key: list(values) for key, values in user.extra.items()},
-            "resourceAttributes": attributes,
-        },
-    }
 
 
 @dataclass

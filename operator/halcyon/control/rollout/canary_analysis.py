@@ -24,7 +24,7 @@ from halcyon.kube.kinds import Key
 from halcyon.render import names
 from halcyon.scaling.canary.analysis import judge
 from halcyon.scaling.canary.data import CanaryMemory, Rules, Sample
-from halcyon.scaling.histogram import Histogram
+from halcyon.scaling.histogram import Histogram, growth
 from halcyon.scaling.observations import BalancerObservation, PodPoint
 from halcyon.signals.observation_store import ObservationStore
 
@@ -157,8 +157,8 @@ def _took(watched: _Watched, balancers: Iterable[BalancerObservation], homes: di
         # A histogram seen for the first time has counts from before the canary; one whose counts fell is from another process.
         if revision is None or then is None or then.bounds_ms != now.bounds_ms:
             continue
-        grown = tuple(after - count for after, count in zip(now.counts, then.counts, strict=True))
-        if min(grown) < 0:
+        grown = growth(then.counts, now.counts)
+        if grown is None:
             continue
         more, known = Histogram(tuple(bound / 1000 for bound in now.bounds_ms), grown), found.get(revision)
         # Balancers of two versions may have different bounds; those like the first are enough.

@@ -37,7 +37,7 @@ from halcyon.control.reconcile.reconciler import Reconciler
 from halcyon.control.reconcile.scope_builder import ScopeBuilder
 from halcyon.control.reconcile.status_writer import StatusWriter
 from halcyon.control.reconcile.workers import Workers
-from halcyon.control.reporting.dashboard_source import DashboardService, ModelReviews, OperatorSource
+from halcyon.control.reporting.dashboard_source import DashboardService, OperatorSource
 from halcyon.control.reporting.gpu_costs import GpuCosts
 from halcyon.control.reporting.model_metrics import ModelMetrics
 from halcyon.control.reporting.start_times import StartTimes
@@ -49,7 +49,11 @@ from halcyon.control.runtime.settings import OperatorSettings
 from halcyon.control.state.cluster_state import ClusterState
 from halcyon.control.state.metrics_api_check import MetricsApiCheck
 from halcyon.control.state.model_sources import ModelSources
+from halcyon.dashboard.authorization import ModelReviews
 from halcyon.kube import malformed_objects, rbac_denials
+from halcyon.kube.auth.callers import Reviews
+from halcyon.kube.auth.namespaced_reviews import NamespacedReviews
+from halcyon.kube.auth.reviews import ApiServerReviews
 from halcyon.kube.client import KubeClient
 from halcyon.kube.clock import Clock
 from halcyon.kube.event_recorder import EventRecorder
@@ -58,10 +62,8 @@ from halcyon.kube.leader_election import RENEW_DEADLINE_S, LeaderElector
 from halcyon.kube.lease_fence import LeaseFence
 from halcyon.kube.tracing import Tracer
 from halcyon.kube.work_queue import Priority, WorkQueue
-from halcyon.metricsapi.auth import Gate
+from halcyon.metricsapi.auth import Gate, metric_reviewer
 from halcyon.metricsapi.listener import ListeningPorts
-from halcyon.metricsapi.namespaced_reviews import NamespacedReviews
-from halcyon.metricsapi.reviews import ApiServerReviews
 from halcyon.metricsapi.server import MetricsApi
 from halcyon.metricsapi.serving_certificate import ServingCertificate
 from halcyon.monitoring import instruments, operator_metrics
@@ -71,8 +73,6 @@ from halcyon.signals.collector import Collector
 from halcyon.signals.prometheus.source import PrometheusSource
 
 VERSION = version("halcyon-operator")
-
-Reviews = ApiServerReviews | NamespacedReviews
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def build(settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tra
         counts=counts,
     )
     reviews = build_reviews(base)
-    gate = Gate(front_proxy=None, review_token=reviews.user, review_access=reviews.may_list)
+    gate = Gate(front_proxy=None, review_token=reviews.user, review_access=metric_reviewer(reviews))
     collector = Collector(base.reports, reviews.agent, monotonic=clock.monotonic, registry=base.registry)
     PodNotices(base.caches, collector.send)
     ports = ListeningPorts(base.registry)
@@ -322,7 +322,7 @@ def build_dashboard(
     return DashboardService(
         settings.dashboard,
         OperatorSource(base.caches, base.reports, autoscaler, base.clock),
-        ModelReviews(base.client, reviews, local=bool(settings.watch_namespaces)),
+        ModelReviews(reviews),
         ports,
     )
 

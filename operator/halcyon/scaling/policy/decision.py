@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import datetime
 from typing import Literal
 
+from halcyon.api.timestamps import epoch_seconds
 from halcyon.scaling.frozen import immutable
 from halcyon.scaling.hpa.recommendation import Reasons, SignalProposal
 from halcyon.scaling.planner.outputs import Plan, PlanPart
@@ -241,8 +241,8 @@ def changes_from(decisions: object) -> list[Change]:
     changes = []
     for entry in decisions if isinstance(decisions, list) else ():
         try:
-            at = datetime.fromisoformat(entry["time"]).timestamp()
-            changes.append(Change(at, int(entry["before"]), int(entry["after"]), str(entry["why"])))
+            if (at := epoch_seconds(entry["time"])) is not None:
+                changes.append(Change(at, int(entry["before"]), int(entry["after"]), str(entry["why"])))
         except (KeyError, TypeError, ValueError):
             continue
     return changes

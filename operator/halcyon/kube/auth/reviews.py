@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
+from halcyon.kube.auth.callers import ResourceAttributes, User
 from halcyon.kube.client import Kube, Object
 from halcyon.kube.kinds import SUBJECT_ACCESS_REVIEW, TOKEN_REVIEW, Kind
-from halcyon.metricsapi.auth import User
 
 
-def access_review(kind: Kind, user: User, *, namespace: str, metric: str) -> Object:
-    """Return the review of whether a user may list an external metric of a namespace, as an object of this kind."""
+def access_review(kind: Kind, user: User, asked: ResourceAttributes) -> Object:
+    """Return the review of whether a user may send a request, as an object of this kind."""
     return {
         "apiVersion": kind.api_version,
         "kind": kind.kind,
+        **({"metadata": {"namespace": asked.namespace}} if kind.namespaced else {}),
         "spec": {
             "user": user.name,
             "groups": list(user.groups),
             "extra": {key: list(values) for key, values in user.extra.items()},
-            "resourceAttributes": {
-                "namespace": namespace,
-                "verb": "list",
-                "group": "external.metrics.k8s.io",
-                "version": "v1beta1",
-                "resource": metric,
-            },
+            "resourceAttributes": {key: value for key, value in asked._asdict().items() if value},
         },
     }
 
 
+def is_allowed(review: Object) -> bool:
+    """Return the API server's answer to an access review."""
+    return bool((review.get("status") or {}).get("allowed"))
+
+
 class ApiServerReviews:
     """Client of both reviews; the API server decides."""
+
+    covers_all_namespaces = True
 
     def __init__(self, client: Kube) -> None:
         """`client` may create both kinds of review."""
@@ -43,11 +45,10 @@ class ApiServerReviews:
         """Return the user of a token for the API server itself."""
         return await self._user({"token": token}, None)
 
-    async def may_list(self, user: User, *, namespace: str, metric: str) -> bool:
-        """Return True if this user may list an external metric of a namespace."""
-        review = access_review(SUBJECT_ACCESS_REVIEW, user, namespace=namespace, metric=metric)
-        status = (await self._client.create(SUBJECT_ACCESS_REVIEW, review)).get("status") or {}
-        return bool(status.get("allowed"))
+    async def may(self, user: User, asked: ResourceAttributes) -> bool:
+        """Return True if this user may send the request."""
+        review = access_review(SUBJECT_ACCESS_REVIEW, user, asked)
+        return is_allowed(await self._client.create(SUBJECT_ACCESS_REVIEW, review))
 
     async def _user(self, spec: Object, audience: str | None) -> User | None:
         review = {"apiVersion": TOKEN_REVIEW.api_version, "kind": TOKEN_REVIEW.kind, "spec": spec}

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from halcyon.kube import errors
+from halcyon.kube.auth import service_account_tokens
+from halcyon.kube.auth.callers import ResourceAttributes, User
+from halcyon.kube.auth.reviews import access_review, is_allowed
+from halcyon.kube.auth.service_account_tokens import Issuer
 from halcyon.kube.client import Object
 from halcyon.kube.kinds import LOCAL_SUBJECT_ACCESS_REVIEW, Kind
-from halcyon.metricsapi import service_account_tokens
-from halcyon.metricsapi.auth import User
-from halcyon.metricsapi.reviews import access_review
-from halcyon.metricsapi.service_account_tokens import Issuer
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +40,8 @@ class Api(Protocol):
 
 class NamespacedReviews:
     """Reviews with permissions of a namespace, with the methods of `ApiServerReviews`."""
+
+    covers_all_namespaces = False
 
     def __init__(self, client: Api, *, monotonic: Callable[[], float], wall: Callable[[], float]) -> None:
         """`client` may create LocalSubjectAccessReviews in the namespaces in question; `wall` is seconds since 1970."""
@@ -71,12 +73,10 @@ class NamespacedReviews:
         groups = ("system:serviceaccounts", f"system:serviceaccounts:{found.namespace}", "system:authenticated")
         return User(found.name, groups)
 
-    async def may_list(self, user: User, *, namespace: str, metric: str) -> bool:
-        """Return True if this user may list an external metric of a namespace."""
-        review = access_review(LOCAL_SUBJECT_ACCESS_REVIEW, user, namespace=namespace, metric=metric)
-        review["metadata"] = {"namespace": namespace}
-        made = await self._client.create(LOCAL_SUBJECT_ACCESS_REVIEW, review, namespace=namespace)
-        return bool((made.get("status") or {}).get("allowed"))
+    async def may(self, user: User, asked: ResourceAttributes) -> bool:
+        """Return True if this user may send the request, which must be about one namespace."""
+        review = access_review(LOCAL_SUBJECT_ACCESS_REVIEW, user, asked)
+        return is_allowed(await self._client.create(LOCAL_SUBJECT_ACCESS_REVIEW, review, namespace=asked.namespace))
 
     async def _signer(self, token: str) -> Issuer:
         """Return the issuer, with the token's key if it has one: keys rotate."""

@@ -21,7 +21,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA256, SHA384, SHA512, HashAlgorithm
 
-ACCOUNT = "system:serviceaccount:"
+from halcyon.kube.auth.callers import service_account
+
 LEEWAY_S = 10.0
 """Maximum difference between the clocks of two machines."""
 MAX_CHARACTERS = 16384
@@ -82,10 +83,9 @@ def account(token: str, issuer: Issuer, *, audience: str, now_s: float) -> Accou
     begins_s, ends_s, subject = _number(claims.get("nbf", 0)), _number(claims.get("exp")), claims.get("sub")
     if audience not in audiences or not begins_s - LEEWAY_S <= now_s < ends_s + LEEWAY_S:
         return None
-    if not isinstance(subject, str) or not subject.startswith(ACCOUNT):
+    if not isinstance(subject, str) or (known := service_account(subject)) is None:
         return None
-    namespace, _, name = subject.removeprefix(ACCOUNT).partition(":")
-    return Account(subject, namespace) if namespace and name else None
+    return Account(subject, known.namespace)
 
 
 def _verified(token: str, issuer: Issuer) -> Mapping[str, Any] | None:
