@@ -204,6 +204,9 @@ def fields(schema: JsonSchema, where: str = "spec") -> Iterator[tuple[str, JsonS
         yield from fields(field.get("items", {}), f"{path}[]")
 
 
+_ROLLOUT = "starts a rollout"
+
+
 def rolls(path: str) -> bool:
     """Return whether a change of this field starts a rollout."""
     return any(path == part or path.startswith((f"{part}.", f"{part}[")) for part in ROLLING)
@@ -265,7 +268,8 @@ def _field(path: str, schema: JsonSchema, *, required: bool) -> str:
     lines = [f"### `{path}`", "; ".join(facts) + ".", schema["description"]]
     lines += _rules(path, schema) + _rules(path, schema.get("items", {}))
     if schema["type"] != "object" or "additionalProperties" in schema:
-        lines += ["A change rolls the servers." if rolls(path) else "A change restarts no server."]
+        if _ROLLOUT not in schema["description"]:  # a description may say it, with a condition
+            lines += ["A change rolls the servers." if rolls(path) else "A change restarts no server."]
         name = path.rpartition(".")[2]
         text = yaml.safe_dump({name: example(path)}, sort_keys=False, default_flow_style=False).rstrip()
         lines.append(f"```yaml\n{text}\n```")

@@ -107,7 +107,7 @@ def test_what_readme_says_is_what_happens(cluster: Cluster, shell: dict[str, str
     # The kubelet's pods are not root: they must reach the volume through directories that anybody may pass.
     volume = cluster.place.state / "volume"
     put_model(kube, volume)
-    _, use_it = blocks(README, "sh")
+    use_it, _ = blocks(README, "sh")
     [document] = blocks(README, "yaml")
     file = tmp_path / "my-model.yaml"
     file.write_text(document)
