@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from e2e.demo import models
-from e2e.demo.coldstart import ColdStart
-from e2e.demo.kube import Kube, wait_for
+from demo import models
+from demo.coldstart import ColdStart
+from demo.kube import Kube, wait_for
 from e2e.scenarios.test_rollout import document, files, load, revision, rollout, serve, wait_phase
 
 pytestmark = pytest.mark.more

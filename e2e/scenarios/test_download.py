@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import yaml
 
+from demo import models, setup
+from demo.errors import DemoError
+from demo.kube import SYSTEM, Kube
 from e2e import s3
 from e2e.cluster import binaries
 from e2e.cluster import cluster as clusters
 from e2e.cluster.processes import start, wait_until
-from e2e.demo import models, setup
-from e2e.demo.errors import DemoError
-from e2e.demo.kube import SYSTEM, Kube
 from e2e.scenarios.conftest import NAME
 
 pytestmark = pytest.mark.more

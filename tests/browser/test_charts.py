@@ -19,7 +19,7 @@ MAKE = """async ([end, step, gap]) => {
   const format = (value) => (value === null ? "none" : String(value));
   const first = new Chart({ title: "First", lines: [{ field: "a", name: "a", style: "first" }, { field: "far", name: "far", style: "limit" }], format, cursor });
   const second = new Chart({ title: "Second", lines: [{ field: "b", name: "b", style: "second", stepped: true }], format, cursor });
-  document.querySelector("main").replaceChildren(cursor.whole, first.element, second.element);
+  document.querySelector("main").replaceChildren(cursor.zoomOut, first.element, second.element);
   const lone = (gap[0] + gap.at(-1)) / 2;
   const a = Array.from({ length: 360 }, (_, at) => (gap.includes(at) && at !== lone ? null : 70));
   const b = Array.from({ length: 360 }, (_, at) => at);
@@ -95,20 +95,20 @@ def test_a_limit_far_above_does_not_press_what_is_measured_to_the_ground(charts:
 
 
 def test_both_charts_tell_what_is_under_the_pointer(charts: Page) -> None:
-    expect(figure(charts, "Second").locator(".told")).to_have_text("Now: b 359")
+    expect(figure(charts, "Second").locator(".readout")).to_have_text("Now: b 359")
     charts.mouse.move(*at(charts, "First", 200))
-    expect(figure(charts, "First").locator(".told")).to_contain_text("a 70, far 100000")
-    expect(figure(charts, "Second").locator(".told")).to_contain_text(": b 200")
+    expect(figure(charts, "First").locator(".readout")).to_contain_text("a 70, far 100000")
+    expect(figure(charts, "Second").locator(".readout")).to_contain_text(": b 200")
     lines = [figure(charts, title).locator(".u-cursor-x").bounding_box() for title in ("First", "Second")]
     assert lines[0] is not None
     assert lines[1] is not None
     assert abs(lines[0]["x"] - lines[1]["x"]) < 2
     charts.mouse.move(5, 5)
-    expect(figure(charts, "Second").locator(".told")).to_have_text("Now: b 359")
+    expect(figure(charts, "Second").locator(".readout")).to_have_text("Now: b 359")
 
 
 def test_what_is_pointed_at_stays_the_same_time_when_points_come(charts: Page) -> None:
-    told = figure(charts, "Second").locator(".told")
+    told = figure(charts, "Second").locator(".readout")
     for point in (lambda: charts.mouse.move(*at(charts, "First", 200)), lambda: charts.keyboard.press("PageUp")):
         point()
         before = told.inner_text()
@@ -129,11 +129,11 @@ def test_a_decision_is_marked_where_it_was_and_tells_its_reason(charts: Page) ->
     assert box is not None
     assert abs(box["x"] + box["width"] / 2 - at(charts, "First", 259)[0]) < 2
     charts.mouse.move(*at(charts, "First", 259))
-    expect(figure(charts, "First").locator(".told")).to_contain_text("1 to 2: a queue")
+    expect(figure(charts, "First").locator(".readout")).to_contain_text("1 to 2: a queue")
 
 
 def test_a_stretch_is_dragged_over_and_all_charts_show_it(charts: Page) -> None:
-    whole = charts.get_by_role("button", name="Show all of it")
+    whole = charts.get_by_role("button", name="Zoom out")
     expect(whole).to_be_hidden()
     charts.mouse.move(*at(charts, "First", 100))
     charts.mouse.down()
@@ -159,13 +159,13 @@ def test_a_stretch_is_chosen_by_keyboard_and_followed(charts: Page) -> None:
     assert stretch(charts, "first") == [2692.5, 3590]
     for _ in range(4):
         charts.keyboard.press("PageUp")
-    expect(figure(charts, "Second").locator(".told")).to_contain_text(": b 240")
+    expect(figure(charts, "Second").locator(".readout")).to_contain_text(": b 240")
     assert stretch(charts) == [2400, 3297.5], "the cursor takes it along"
     charts.keyboard.press("-")
     assert stretch(charts) == [1502.5, 3297.5]
     charts.keyboard.press("Escape")
     assert stretch(charts) == [0, 3590]
-    expect(figure(charts, "Second").locator(".told")).to_have_text("Now: b 359")
+    expect(figure(charts, "Second").locator(".readout")).to_have_text("Now: b 359")
     expect(charts.locator("figure")).to_have_count(2)
 
 
@@ -180,7 +180,7 @@ def test_the_first_point_alone_is_a_dot(charts: Page) -> None:
     charts.evaluate("second.show({ end: series.end, step: series.step, b: [7] })")
     assert stretch(charts) == [3590, 3600]
     assert pixel(charts, "second", 359, 7)[3] > 0
-    expect(figure(charts, "Second").locator(".told")).to_have_text("Now: b 7")
+    expect(figure(charts, "Second").locator(".readout")).to_have_text("Now: b 7")
 
 
 def test_the_colours_are_those_of_the_theme(charts: Page) -> None:
@@ -206,7 +206,7 @@ def test_a_chart_is_as_wide_as_its_room(charts: Page) -> None:
 
 
 def test_where_nothing_is_known_that_is_said_until_something_is(charts: Page) -> None:
-    nothing = figure(charts, "First").get_by_text("Nothing is known of this hour.")
+    nothing = figure(charts, "First").get_by_text("There are no values in this hour.")
     expect(nothing).to_be_hidden()
     charts.evaluate("first.show({ ...series, a: Array(360).fill(null) })")
     expect(nothing).to_be_visible()

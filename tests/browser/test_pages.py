@@ -84,7 +84,7 @@ def test_the_last_of_5000_is_reached_by_scrolling(models: Page) -> None:
     expect(models.locator("table")).to_have_attribute("aria-rowcount", str(MODELS + 1))
     models.get_by_role("button", name="Model").click()
     expect(models.locator("tbody tr").first).to_have_attribute("aria-rowindex", "2")
-    models.locator(".room").evaluate("room => room.scrollTo(0, room.scrollHeight)")
+    models.locator(".scroller").evaluate("scroller => scroller.scrollTo(0, scroller.scrollHeight)")
     last = models.locator(f"tr[aria-rowindex='{MODELS + 1}']")
     expect(last).to_be_visible()
     expect(last).to_contain_text("whisper")
@@ -146,7 +146,7 @@ def test_arrows_go_from_row_to_row_and_escape_goes_back(models: Page) -> None:
     focused = models.evaluate("document.activeElement.closest('tr').getAttribute('aria-rowindex')")
     assert focused == "3"
     models.keyboard.press("Enter")
-    expect(models.get_by_role("heading", name="Why this many replicas")).to_be_visible()
+    expect(models.get_by_role("heading", name="Reason for the replicas")).to_be_visible()
     models.keyboard.press("Escape")
     expect(models.get_by_role("heading", name="Models", exact=True)).to_be_visible()
 
@@ -166,12 +166,12 @@ def test_charts_can_be_read_by_keyboard(page: Page, leader: Operator, served: Sp
     assert served.settled("digits")
     page.goto(f"{url(leader)}#/live/digits")
     chart = page.locator("figure", has_text="Replicas").first
-    expect(chart.locator(".told")).to_contain_text("Now: ready")
+    expect(chart.locator(".readout")).to_contain_text("Now: ready")
     chart.locator(".chart[tabindex]").focus()
     page.keyboard.press("ArrowLeft")
-    expect(chart.locator(".told")).to_contain_text(re.compile(r"^[\d-]*\s?\d\d:\d\d:\d\d: ready"))
+    expect(chart.locator(".readout")).to_contain_text(re.compile(r"^[\d-]*\s?\d\d:\d\d:\d\d: ready"))
     page.keyboard.press("Escape")
-    expect(chart.locator(".told")).to_contain_text("Now: ready")
+    expect(chart.locator(".readout")).to_contain_text("Now: ready")
     expect(page.get_by_role("heading", name="digits")).to_be_visible()
 
 
@@ -186,10 +186,10 @@ def test_the_specification_is_read_when_it_is_asked_for(page: Page, leader: Oper
 def test_what_if_says_why_it_can_say_nothing(page: Page, leader: Operator, served: Space) -> None:
     assert served.settled("digits")
     page.goto(f"{url(leader)}#/live/digits")
-    page.get_by_text("What if the targets were others").click()
-    page.get_by_label("Most replicas").fill("4")
-    page.get_by_role("button", name="Reckon").click()
-    expect(page.locator(".what-if + [role=status]")).to_contain_text("Nothing is remembered of its arrivals")
+    page.get_by_text("What if the targets were different").click()
+    page.get_by_label("Maximum replicas").fill("4")
+    page.get_by_role("button", name="Calculate").click()
+    expect(page.locator(".what-if + [role=status]")).to_contain_text("No past arrivals are known")
     assert axe(page) == []
 
 

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from halcyon.monitoring import queries
-from halcyon.monitoring.alerts import ALERTS, Alert
+from generators.monitoring import queries
+from generators.monitoring.alerts import ALERTS, Alert
 
 RUNBOOKS = "https://halcyon.dev/docs/runbooks"
 """The chart's default."""
@@ -64,14 +64,14 @@ def failures(reason: str) -> str:
 
 
 SUCCESS = f'nv_inference_request_success{{{OF},pod="p",model="x",version="1"}}'
-CAME, REFUSED, LOST = (f'halcyon_agent_{what}_total{{{OF},pod="b"}}' for what in ("requests", "refused", "errors"))
+CAME, REJECTED, LOST = (f'halcyon_agent_{what}_total{{{OF},pod="b"}}' for what in ("requests", "rejected", "errors"))
 START, STARTED = of("halcyon_model_start_seconds"), of("halcyon_model_start_timestamp_seconds")
 AT_MAX, HOLDS = of("halcyon_model_limited", ',limit="max"'), of("halcyon_model_limited", ',limit="hold"')
 QUEUE, TARGET = of("halcyon_model_queue_requests"), of("halcyon_model_queue_target_requests")
 READY = of("halcyon_model_replicas_ready")
 GPU, GPUS = of("halcyon_model_gpu_utilization_ratio"), of("halcyon_model_gpus")
 MISSING = of("halcyon_model_signal_missing", ',signal="queueDepth"')
-UP, LEADS = f"up{{{OPERATOR}}}", f"halcyon_leading{{{OPERATOR}}}"
+UP, LEADS = f"up{{{OPERATOR}}}", f"halcyon_leader{{{OPERATOR}}}"
 UP_TOO = UP.replace('"one"', '"two"')
 WAITS = f"halcyon_queue_ready{{{OPERATOR}}}"
 RESIDENT, LIMIT = f"process_resident_memory_bytes{{{OPERATOR}}}", f"halcyon_memory_limit_bytes{{{OPERATOR}}}"
@@ -80,8 +80,8 @@ FAILED, DONE = (f'halcyon_reconciles_total{{{OPERATOR},result="{result}"}}' for 
 ASKED, UNANSWERED = (f'halcyon_metricsapi_requests_total{{{OPERATOR},metric="x",code="{c}"}}' for c in ("404", "503"))
 WELL = {UP: "1x200", UP_TOO: "1x200", LEADS: "1x200"}
 """The operator as it should be."""
-TROUBLE = f'halcyon_agent_trouble{{{OF},pod="b"}}'
-LACKS = f'halcyon_rights_missing{{{OPERATOR},group="apps",resource="deployments",verb="patch"}}'
+TROUBLE = f'halcyon_agent_degraded{{{OF},pod="b"}}'
+LACKS = f'halcyon_permissions_missing{{{OPERATOR},group="apps",resource="deployments",verb="patch"}}'
 NOT_READY = condition("Ready", "False", "NoServersReady")
 
 CASES = (
@@ -119,11 +119,11 @@ CASES = (
         value="10%",
     ),
     Case(
-        "HalcyonRequestsRefused",
+        "HalcyonRequestsRejected",
         "15m",
-        {CAME: "0+100x20", REFUSED: "0+8x20", LOST: "0+4x20"},
+        {CAME: "0+100x20", REJECTED: "0+8x20", LOST: "0+4x20"},
         # Nobody asks: nothing is known of a share.
-        {CAME: "0x20", REFUSED: "0x20", LOST: "0x20"},
+        {CAME: "0x20", REJECTED: "0x20", LOST: "0x20"},
         value="12%",
     ),
     Case(
@@ -158,7 +158,7 @@ CASES = (
     Case("HalcyonGPUIdle", "61m", {GPU: "0.01x99", GPUS: "2x99"}, {GPU: "0.01x99", GPUS: "0x99"}),
     Case("HalcyonOperatorDown", "6m", {UP: "0x9", UP_TOO: "0x9"}, {UP: "1x9", UP_TOO: "0x9"}, labels={}),
     Case(
-        "HalcyonNobodyLeads",
+        "HalcyonNoLeader",
         "6m",
         WELL | {LEADS: "0x9"},
         # A hand-over.
@@ -177,14 +177,14 @@ CASES = (
         value="85%",
     ),
     Case(
-        "HalcyonReconcilesFail",
+        "HalcyonReconcileErrors",
         "31m",
         WELL | {FAILED: "0+1x60", DONE: "0+1x60"},
         WELL | {FAILED: "0 4x60", DONE: "0+9x60"},
         labels={},
     ),
     Case(
-        "HalcyonRightsMissing",
+        "HalcyonPermissionsMissing",
         "6m",
         WELL | {LACKS: "1x9"},
         # Given back: the series ends.
@@ -193,14 +193,14 @@ CASES = (
     ),
     # A standby's queue is nobody's work.
     Case(
-        "HalcyonWorkWaits",
+        "HalcyonReconcileBacklog",
         "20m",
         WELL | {WAITS: "3x30"},
         WELL | {WAITS: "3 3 3 3 3 0 3 3 3 3 0 3 3 3 3 3 3 0 3 3 3"},
         labels={},
     ),
     Case(
-        "HalcyonMetricsUnanswered",
+        "HalcyonMetricsAPIErrors",
         "25m",
         WELL | {UNANSWERED: "0+1x40", ASKED: "0+9x40"},
         WELL | {UNANSWERED: "0x40", ASKED: "0+9x40"},

@@ -62,8 +62,8 @@ def test_it_is_not_served_where_it_is_off_or_localhost_is_the_nodes(values: Valu
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"ports": {"dashboard": 8080}}, "ports.dashboard is 8080, which ports.https or ports.http has"),
-        ({"dashboard": {"proxy": {"addresses": ["10.0.0.0/8"]}}}, "give dashboard.listen=pod"),
+        ({"ports": {"dashboard": 8080}}, "ports.dashboard is 8080, which is also ports.https or ports.http"),
+        ({"dashboard": {"proxy": {"addresses": ["10.0.0.0/8"]}}}, "set dashboard.listen=pod"),
         ({"dashboard": {"listen": "everywhere"}}, "/dashboard/listen"),
         ({"dashboard": {"proxy": {"addresses": ["10.0.0.1"]}}}, "/dashboard/proxy/addresses/0"),
     ],

@@ -94,7 +94,7 @@ def test_beside_another_owner_of_the_metrics_api_it_is_left_alone_and_the_notes_
     try:
         before = body(cluster, API_SERVICE_PATH)["metadata"]["uid"]
         told = succeeded(do("install", "halcyon", str(CHART), "--take-ownership", values=LOCAL))
-        assert "external.metrics.k8s.io is held by someone else, and stays so" in told
+        assert "external.metrics.k8s.io belongs to another owner and is left unchanged" in told
         assert "actuator Direct" in told
         granted = [
             rule["verbs"]

@@ -60,7 +60,7 @@ def test_notes_tell_the_next_step_who_scales_and_what_is_missing() -> None:
     assert "- the CRD" not in told
 
     told = notes(LITTLE)
-    assert "metricsAPI.register is false. Halcyon scales by itself (actuator Direct)" in told
+    assert "metricsAPI.register is false. Halcyon scales models itself (actuator Direct)" in told
     assert "- the CRD modeldeployments.serving.halcyon.dev" in told
     assert "- roles for the ServiceAccount ml/given" in told
     assert "- a second operator pod" in told

@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from scripts import chart_values
+from generators import chart_values
 from tests.integration.charts import (
     CHART,
     EVERYTHING,
@@ -113,27 +113,30 @@ SCHEMA: list[tuple[Values, str, str]] = [
 
 CHECKED: list[tuple[Values, str]] = [
     ({"images": {"registry": ""}}, "images.registry is empty"),
-    ({"watchNamespaces": ["a"], "metricsAPI": {"register": True}}, "metricsAPI.register: true with watchNamespaces"),
+    (
+        {"watchNamespaces": ["a"], "metricsAPI": {"register": True}},
+        "metricsAPI.register is true and watchNamespaces is set",
+    ),
     ({"prometheus": {"tokenSecret": {"name": "t"}}}, "prometheus.url is empty"),
     (
         {"prometheus": {"url": "http://p", "caSecret": {"name": "s"}, "caConfigMap": {"name": "c"}}},
-        "give one of them, for example prometheus.caConfigMap.name=ca",
+        "set only one of them, for example prometheus.caConfigMap.name=ca",
     ),
-    ({"extraArgs": ["--service=mine"]}, "extraArgs has --service=mine, and the chart itself gives --service"),
-    ({"extraArgs": ["--gpu-b=9"]}, "the chart itself gives --gpu-budget"),
+    ({"extraArgs": ["--service=mine"]}, "extraArgs has --service=mine, but the chart itself sets --service"),
+    ({"extraArgs": ["--gpu-b=9"]}, "the chart itself sets --gpu-budget"),
     ({"extraEnv": [{"name": "POD_IP", "value": "10.0.0.1"}]}, "extraEnv has POD_IP"),
     ({"ports": {"http": 10250}}, "ports.https and ports.http are both 10250"),
     ({"hostNetwork": True}, "for example ports.https=10260"),
     (
         {"networkPolicies": {"models": {"create": True}}, "hostNetwork": True, "ports": {"https": 10260}},
-        "give them, for example networkPolicies.models.operator[0].ipBlock.cidr=10.0.0.0/16",
+        "set them, for example networkPolicies.models.operator[0].ipBlock.cidr=10.0.0.0/16",
     ),
     (
         {"networkPolicies": {"operator": {"create": True}}, "hostNetwork": True, "ports": {"https": 10260}},
-        "networkPolicies.operator.create: true with hostNetwork: true",
+        "networkPolicies.operator.create and hostNetwork are true",
     ),
-    ({"test": {"image": {"repository": "tiny"}}}, "without tag and digest; give one"),
-    ({"serviceAccount": {"create": False}}, "needs serviceAccount.name"),
+    ({"test": {"image": {"repository": "tiny"}}}, "without a tag or digest; set one"),
+    ({"serviceAccount": {"create": False}}, "serviceAccount.name is empty"),
 ]
 """What only the templates can tell."""
 

@@ -195,7 +195,7 @@ def test_a_standby_on_localhost_shows_everything_to_whoever_reaches_it_by_that_n
     session = reader.ask("/api/session").body
     assert session == {"user": "localhost", "open": True}
     assert reader.ask("/api/models", Host="evil.example").status == 403
-    assert standby.metrics()["halcyon_leading"] == 0
+    assert standby.metrics()["halcyon_leader"] == 0
 
 
 def test_a_page_hears_of_a_scale_up_while_it_is_open(standby: Operator, space: Space) -> None:

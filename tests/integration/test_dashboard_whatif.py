@@ -13,6 +13,7 @@ from halcyon.api.documents.observation_report import AUDIENCE
 from halcyon.control.autoscaling.planner_memory_store import PlannerMemoryStore
 from halcyon.kube import kinds
 from halcyon.kube.client import connect
+from halcyon.kube.clock import SYSTEM_CLOCK
 from halcyon.kube.kinds import Key
 from halcyon.scaling.planner.capacity.replica_capacity import Capacity
 from halcyon.scaling.planner.forecast.seasonality import BIN_S, History
@@ -46,7 +47,7 @@ async def test_a_past_is_reckoned_again_with_other_targets(cluster: Cluster, nam
     space.apply(files(), deployment(scaling=SCALING, batching={"maxBatchSize": 8}))
     client = await connect(str(cluster.kubeconfig))
     try:
-        memories = PlannerMemoryStore(client, operator.namespace, time.monotonic, time.time)
+        memories = PlannerMemoryStore(client, operator.namespace, SYSTEM_CLOCK)
         assert await memories.load() == {}
         memories.offer(Key(namespace, "m"), space.must(kinds.MODEL_DEPLOYMENT, "m")["metadata"]["uid"], remembered())
         await memories.flush(within_s=20)
@@ -62,7 +63,7 @@ async def test_a_past_is_reckoned_again_with_other_targets(cluster: Cluster, nam
         operator.wait_leading()
         operator.wait_ready()
         space.wait_settled()
-        assert "Nothing is remembered" in str(what_if()[1]["why"])
+        assert "No past arrivals are known" in str(what_if()[1]["why"])
         async with Agent(operator, space, token(space, "m-balancer", AUDIENCE)) as stream:
             end = time.monotonic() + 120
             while "why" in (found := what_if(max="2", latency="200ms")[1]):
@@ -70,15 +71,15 @@ async def test_a_past_is_reckoned_again_with_other_targets(cluster: Cluster, nam
                 await stream.send_str(record(space))
                 await asyncio.sleep(0.5)
         assert found["rate"] == pytest.approx(RATES, rel=1e-3)
-        as_is, then = found["as_is"], found["then"]
-        assert isinstance(as_is, list)
-        assert as_is[0] < as_is[-1] < 8
-        assert then == [1] * 6 + [2] * 6
-        came_to = json.loads(json.dumps(found["came_to"]))
-        assert (came_to["as_is"]["latency_ms"], came_to["then"]["latency_ms"]) == (400.0, 200.0)
-        assert came_to["as_is"]["short_hours"] == 0
-        assert came_to["then"]["short_hours"] == 0.5
-        assert came_to["as_is"]["replica_hours"] == pytest.approx(sum(as_is) / 12, abs=0.01)
+        current, alternative = found["current"], found["alternative"]
+        assert isinstance(current, list)
+        assert current[0] < current[-1] < 8
+        assert alternative == [1] * 6 + [2] * 6
+        totals = json.loads(json.dumps(found["totals"]))
+        assert (totals["current"]["latency_ms"], totals["alternative"]["latency_ms"]) == (400.0, 200.0)
+        assert totals["current"]["short_hours"] == 0
+        assert totals["alternative"]["short_hours"] == 0.5
+        assert totals["current"]["replica_hours"] == pytest.approx(sum(current) / 12, abs=0.01)
 
         status, refused = what_if(latency="soon")
         assert (status, refused) == (400, {"error": "latency is 'soon'; good: 200ms"})

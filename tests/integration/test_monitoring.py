@@ -15,10 +15,17 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from e2e.queries import unanswered, values
-from halcyon.api.documents.observation_report import AUDIENCE, BalancerSample, BatchStats, PodSample, Record
+from generators.monitoring import queries
+from halcyon.api.documents.observation_report import (
+    AUDIENCE,
+    AgentReport,
+    BalancerSample,
+    BatchStats,
+    PodSample,
+)
 from halcyon.kube import kinds
 from halcyon.monitoring import operator_metrics as listed
-from halcyon.monitoring import per_model_metrics, queries
+from halcyon.monitoring import per_model_metrics
 from tests.integration.alert_cases import PLACES
 from tests.integration.balanced import agent, endpoint, one
 from tests.integration.balanced import until as until_true
@@ -94,8 +101,8 @@ def record(space: Space, requests: int) -> str:
     )
     names = [p["metadata"]["name"] for p in space.every(kinds.POD)]
     balancer = next(str(name) for name in names if name.startswith("m-balancer-"))
-    sample = BalancerSample(200, 16, requests, refused=0, errors=0)
-    return Record(space.namespace, "m", balancer, now, sample, pods).to_json()
+    sample = BalancerSample(200, 16, requests, rejected=0, errors=0)
+    return AgentReport(space.namespace, "m", balancer, now, sample, pods).to_json()
 
 
 @contextlib.asynccontextmanager
@@ -211,7 +218,7 @@ LISTED = {metric.name.removesuffix("_total"): metric for metric in (*per_model_m
 def missing(page: str) -> list[str]:
     """Families that are there in every installation, but not on the page."""
     lacks = LISTED.keys() - {family.name for family in text_string_to_metric_families(page)}
-    return sorted(name for name in lacks if "There " not in LISTED[name].meaning)
+    return sorted(name for name in lacks if "Present only " not in LISTED[name].meaning)
 
 
 def check_page(page: str) -> None:

@@ -44,7 +44,7 @@ def pair(start: Callable[[str], Operator]) -> tuple[Operator, Operator]:
     standby = start("op-b")
     standby.wait_ready()
     leader.wait_ready()
-    assert standby.metrics()["halcyon_leading"] == 0
+    assert standby.metrics()["halcyon_leader"] == 0
     return leader, standby
 
 
@@ -56,7 +56,7 @@ def space(cluster: Cluster, namespace: str) -> Space:
 def took(operator: Operator, limit_s: float) -> float:
     """Seconds until it leads."""
     began = time.monotonic()
-    until(lambda: operator.metrics().get("halcyon_leading"), lambda n: n == 1, what="it leads", limit_s=limit_s)
+    until(lambda: operator.metrics().get("halcyon_leader"), lambda n: n == 1, what="it leads", limit_s=limit_s)
     return time.monotonic() - began
 
 

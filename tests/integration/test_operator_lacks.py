@@ -85,7 +85,7 @@ class Lacking:
         """As /metrics tells it."""
         found = set()
         for name in self.operator.metrics():
-            if name.startswith("halcyon_rights_missing{"):
+            if name.startswith("halcyon_permissions_missing{"):
                 labels = dict(part.split("=", 1) for part in name[name.index("{") + 1 : -1].split(","))
                 found.add(tuple(labels[label].strip('"') for label in ("group", "resource", "verb")))
         return found  # type: ignore[return-value]  # of three

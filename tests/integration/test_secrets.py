@@ -109,7 +109,7 @@ def test_nothing_of_a_secret_is_left_anywhere(watched: Operator, served: Space) 
     found = left(watched, served)
 
     assert SECRET in found["children"]
-    assert "halcyon_leading" in found["metrics"]
+    assert "halcyon_leader" in found["metrics"]
     for where, text in found.items():
         for secret in (*CANARIES.values(), *lines):
             assert secret not in text, where

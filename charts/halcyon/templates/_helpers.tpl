@@ -1,5 +1,5 @@
-{{/* Name of the objects: the release's name; the chart's name is added where it does not hold it. Children's suffixes
-     are at most 23 characters, so 40 is safe in every label and name. */}}
+{{/* Name of the objects: the release's name, followed by the chart's name unless it contains that. Children's suffixes have
+     at most 23 characters, so 40 is safe in every label and name. */}}
 {{- define "halcyon.fullname" -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride -}}
@@ -40,7 +40,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
-{{/* An argument of a container with a value of anybody's. Kubernetes reads $(NAME) and $$ in arguments; $$ is what it makes $ of. */}}
+{{/* An argument of a container with an arbitrary value. Kubernetes expands $(NAME) in arguments, and turns $$ into $. */}}
 {{- define "halcyon.argument" -}}
 {{- printf "--%s=%s" (index . 0) (index . 1 | replace "$" "$$") | quote -}}
 {{- end -}}
@@ -49,20 +49,20 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 v1beta1.external.metrics.k8s.io
 {{- end -}}
 
-{{/* "namespace/release" of the Helm release that owns the APIService, "someone else" where it is nobody's that Helm
-     knows, empty where there is none or the cluster cannot be asked. */}}
+{{/* "namespace/release" of the Helm release that owns the APIService, "another owner" if it isn't part of a release, empty if
+     it doesn't exist or the cluster can't be queried. */}}
 {{- define "halcyon.apiServiceOwner" -}}
 {{- with lookup "apiregistration.k8s.io/v1" "APIService" "" (include "halcyon.apiServiceName" .) -}}
 {{- $annotations := .metadata.annotations | default dict -}}
 {{- if and (get $annotations "meta.helm.sh/release-name") (get $annotations "meta.helm.sh/release-namespace") -}}
 {{- printf "%s/%s" (get $annotations "meta.helm.sh/release-namespace") (get $annotations "meta.helm.sh/release-name") -}}
 {{- else -}}
-someone else
+another owner
 {{- end -}}
 {{- end -}}
 {{- end -}}
 
-{{/* "true" where this release owns the APIService, or is about to. One for listed namespaces asks nothing cluster-wide. */}}
+{{/* "true" if this release owns the APIService, or will create it. A release for listed namespaces never does. */}}
 {{- define "halcyon.registers" -}}
 {{- $register := toString .Values.metricsAPI.register -}}
 {{- if .Values.watchNamespaces -}}
@@ -76,7 +76,7 @@ true
 {{- end -}}
 {{- end -}}
 
-{{/* "true" where an object of the Prometheus Operator is wanted. Takes the root and the value: auto, true, false. */}}
+{{/* "true" if an object of the Prometheus Operator must be created. Takes the root and the value: auto, true, false. */}}
 {{- define "halcyon.monitored" -}}
 {{- $create := toString (index . 1) -}}
 {{- if or (eq $create "true") (and (eq $create "auto") ((index . 0).Capabilities.APIVersions.Has "monitoring.coreos.com/v1")) -}}
@@ -84,7 +84,7 @@ true
 {{- end -}}
 {{- end -}}
 
-{{/* A text with words of its own replaced. Takes the text and a dict. */}}
+{{/* A text with placeholders replaced. Takes the text and a dict of placeholders and values. */}}
 {{- define "halcyon.replaced" -}}
 {{- $text := index . 0 -}}
 {{- range $word, $value := index . 1 -}}
@@ -93,7 +93,7 @@ true
 {{- $text -}}
 {{- end -}}
 
-{{/* Where models are: a namespaceSelector of the Prometheus Operator. */}}
+{{/* The namespaces of models, as a namespaceSelector of the Prometheus Operator. */}}
 {{- define "halcyon.modelNamespaces" -}}
 {{- if .Values.watchNamespaces -}}
 matchNames:
@@ -103,7 +103,7 @@ any: true
 {{- end -}}
 {{- end -}}
 
-{{/* The limits of sitePolicy that are set, as JSON; nothing where none is. */}}
+{{/* The limits of sitePolicy that are set, as JSON; empty if none is set. */}}
 {{- define "halcyon.sitePolicy" -}}
 {{- $policy := dict -}}
 {{- range $name, $section := .Values.sitePolicy -}}
@@ -126,8 +126,8 @@ any: true
 {{- end -}}
 {{- end -}}
 
-{{/* Of whom the NetworkPolicies of models know, as JSON; nothing where there are none. Where clients are named, the pod of `helm test` is
-     one of them. */}}
+{{/* The peers in the NetworkPolicies of models, as JSON; empty if these are disabled. If clients are listed, the pod of `helm test` is
+     added to them. */}}
 {{- define "halcyon.modelPeers" -}}
 {{- $models := .Values.networkPolicies.models -}}
 {{- if $models.create -}}
@@ -147,8 +147,8 @@ any: true
 {{- end -}}
 {{- end -}}
 
-{{/* Where the dashboard listens: localhost, pod; empty where there is none. In the node's network, localhost is the node's: whoever is
-     there would see all models. */}}
+{{/* Where the dashboard listens: localhost or pod; empty if it is disabled. With hostNetwork it is not served on localhost, which would
+     be the node's: every process on the node could see all models. */}}
 {{- define "halcyon.dashboard" -}}
 {{- if .Values.dashboard.enabled -}}
 {{- if eq .Values.dashboard.listen "pod" -}}
@@ -159,15 +159,15 @@ localhost
 {{- end -}}
 {{- end -}}
 
-{{/* Resident memory of an operator pod with `expectedModels` models, in MiB: 130, and 0.8 a model. It is that of docs/benchmarks/reaction.md,
-     234.5 MiB at 200 and 654.5 MiB at 1,000 models, so 129.5 MiB and 538 KiB a model. That is with one balancer a model; the second, which
-     models have by default, is another stream of 277 to 290 KiB. docs/guides/install.md has the parts. */}}
+{{/* Resident memory of an operator pod with `expectedModels` models, in MiB: 130, plus 0.8 per model. It follows from
+     docs/benchmarks/reaction.md: 234.5 MiB at 200 and 654.5 MiB at 1,000 models, so 129.5 MiB plus 538 KiB per model. That is with one
+     balancer per model. The second one, which models have by default, adds a stream of 277 to 290 KiB. docs/guides/install.md has the parts. */}}
 {{- define "halcyon.memoryMiB" -}}
 {{- add 130 (div (add (mul 8 (int .Values.expectedModels)) 9) 10) -}}
 {{- end -}}
 
-{{/* Resources of the operator's container. The limit leaves half of what is expected for a start, a relist and a fleet that grows: what is
-     expected is two thirds of it, and the alert is raised at four fifths. */}}
+{{/* Resources of the operator's container. The limit is 1.5 times the expected memory, which leaves a reserve for a start, a relist and a
+     growing fleet: the expected memory is 67 % of the limit, and the alert fires at 80 %. */}}
 {{- define "halcyon.resources" -}}
 {{- $resources := deepCopy .Values.resources -}}
 {{- $requests := $resources.requests | default dict -}}
@@ -180,7 +180,7 @@ localhost
 {{- toYaml $resources -}}
 {{- end -}}
 
-{{/* Options of `halcyon operator` that extraArgs may not give, in full or abbreviated: the chart's own. */}}
+{{/* Options of `halcyon operator` that the chart sets, which extraArgs must not contain, in full or abbreviated. */}}
 {{- define "halcyon.ownOptions" -}}
 agents-service balancer-image balancer-placement currency dashboard dashboard-groups-header dashboard-port dashboard-proxy
 dashboard-user-header gpu-budget gpu-price http-port image-pull-secret kubeconfig lease log-level memory-config-maps namespace
@@ -189,58 +189,58 @@ prometheus-arrivals prometheus-ca-file prometheus-gpu-matchers prometheus-token-
 service-annotations site-policy-file tls-secret traces-endpoint traces-ratio watch-namespace
 {{- end -}}
 
-{{/* What the schema cannot say. */}}
+{{/* Checks that the schema can't express. */}}
 {{- define "halcyon.check" -}}
 {{- $values := .Values -}}
 {{- range $key := list "operator" "balancer" "triton" -}}
 {{- if not (or $values.images.registry (get $values.images $key).registry) -}}
-{{- fail (printf "images.registry is empty, so nobody knows where %s is: Halcyon's images are published nowhere yet. Push them and give the file that is written: make images push REGISTRY=registry.example.com/halcyon; helm ... --values build/images-values.yaml. Where they were loaded into the nodes by hand: --set images.registry=localhost" (get $values.images $key).repository) -}}
+{{- fail (printf "images.registry is empty, so the location of %s is unknown: Halcyon's images are not published yet. Push them, and pass the file that is written: make images push REGISTRY=registry.example.com/halcyon; helm ... --values build/images-values.yaml. If they were loaded into the nodes by hand: --set images.registry=localhost" (get $values.images $key).repository) -}}
 {{- end -}}
 {{- end -}}
 {{- if and .Values.hostNetwork (eq (int .Values.ports.https) 10250) -}}
-{{- fail "hostNetwork: true with ports.https: 10250: the kubelet of the node listens there; give another port, for example ports.https=10260" -}}
+{{- fail "hostNetwork is true and ports.https is 10250, which the node's kubelet uses; set another port, for example ports.https=10260" -}}
 {{- end -}}
 {{- if eq (int .Values.ports.https) (int .Values.ports.http) -}}
 {{- fail (printf "ports.https and ports.http are both %d; they must differ, for example ports.https=10250 and ports.http=8080" (int .Values.ports.http)) -}}
 {{- end -}}
 {{- if and (include "halcyon.dashboard" .) (has (int .Values.ports.dashboard) (list (int .Values.ports.https) (int .Values.ports.http))) -}}
-{{- fail (printf "ports.dashboard is %d, which ports.https or ports.http has; they must differ, for example ports.dashboard=8090" (int .Values.ports.dashboard)) -}}
+{{- fail (printf "ports.dashboard is %d, which is also ports.https or ports.http; they must differ, for example ports.dashboard=8090" (int .Values.ports.dashboard)) -}}
 {{- end -}}
 {{- if and .Values.dashboard.proxy.addresses (ne (include "halcyon.dashboard" .) "pod") -}}
-{{- fail (printf "dashboard.proxy.addresses has %s, and nobody but localhost reaches the dashboard; give dashboard.listen=pod" (first .Values.dashboard.proxy.addresses)) -}}
+{{- fail (printf "dashboard.proxy.addresses has %s, but the dashboard is reachable from localhost only; set dashboard.listen=pod" (first .Values.dashboard.proxy.addresses)) -}}
 {{- end -}}
 {{- if and .Values.prometheus.caConfigMap.name .Values.prometheus.caSecret.name -}}
-{{- fail (printf "prometheus.caConfigMap.name is %s and prometheus.caSecret.name is %s; give one of them, for example prometheus.caConfigMap.name=ca" .Values.prometheus.caConfigMap.name .Values.prometheus.caSecret.name) -}}
+{{- fail (printf "prometheus.caConfigMap.name is %s and prometheus.caSecret.name is %s; set only one of them, for example prometheus.caConfigMap.name=ca" .Values.prometheus.caConfigMap.name .Values.prometheus.caSecret.name) -}}
 {{- end -}}
 {{- if and (not .Values.prometheus.url) (or .Values.prometheus.tokenSecret.name .Values.prometheus.caConfigMap.name .Values.prometheus.caSecret.name .Values.prometheus.gpuMatchers .Values.prometheus.arrivals) -}}
-{{- fail "prometheus has values and prometheus.url is empty, so nothing would be asked; give it, for example prometheus.url=http://prometheus-operated.monitoring:9090" -}}
+{{- fail "prometheus has values but prometheus.url is empty, so no Prometheus would be queried; set it, for example prometheus.url=http://prometheus-operated.monitoring:9090" -}}
 {{- end -}}
 {{- if and (not .Values.serviceAccount.create) (not .Values.serviceAccount.name) -}}
-{{- fail "serviceAccount.create: false needs serviceAccount.name, the name of an existing ServiceAccount of the release's namespace; for example serviceAccount.name=halcyon" -}}
+{{- fail "serviceAccount.create is false and serviceAccount.name is empty; set the name of an existing ServiceAccount in the release's namespace, for example serviceAccount.name=halcyon" -}}
 {{- end -}}
 {{- if and .Values.watchNamespaces (eq (toString .Values.metricsAPI.register) "true") -}}
-{{- fail "metricsAPI.register: true with watchNamespaces: external.metrics.k8s.io is of the whole cluster, and this release would answer for some namespaces only; leave metricsAPI.register at auto (models scale by the actuator Direct), or watchNamespaces empty" -}}
+{{- fail "metricsAPI.register is true and watchNamespaces is set, but external.metrics.k8s.io is cluster-scoped and this release would serve some namespaces only; leave metricsAPI.register at auto (models then scale with the actuator Direct), or watchNamespaces empty" -}}
 {{- end -}}
 {{- range $argument := .Values.extraArgs -}}
 {{- $option := $argument | trimPrefix "--" | splitList "=" | first -}}
 {{- range $own := include "halcyon.ownOptions" $ | replace "\n" " " | splitList " " -}}
 {{- if hasPrefix $option $own -}}
-{{- fail (printf "extraArgs has %s, and the chart itself gives --%s; use the value for it (README.md), or another option, for example --workers=32" $argument $own) -}}
+{{- fail (printf "extraArgs has %s, but the chart itself sets --%s; use the chart value for it (README.md), or another option, for example --workers=32" $argument $own) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 {{- range $variable := .Values.extraEnv -}}
 {{- if has $variable.name (list "POD_NAMESPACE" "POD_NAME" "POD_IP") -}}
-{{- fail (printf "extraEnv has %s, which the chart itself gives; leave it out" $variable.name) -}}
+{{- fail (printf "extraEnv has %s, which the chart itself sets; remove it" $variable.name) -}}
 {{- end -}}
 {{- end -}}
 {{- if and .Values.networkPolicies.models.create .Values.hostNetwork (not .Values.networkPolicies.models.operator) -}}
-{{- fail "networkPolicies.models.create: true with hostNetwork: true: operator pods are seen by their nodes' addresses, which are known to you alone; give them, for example networkPolicies.models.operator[0].ipBlock.cidr=10.0.0.0/16" -}}
+{{- fail "networkPolicies.models.create and hostNetwork are true: operator pods then have their nodes' addresses, which the chart does not know; set them, for example networkPolicies.models.operator[0].ipBlock.cidr=10.0.0.0/16" -}}
 {{- end -}}
 {{- if and .Values.networkPolicies.operator.create .Values.hostNetwork -}}
-{{- fail "networkPolicies.operator.create: true with hostNetwork: true: policies don't hold for pods in the node's network; leave one of them out" -}}
+{{- fail "networkPolicies.operator.create and hostNetwork are true, but policies do not apply to pods in the node's network; set only one of them" -}}
 {{- end -}}
 {{- if and .Values.test.image.repository (not (or .Values.test.image.tag .Values.test.image.digest)) -}}
-{{- fail (printf "test.image.repository is %s, without tag and digest; give one, for example test.image.tag=26.07-py3" .Values.test.image.repository) -}}
+{{- fail (printf "test.image.repository is %s, without a tag or digest; set one, for example test.image.tag=26.07-py3" .Values.test.image.repository) -}}
 {{- end -}}
 {{- end -}}

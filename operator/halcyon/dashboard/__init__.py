@@ -1,19 +1,20 @@
-"""The web dashboard: what the operator knows of its models, for people, in a browser. It reads and changes nothing.
+"""The web dashboard: a read-only view of the operator's models in a browser.
 
-| module    | what it does                                                                    |
-| --------- | ------------------------------------------------------------------------------- |
-| `source`  | what is needed of the operator, and what a reading is                           |
-| `history` | an hour of points per model, in memory                                          |
-| `quantiles` | what balancers have counted -> latency of clients, between two looks          |
-| `fleet`   | models -> rows, filtered, sorted and paged                                      |
-| `phases`  | a pod -> what it has been doing since when                                      |
-| `detail`  | one model -> everything that its page shows                                     |
-| `whatif`  | other targets at the arrivals that a planner remembers                          |
-| `access`  | who asks, and which namespaces they may see                                     |
-| `streams` | server-sent events: one at a time, no more often than they can be read          |
-| `site`    | HTTP: routes, headers, files                                                    |
-| `static/` | the pages: plain modules that browsers run as they are, and uPlot (`scripts/charts`) |
-| `documents.d.ts` | the operator's answers as types, for `make typecheck`                    |
+| module               | content                                                                              |
+| -------------------- | ------------------------------------------------------------------------------------ |
+| `ports`              | what the dashboard needs from the operator                                           |
+| `history`            | one hour of points per model, in memory                                              |
+| `client_latency`     | quantiles of client latency between two samples of the balancers' counters           |
+| `model_table`        | models -> rows, filtered, sorted and paged                                           |
+| `pod_start_phases`   | a pod -> the phases of its start                                                     |
+| `model_page`         | one model -> everything on its page                                                  |
+| `whatif`             | other targets, applied to the arrivals that a planner remembers                      |
+| `authorization`      | the user of a request, and the namespaces that this user may see                     |
+| `server_sent_events` | streams of documents, at a rate that the reader can follow                           |
+| `server`             | HTTP: routes, headers, files                                                         |
+| `static/`            | the pages: plain modules that browsers run as they are, and uPlot (`scripts/charts`) |
+| `documents.d.ts`     | the operator's responses as types, for `make typecheck`                              |
 
-`quantiles`, `fleet`, `phases`, `detail` and `whatif` are pure. Not here: informers, reviews and records of agents; `halcyon.control.reporting.dashboard_source` brings them.
+`client_latency`, `model_table`, `pod_start_phases`, `model_page` and `whatif` are pure. Out of scope: informers, access reviews and
+agent reports; `halcyon.control.reporting.dashboard_source` provides them.
 """

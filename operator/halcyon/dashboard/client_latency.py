@@ -1,98 +1,79 @@
-"""How long clients have waited for their answers lately: quantiles of what balancers have counted between two looks. Pure.
+"""Recent latency of clients: quantiles of the responses that balancers counted between two samples. Pure.
 
-| a balancer                          | what it has answered in between                              |
-| ----------------------------------- | ------------------------------------------------------------ |
-| seen at the last look               | what its counts have grown by                                |
-| seen, and a count has fallen        | all that it has counted: its HAProxy has begun anew          |
-| not seen at the last look           | nothing: when it counted what it has counted isn't known     |
+| balancer                                | its responses since the last sample                          |
+| --------------------------------------- | ------------------------------------------------------------ |
+| in the last sample                      | the growth of its counters                                   |
+| in the last sample, a counter decreased | all that it has counted, because HAProxy has restarted       |
+| not in the last sample                  | none, because the age of its counts is unknown               |
 
-Not here: where answers are counted (`halcyon.balancer.config.latency_buckets`), what becomes of the quantiles (`history`).
+Out of scope: counting the responses (`halcyon.balancer.config.latency_buckets`), storing the quantiles (`history`).
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 from halcyon.api.documents.observation_report import ReportedHistogram
 from halcyon.dashboard.ports import Name
+from halcyon.scaling import histogram
+from halcyon.scaling.histogram import growth
 
 SHARES = (0.5, 0.95, 0.99)
 Bounds = tuple[int, ...]
 
 
 class Quantiles(NamedTuple):
-    """Of `SHARES`, in milliseconds; None where nobody was answered."""
+    """Quantiles for `SHARES`, in milliseconds; None if there was no response."""
 
     p50: float | None = None
     p95: float | None = None
     p99: float | None = None
 
 
-NOBODY_ANSWERED = Quantiles()
+NO_RESPONSES = Quantiles()
 
 
-class Answered:
-    """Remembers of every model what its balancers had counted at the last look: 0.3 KiB for each."""
+class ClientLatency:
+    """Client latency of every model. It keeps the counters of each model's balancers from the last sample: 0.3 KiB per model."""
 
     def __init__(self) -> None:
-        self._seen: dict[Name, dict[str, tuple[Bounds, array[int]]]] = {}
+        self._samples: dict[Name, dict[str, tuple[Bounds, array[int]]]] = {}
 
-    def look(self, name: Name, told: Mapping[str, ReportedHistogram]) -> Quantiles:
-        """The quantiles since the last look at this model.
+    def update(self, name: Name, histograms: Mapping[str, ReportedHistogram]) -> Quantiles:
+        """Store a sample, and return the quantiles since the last sample of this model.
 
         Args:
             name: of the model.
-            told: what each balancer has counted, by its pod's name.
+            histograms: counters of each balancer, by the name of its pod.
         """
-        before = self._seen.get(name, {})
-        now = self._seen[name] = {pod: (one.bounds_ms, array("Q", one.counts)) for pod, one in told.items()}
+        before = self._samples.get(name, {})
+        now = self._samples[name] = {pod: (one.bounds_ms, array("Q", one.counts)) for pod, one in histograms.items()}
         grown: dict[Bounds, list[int]] = {}
         for pod, (bounds_ms, counts) in now.items():
             if pod not in before:
                 continue
             bounds_before, counts_before = before[pod]
-            answered = _growth(counts_before, counts) if bounds_before == bounds_ms else counts
+            answered = (growth(counts_before, counts) if bounds_before == bounds_ms else None) or counts
             grown[bounds_ms] = [a + b for a, b in zip(grown.get(bounds_ms, [0] * len(counts)), answered, strict=True)]
         if not grown:
-            return NOBODY_ANSWERED
-        # Balancers of two versions may count by different bounds, for as long as their rollout lasts.
-        bounds_ms, most = max(grown.items(), key=lambda one: sum(one[1]))
-        return Quantiles(*(quantile(bounds_ms, most, share) for share in SHARES))
+            return NO_RESPONSES
+        # During a rollout of balancers, two versions may count with different bounds. The one with more responses is used.
+        bounds_ms, total = max(grown.items(), key=lambda one: sum(one[1]))
+        return Quantiles(*(quantile(bounds_ms, total, share) for share in SHARES))
 
-    def lose(self, name: Name) -> None:
-        """Nobody speaks for this model now: what is counted meanwhile belongs to no step."""
-        self._seen.pop(name, None)
+    def forget(self, name: Name) -> None:
+        """Drop the last sample of a model that no agent reports now, so that the responses of the gap belong to no step."""
+        self._samples.pop(name, None)
 
-    def keep(self, names: Iterable[Name]) -> None:
-        """Forget the models that are not among these."""
-        for gone in self._seen.keys() - set(names):
-            del self._seen[gone]
-
-
-def _growth(before: Sequence[int], now: Sequence[int]) -> Sequence[int]:
-    found = [b - a for a, b in zip(before, now, strict=True)]
-    return now if any(one < 0 for one in found) else found
+    def retain(self, names: Iterable[Name]) -> None:
+        """Drop all models except these."""
+        for deleted in self._samples.keys() - set(names):
+            del self._samples[deleted]
 
 
 def quantile(bounds_ms: Sequence[int], counts: Sequence[int], share: float) -> float | None:
-    """Milliseconds within which this share of the answers came, as Prometheus' histogram_quantile has it.
-
-    Answers count as spread evenly over their bucket; above the highest bound only that bound is known.
-
-    Args:
-        bounds_ms: upper bounds of the buckets, ascending.
-        counts: answers per bucket, and last those above all bounds.
-        share: 0 to 1.
-    """
-    wanted = share * sum(counts)
-    if not wanted:
-        return None
-    below = 0
-    for (low, high), count in zip(pairwise((0, *bounds_ms)), counts, strict=False):
-        if count and below + count >= wanted:
-            return low + (high - low) * (wanted - below) / count
-        below += count
-    return float(bounds_ms[-1])
+    """Milliseconds within which this share of the answers came; above the highest bound only that bound is known."""
+    found = histogram.quantile(bounds_ms, counts, share)
+    return None if found is None else min(found, float(bounds_ms[-1]))

@@ -1,8 +1,9 @@
-// What the operator answers, as `detail.py`, `fleet.py`, `history.py` and `whatif.py` make it. `make typecheck` holds the pages to it.
+// Types of the operator's responses, which `model_page.py`, `model_table.py`, `history.py` and `whatif.py` make. `make typecheck` checks
+// the pages against them.
 
 export type State = "stalled" | "unready" | "progressing" | "unknown" | "limited" | "zero" | "ready";
 
-/** One model of the fleet. Numbers that aren't known are null. */
+/** One model of the fleet. Unknown numbers are null. */
 export interface Row {
   namespace: string;
   name: string;
@@ -26,12 +27,12 @@ export interface Row {
   why: string;
 }
 
-/** The same on a page of the fleet, with what moves. */
+/** The same on a page of the fleet, with the values that change. */
 export interface ShownRow extends Row {
   sparks: (number | null)[];
   sparkStep: number;
   rate: number | null;
-  /** ms */
+  /** Milliseconds. */
   latency: number | null;
   /** Percent. */
   errors: number | null;
@@ -66,7 +67,7 @@ export interface Series {
   p95: Values;
   p99: Values;
   batch: Values;
-  refused: Values;
+  rejected: Values;
   lost: Values;
   failed: Values;
   errors: Values;
@@ -91,7 +92,7 @@ export interface Signal {
   missing?: string;
 }
 
-/** `status.scaling`, less the decisions. */
+/** `status.scaling` without the decisions. */
 export interface Scaling {
   mode?: string;
   policy?: string;
@@ -118,7 +119,7 @@ export interface Pod {
   message: string;
   revision: string;
   restarts: number;
-  /** Seconds since 1970, as the others. */
+  /** Seconds since 1970, as in the fields below. */
   created: number | null;
   ready_at: number | null;
   phases: { name: PhaseName; begin: number; end: number | null }[];
@@ -146,7 +147,7 @@ export interface Model {
     latency_ms: number | null;
     batch: number | null;
     gpu: number | null;
-    refused: number | null;
+    rejected: number | null;
     lost: number | null;
     failed: number | null;
     /** A share, 0 to 1. */
@@ -160,29 +161,29 @@ export interface Outcome {
   min: number;
   max: number;
   replica_hours: number;
-  most: number | null;
+  peak: number | null;
   short_hours: number;
 }
 
 export interface WhatIf {
-  /** Why nothing can be said; then there is nothing else. */
+  /** Why there is no result; then there are no other fields. */
   why?: string;
   end: number;
   step: number;
-  as_is: Values;
-  then: Values;
+  current: Values;
+  alternative: Values;
   known_hours: number;
-  came_to: { as_is: Outcome; then: Outcome };
+  totals: { current: Outcome; alternative: Outcome };
 }
 
 export interface Session {
-  /** Nobody signs in. */
+  /** There is no sign-in. */
   open: boolean;
   user: string;
 }
 
-/** What a page tells the one around it. */
-export interface Heard {
+/** Callbacks of a page to the frame around it. */
+export interface PageListener {
   state: (live: boolean, why: string) => void;
-  signIn: (refused: { message: string }) => void;
+  signIn: (error: { message: string }) => void;
 }

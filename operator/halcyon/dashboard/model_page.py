@@ -1,4 +1,4 @@
-"""One model -> everything that its page shows, as JSON has it. Pure."""
+"""The JSON document of a model's page. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from halcyon.dashboard.ports import DashboardPod, Event, ModelNumbers, Object, P
 
 HIDDEN = "(not shown here)"
 _LOUD = {**LOUD, "Ready": "False"}
-"""Conditions that a person should read first, and the status that makes them so."""
+"""Conditions that need attention, and the status in which they do."""
 
 
 def page(
@@ -27,11 +27,11 @@ def page(
     *,
     servers: Sequence[DashboardPod],
     balancers: Sequence[DashboardPod],
-    reading: ModelNumbers,
+    numbers: ModelNumbers,
     newest: Series,
     events: Sequence[Event] = (),
 ) -> dict[str, Any]:
-    """What moves. `newest` is the last point of the history: whoever has the ones before it appends it."""
+    """Return the part that changes. `newest` is the last point of the history, which the page appends to the earlier ones."""
     meta, status = model["metadata"], model.get("status") or {}
     batching = (model.get("spec") or {}).get("batching") or {}
     scaling = dict(status.get("scaling") or {})
@@ -43,7 +43,7 @@ def page(
         "note": user_annotations.reason(meta),
         "largest_batch": batching.get("maxBatchSize"),
         "latency_target_ms": _latency_target_ms(model),
-        "conditions": sorted(status.get("conditions") or (), key=_loudness),
+        "conditions": sorted(status.get("conditions") or (), key=_urgency),
         "scaling": scaling,
         "decisions": decisions,
         "events": [one._asdict() for one in events],
@@ -51,44 +51,44 @@ def page(
         "revision": status.get("revision") or {},
         "endpoints": status.get("endpoints") or {},
         "loaded": status.get("model") or {},
-        "pods": [pod_start_phases.told(one) for one in servers],
-        "balancers": [pod_start_phases.told(one) for one in balancers],
-        "now": asdict(reading) | {"errors": reading.errors},
+        "pods": [pod_start_phases.pod_document(one) for one in servers],
+        "balancers": [pod_start_phases.pod_document(one) for one in balancers],
+        "now": asdict(numbers) | {"errors": numbers.errors},
         "newest": series(newest),
     }
 
 
 def _latency_target_ms(model: Object) -> float | None:
-    aim = (((model.get("spec") or {}).get("scaling") or {}).get("targets") or {}).get("latency")
-    return None if aim is None else duration_s(aim) * 1000
+    target = (((model.get("spec") or {}).get("scaling") or {}).get("targets") or {}).get("latency")
+    return None if target is None else duration_s(target) * 1000
 
 
 def spec(model: Object, overlay: str) -> dict[str, str]:
-    """What was asked for, as YAML, and what is set in the model's configuration for it.
+    """Return the spec as YAML, and what Halcyon sets in the model's configuration.
 
-    Values of environment variables are left out: who may look at this page may not be who may read the ModelDeployment.
+    Values of environment variables are omitted, because users of this page may not be allowed to read the ModelDeployment.
     """
-    asked = copy.deepcopy(dict(model.get("spec") or {}))
-    for variable in (asked.get("runtime") or {}).get("env") or ():
+    shown = copy.deepcopy(dict(model.get("spec") or {}))
+    for variable in (shown.get("runtime") or {}).get("env") or ():
         if "value" in variable:
             variable["value"] = HIDDEN
     return {
-        "spec": yaml.safe_dump(asked, sort_keys=False, allow_unicode=True, width=100),
+        "spec": yaml.safe_dump(shown, sort_keys=False, allow_unicode=True, width=100),
         "overlay": json.dumps(json.loads(overlay), indent=2) if overlay else "",
     }
 
 
-def series(found: Series) -> dict[str, Any]:
-    """Points by field."""
-    columns: list[list[float | None]] = [[row[index] for row in found.rows] for index in range(len(FIELDS))]
-    return {"end": found.end, "step": STEP_S} | dict(zip(FIELDS, columns, strict=True))
+def series(points: Series) -> dict[str, Any]:
+    """Return points by field."""
+    columns: list[list[float | None]] = [[row[index] for row in points.rows] for index in range(len(FIELDS))]
+    return {"end": points.end, "step": STEP_S} | dict(zip(FIELDS, columns, strict=True))
 
 
-def past(found: Past | None) -> dict[str, Any] | None:
-    """What the planner remembers of the arrivals."""
-    return None if found is None else {"end": found.end, "step": found.step_s, "rate": list(found.rates)}
+def past(arrivals: Past | None) -> dict[str, Any] | None:
+    """Return the arrivals that the planner remembers."""
+    return None if arrivals is None else {"end": arrivals.end, "step": arrivals.step_s, "rate": list(arrivals.rates)}
 
 
-def _loudness(condition: Object) -> tuple[bool, bool]:
-    """The loud ones first, then what isn't known, then the rest, each as the status has them."""
+def _urgency(condition: Object) -> tuple[bool, bool]:
+    """Return a sort key: conditions that need attention, then unknown ones, then the rest, each in the order of the status."""
     return _LOUD.get(condition["type"]) != condition["status"], condition["status"] != "Unknown"

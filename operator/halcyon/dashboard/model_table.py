@@ -1,16 +1,16 @@
-"""Models -> rows, filtered, sorted and paged. Pure, but for the rows that it remembers while their models don't change.
+"""The table of models: rows, filtered, sorted and paged. Pure, except for a cache of the rows of unchanged models.
 
-| state       | when                                                     |
+| state       | condition                                                |
 | ----------- | -------------------------------------------------------- |
-| stalled     | Stalled is True: it needs a person                       |
+| stalled     | Stalled is True: a user must act                         |
 | progressing | Reconciling is True                                      |
 | unready     | Ready is False                                           |
-| zero        | Ready, and 0 replicas are asked for                      |
-| limited     | Ready, and would have more replicas, were it not limited |
+| zero        | Ready, and spec.replicas is 0                            |
+| limited     | Ready, and a limit prevents more replicas                |
 | ready       | Ready                                                    |
 | unknown     | else                                                     |
 
-Not here: who may see which of them (`access`).
+Out of scope: which models a user may see (`authorization`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from halcyon.dashboard.ports import ModelNumbers, Name, Object
 log = logging.getLogger(__name__)
 
 State = Literal["stalled", "unready", "progressing", "unknown", "limited", "zero", "ready"]
-"""The worst first: the order of sorting by state."""
+"""States, the most urgent first: the order of sorting by state."""
 SortKey = Literal[
     "state",
     "name",
@@ -45,33 +45,33 @@ SortKey = Literal[
 STATES: tuple[State, ...] = get_args(State)
 SORT_KEYS: tuple[SortKey, ...] = get_args(SortKey)
 MAX_ROWS = 200
-"""Of a page."""
+"""Maximum rows of a page."""
 MAX_TEXT_LENGTH = 200
-"""Characters of a filter."""
-SPARKS = 60
-"""Points of a row's small chart: ten minutes."""
-MAX_KEPT = 64
-"""Orders of rows that are kept for those who ask alike."""
+"""Maximum characters of a filter."""
+SPARK_POINTS = 60
+"""Number of points of a row's small chart: ten minutes."""
+MAX_CACHED = 64
+"""Maximum number of cached results, which requests with the same parameters share."""
 _FIELDS = {"queue": "waiting"}
 _COLUMNS = {key: FIELDS.index(_FIELDS.get(key, key)) for key in ("gpu", "rate", "queue", "latency", "batch", "errors")}
 _CAPS = frozenset({"max", "quota", "budget"})
-"""What keeps a count below what the load asks for (status.scaling.limitedBy)."""
+"""Limits that keep the replicas below what the load requires (status.scaling.limitedBy)."""
 
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 
-class BadQuestion(ValueError):  # noqa: N818  # an answer (400), not a fault
-    """The parameters of a page can't be used; the message says which, and what is good."""
+class InvalidQuery(ValueError):  # noqa: N818  # an answer (400), not a fault
+    """A parameter of a page is invalid; the message has a valid example."""
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """Which page of which rows."""
+class TableQuery:
+    """Selection of rows and of a page."""
 
     text: str = ""
-    """Words that must all be in the namespace, the name, the reason or the image."""
+    """Words that must all occur in the namespace, the name, the reason or the image."""
     state: State | Literal[""] = ""
     sort: SortKey = "state"
     descending: bool = False
@@ -79,57 +79,57 @@ class Question:
     limit: int = 100
 
     @classmethod
-    def of(cls, query: Mapping[str, str]) -> Question:
-        """The question in a URL's parameters.
+    def of(cls, query: Mapping[str, str]) -> TableQuery:
+        """Return the query in a URL's parameters.
 
         Raises:
-            BadQuestion: one of them can't be used.
+            InvalidQuery: a parameter is invalid.
         """
         state, sort = query.get("state", ""), query.get("sort", "state")
         order = query.get("order", "ascending")
         if state and state not in STATES:
-            raise BadQuestion(f"state is {state[:50]!r}; good: {', '.join(STATES)}")
+            raise InvalidQuery(f"state is {state[:50]!r}; good: {', '.join(STATES)}")
         if sort not in SORT_KEYS:
-            raise BadQuestion(f"sort is {sort[:50]!r}; good: {', '.join(SORT_KEYS)}")
+            raise InvalidQuery(f"sort is {sort[:50]!r}; good: {', '.join(SORT_KEYS)}")
         if order not in {"ascending", "descending"}:
-            raise BadQuestion(f"order is {order[:50]!r}; good: ascending, descending")
+            raise InvalidQuery(f"order is {order[:50]!r}; good: ascending, descending")
         if len(query.get("text", "")) > MAX_TEXT_LENGTH:
-            raise BadQuestion(f"text has {len(query['text'])} characters; the limit is {MAX_TEXT_LENGTH}")
+            raise InvalidQuery(f"text has {len(query['text'])} characters; the limit is {MAX_TEXT_LENGTH}")
         return cls(
             text=query.get("text", "").lower(),
             state=state,
             sort=sort,
             descending=order == "descending",
-            offset=whole(query, "offset", 0, 0, 1_000_000),
-            limit=whole(query, "limit", 100, 1, MAX_ROWS),
+            offset=int_parameter(query, "offset", 0, 0, 1_000_000),
+            limit=int_parameter(query, "limit", 100, 1, MAX_ROWS),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """One model, as its object tells it."""
+    """One model, from its object."""
 
     namespace: str
     name: str
     state: State
     reason: str
-    """One word, as in the conditions."""
+    """Reason in one word, as in the conditions."""
     ready: int | None
     replicas: int
     desired: int | None
     min: int | None
-    """None where nobody scales it, as for `max`."""
+    """Minimum; `min` and `max` are None without spec.scaling."""
     max: int | None
     queue: float | None
-    """As the status tells it, as `gpu` and `batch`: for where nothing is known now."""
+    """Value of the status; `queue`, `gpu` and `batch` are used if the current value is unknown."""
     queue_target: float | None
-    """Of all ready replicas together."""
+    """Target of all ready replicas together."""
     gpu: float | None
     batch: float | None
     gpus: int
-    """Of the pods that exist, or of those that have a node where that is told."""
+    """GPUs of the existing pods, or of the scheduled ones if the status has that number."""
     cost: float | None
-    """Of these GPUs in an hour; None where the site has said no price."""
+    """Cost of these GPUs per hour; None if the site has set no price."""
     currency: str
     policy: str
     image: str
@@ -139,15 +139,15 @@ class TableRow:
 
     @property
     def key(self) -> Name:
-        """Of the model."""
+        """Key of the model."""
         return Name(self.namespace, self.name)
 
 
 def row(model: Object) -> TableRow:
-    """The row of a ModelDeployment."""
+    """Return the row of a ModelDeployment."""
     meta, spec, status = model["metadata"], model.get("spec") or {}, model.get("status") or {}
     summary, scaling, cost = (status.get(part) or {} for part in ("summary", "scaling", "cost"))
-    replicas, asked = status.get("replicas") or {}, spec.get("scaling") or {}
+    replicas, scaling_spec = status.get("replicas") or {}, spec.get("scaling") or {}
     per_pod = ((spec.get("runtime") or {}).get("gpu") or {}).get("count", 1)
     return TableRow(
         namespace=meta["namespace"],
@@ -157,8 +157,8 @@ def row(model: Object) -> TableRow:
         ready=replicas.get("ready"),
         replicas=int(spec.get("replicas", 1)),
         desired=scaling.get("desired"),
-        min=asked.get("minReplicas", 1) if asked else None,
-        max=asked.get("maxReplicas"),
+        min=scaling_spec.get("minReplicas", 1) if scaling_spec else None,
+        max=scaling_spec.get("maxReplicas"),
         queue=_float(str(summary.get("queue")).partition("/")[0]),
         queue_target=_float(str(summary.get("queue")).partition("/")[2]),
         gpu=_float(summary.get("gpu")),
@@ -173,23 +173,23 @@ def row(model: Object) -> TableRow:
     )
 
 
-def _row_of_any(name: Name, model: Object) -> TableRow:
-    """The row, or one that says that it can't be read: the others have theirs all the same."""
+def _row_or_unreadable(name: Name, model: Object) -> TableRow:
+    """Return the row of a model; if its object can't be read, a row that shows this, so that the other rows are unaffected."""
     try:
         return row(model)
-    except Exception:  # an object that nobody thought of
+    except Exception:  # an object of an unforeseen form
         log.exception("a ModelDeployment can't be shown", extra={"key": f"{name.namespace}/{name.name}"})
         bare = {"namespace": name.namespace, "name": name.name}
         return replace(row({"metadata": bare}), reason="Unreadable")
 
 
 def _state(spec: Object, status: Object) -> State:
-    said = {c["type"]: c["status"] for c in status.get("conditions") or ()}
-    if said.get("Stalled") == "True":
+    conditions = {c["type"]: c["status"] for c in status.get("conditions") or ()}
+    if conditions.get("Stalled") == "True":
         return "stalled"
-    if said.get("Reconciling") == "True":
+    if conditions.get("Reconciling") == "True":
         return "progressing"
-    ready = said.get("Ready")
+    ready = conditions.get("Ready")
     if ready == "False":
         return "unready"
     if ready != "True":
@@ -200,7 +200,7 @@ def _state(spec: Object, status: Object) -> State:
 
 
 def _float(text: object) -> float | None:
-    """A number that the status has as a text."""
+    """Return a number that the status has as text; None if it isn't a number."""
     try:
         return float(str(text))
     except ValueError:
@@ -208,11 +208,11 @@ def _float(text: object) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
-    """What a reader may see of the fleet."""
+class _VisibleModels:
+    """Models that a user may see."""
 
     rows: list[TableRow]
-    """By namespace and name."""
+    """Rows, sorted by namespace and name."""
     counts: dict[State, int]
     gpus: int
     cost: float | None
@@ -220,116 +220,118 @@ class _Seen:
 
 
 class Fleet:
-    """The rows of all models. What was made is kept for all who ask alike, until an object changes or the history has a new step."""
+    """The rows of all models. Results are cached for equal queries until an object changes or the history has a new step."""
 
     def __init__(self, history: ChartHistory) -> None:
         self._history = history
         self._changes = self._step = -1
         self._rows: dict[Name, tuple[str, TableRow]] = {}
-        self._seen: dict[frozenset[str] | None, _Seen] = {}
+        self._visible: dict[frozenset[str] | None, _VisibleModels] = {}
         self._orders: dict[tuple[object, ...], list[TableRow]] = {}
-        self._resting: dict[Name, dict[str, Any]] = {}
-        """What rests of rows that were shown."""
+        self._static_parts: dict[Name, dict[str, Any]] = {}
+        """Unchanging parts of the rows that were returned before."""
 
     def page(
         self,
-        question: Question,
+        query: TableQuery,
         *,
         names: Collection[Name],
         model: Callable[[Name], Object | None],
-        reading: Callable[[Name], ModelNumbers],
+        numbers: Callable[[Name], ModelNumbers],
         sees: frozenset[str] | None,
         changes: int,
         step: int,
     ) -> dict[str, Any]:
-        """One page as JSON has it.
+        """Return the JSON document of a page.
 
         Args:
-            question: which.
-            names: every model.
-            model: gives its object.
-            reading: gives what is known of it now; asked for the rows of the page only.
-            sees: namespaces that the reader may see; None: all.
-            changes: counts the changes of objects.
-            step: counts the steps of the history.
+            query: selection of the page.
+            names: of all models.
+            model: returns the object of a model.
+            numbers: returns the current numbers of a model; called for the rows of the page only.
+            sees: namespaces that the user may see; None: all.
+            changes: number of changes of objects so far.
+            step: number of steps of the history so far.
         """
         if changes != self._changes:
             self._changes = changes
             self._read(names, model)
-            self._seen.clear()
+            self._visible.clear()
         elif step != self._step:
             self._orders.clear()
-            self._resting.clear()
+            self._static_parts.clear()
         self._step = step
-        seen = self._kept(self._seen, sees, lambda: self._visible(sees))
-        order = (sees, question.text, question.state, question.sort, question.descending)
-        matched = self._kept(self._orders, order, lambda: self._ordered(_matching(seen.rows, question), question))
-        shown = matched[question.offset : question.offset + question.limit]
+        visible = self._cached(self._visible, sees, lambda: self._select_visible(sees))
+        order = (sees, query.text, query.state, query.sort, query.descending)
+        matched = self._cached(self._orders, order, lambda: self._sorted(_matching(visible.rows, query), query))
+        rows = matched[query.offset : query.offset + query.limit]
         return {
-            "total": len(seen.rows),
+            "total": len(visible.rows),
             "matched": len(matched),
-            "offset": question.offset,
-            "counts": seen.counts,
-            "gpus": seen.gpus,
-            "cost": seen.cost,
-            "currency": seen.currency,
-            "rows": [self._shown(one, reading(one.key)) for one in shown],
+            "offset": query.offset,
+            "counts": visible.counts,
+            "gpus": visible.gpus,
+            "cost": visible.cost,
+            "currency": visible.currency,
+            "rows": [self._document(one, numbers(one.key)) for one in rows],
         }
 
     def _read(self, names: Collection[Name], model: Callable[[Name], Object | None]) -> None:
         self._orders.clear()
-        self._resting.clear()
+        self._static_parts.clear()
         rows: dict[Name, tuple[str, TableRow]] = {}
         for name in names:
             if (obj := model(name)) is not None:
                 held, version = self._rows.get(name), obj["metadata"]["resourceVersion"]
-                rows[name] = held if held is not None and held[0] == version else (version, _row_of_any(name, obj))
+                rows[name] = (
+                    held if held is not None and held[0] == version else (version, _row_or_unreadable(name, obj))
+                )
         self._rows = rows
 
-    def _visible(self, sees: frozenset[str] | None) -> _Seen:
+    def _select_visible(self, sees: frozenset[str] | None) -> _VisibleModels:
         rows = [self._rows[name][1] for name in sorted(self._rows) if sees is None or name.namespace in sees]
         counts = dict.fromkeys(STATES, 0)
         for one in rows:
             counts[one.state] += 1
         costs = [one.cost for one in rows if one.cost is not None]
         currency = next((one.currency for one in rows if one.currency), "")
-        return _Seen(rows, counts, sum(one.gpus for one in rows), sum(costs) if costs else None, currency)
+        return _VisibleModels(rows, counts, sum(one.gpus for one in rows), sum(costs) if costs else None, currency)
 
     @staticmethod
-    def _kept(held: dict[K, V], key: K, make: Callable[[], V]) -> V:
-        """The same for everybody who asks for it; bounded."""
-        if key not in held:
-            if len(held) >= MAX_KEPT:
-                held.clear()
-            held[key] = make()
-        return held[key]
+    def _cached(cache: dict[K, V], key: K, make: Callable[[], V]) -> V:
+        """Return the cached result for a key, or make it; the cache is bounded."""
+        if key not in cache:
+            if len(cache) >= MAX_CACHED:
+                cache.clear()
+            cache[key] = make()
+        return cache[key]
 
-    def _shown(self, one: TableRow, reading: ModelNumbers) -> dict[str, Any]:
-        rests = self._resting.get(one.key)
-        if rests is None:
-            series = self._history.series(one.key, SPARKS)
+    def _document(self, one: TableRow, numbers: ModelNumbers) -> dict[str, Any]:
+        static = self._static_parts.get(one.key)
+        if static is None:
+            series = self._history.series(one.key, SPARK_POINTS)
             rates = [values[_COLUMNS["rate"]] for values in series.rows]
-            rests = self._resting[one.key] = asdict(one) | {"sparks": rates, "sparkStep": STEP_S}
-        return rests | {
-            "queue": _rounded(one.queue if reading.waiting is None else reading.waiting),
-            "gpu": _rounded(one.gpu if reading.gpu is None else reading.gpu),
-            "batch": _rounded(one.batch if reading.batch is None else reading.batch),
-            "rate": _rounded(reading.rate),
-            "latency": _rounded(reading.latency_ms),
-            "errors": None if reading.errors is None else _rounded(reading.errors * 100),
+            static = self._static_parts[one.key] = asdict(one) | {"sparks": rates, "sparkStep": STEP_S}
+        return static | {
+            "queue": _rounded(one.queue if numbers.waiting is None else numbers.waiting),
+            "gpu": _rounded(one.gpu if numbers.gpu is None else numbers.gpu),
+            "batch": _rounded(one.batch if numbers.batch is None else numbers.batch),
+            "rate": _rounded(numbers.rate),
+            "latency": _rounded(numbers.latency_ms),
+            "errors": None if numbers.errors is None else _rounded(numbers.errors * 100),
         }
 
-    def _ordered(self, rows: Iterable[TableRow], question: Question) -> list[TableRow]:
-        """By the key; what isn't known last either way; equals as they were: by namespace and name."""
+    def _sorted(self, rows: Iterable[TableRow], query: TableQuery) -> list[TableRow]:
+        """Return the rows sorted by the key; unknown values are last in both orders; equal rows stay sorted by namespace and name."""
         known: list[tuple[Any, TableRow]] = []
         unknown: list[TableRow] = []
         for one in rows:
-            value = self._value(one, question.sort)
+            value = self._value(one, query.sort)
             if value is None:
                 unknown.append(one)
             else:
                 known.append((value, one))
-        known.sort(key=lambda pair: pair[0], reverse=question.descending)
+        known.sort(key=lambda pair: pair[0], reverse=query.descending)
         return [one for _, one in known] + unknown
 
     def _value(self, one: TableRow, by: SortKey) -> Any:
@@ -354,10 +356,10 @@ class Fleet:
                 return {"queue": one.queue, "gpu": one.gpu, "batch": one.batch}.get(by) if known is None else known
 
 
-def _matching(rows: Sequence[TableRow], question: Question) -> Iterable[TableRow]:
-    words = question.text.split()
+def _matching(rows: Sequence[TableRow], query: TableQuery) -> Iterable[TableRow]:
+    words = query.text.split()
     for one in rows:
-        if question.state and one.state != question.state:
+        if query.state and one.state != query.state:
             continue
         if words:
             text = f"{one.namespace}/{one.name} {one.reason} {one.image}".lower()
@@ -366,19 +368,19 @@ def _matching(rows: Sequence[TableRow], question: Question) -> Iterable[TableRow
         yield one
 
 
-def whole(query: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
-    """A whole number among a URL's parameters.
+def int_parameter(query: Mapping[str, str], name: str, default: int, minimum: int, maximum: int) -> int:
+    """Return an integer from a URL's parameters.
 
     Raises:
-        BadQuestion: it is none, or out of bounds.
+        InvalidQuery: it is no integer, or out of bounds.
     """
     text = query.get(name, str(default))
     value = int(text) if text.isascii() and text.isdigit() and len(text) < 9 else -1
-    if not least <= value <= most:
-        raise BadQuestion(f"{name} is {text[:50]!r}; good: a number from {least} to {most}")
+    if not minimum <= value <= maximum:
+        raise InvalidQuery(f"{name} is {text[:50]!r}; good: a number from {minimum} to {maximum}")
     return value
 
 
 def _rounded(value: float | None) -> float | None:
-    """To what a reader can tell apart, so that what hasn't moved to the eye isn't sent again."""
+    """Return a value with three digits, so that a change which a reader can't see isn't sent."""
     return None if value is None else float(f"{value:.3g}")

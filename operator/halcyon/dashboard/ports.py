@@ -1,4 +1,4 @@
-"""What the dashboard needs of the operator: its caches, and what agents say now."""
+"""Interface between the dashboard and the operator: cached objects, and the current values from agent reports."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, NamedTuple, Protocol
 from halcyon.scaling.planner.whatif import Known
 
 Object = Mapping[str, Any]
-"""A Kubernetes object as the caches hold it. Not to be changed."""
+"""A Kubernetes object from the caches. It must not be changed."""
 
 
 class Name(NamedTuple):
-    """Of a model."""
+    """Key of a model."""
 
     namespace: str
     name: str
@@ -21,30 +21,30 @@ class Name(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ModelNumbers:
-    """One model now. What isn't known is None, which is never zero."""
+    """Current numbers of a model. An unknown value is None; it is never 0."""
 
     rate: float | None = None
-    """Requests per second that reach the balancers, refused ones included."""
+    """Requests per second that reach the balancers, including rejected ones."""
     waiting: float | None = None
     """Requests that wait, in balancers and in Triton."""
     latency_ms: float | None = None
-    """Mean time of a request inside Triton: its queue and computing."""
+    """Mean time of a request inside Triton: queue and computation."""
     batch: float | None = None
-    """Mean rows per batch."""
+    """Mean items per batch."""
     gpu: float | None = None
     """GPU utilisation in percent, mean of the ready pods."""
-    refused: float | None = None
-    """Requests per second that balancers refuse."""
+    rejected: float | None = None
+    """Requests per second that balancers reject."""
     lost: float | None = None
-    """Answers per second that are lost between balancer and server."""
+    """Responses per second that are lost between balancer and server."""
     failed: float | None = None
     """Requests per second that fail in Triton."""
 
     @property
     def errors(self) -> float | None:
-        """Share of requests that end badly, 0 to 1; None where that isn't known, or nobody asks."""
-        bad = [value for value in (self.refused, self.lost, self.failed) if value is not None]
-        return min(sum(bad) / self.rate, 1.0) if self.rate and bad else None
+        """Share of requests that were rejected, lost or failed, 0 to 1; None if it is unknown, or if there are no requests."""
+        errors = [value for value in (self.rejected, self.lost, self.failed) if value is not None]
+        return min(sum(errors) / self.rate, 1.0) if self.rate and errors else None
 
 
 UNKNOWN = ModelNumbers()
@@ -52,73 +52,73 @@ UNKNOWN = ModelNumbers()
 
 @dataclass(frozen=True, slots=True)
 class DashboardPod:
-    """A pod, and what it is doing."""
+    """A pod, and its current stage."""
 
     obj: Object
-    """As the caches keep it (`control.pods.project`)."""
+    """Object in the reduced form of the caches (`control.objects.pods.project`)."""
     state: str
-    """One word: pending, pulling, fetching, loading, warming, ready, unready, draining, failed or ended (`control.stages`)."""
+    """Stage: pending, pulling, fetching, loading, warming, ready, unready, draining, failed or ended (`control.objects.pod_stage`)."""
     reason: str = ""
-    """One word; empty where the state says it all."""
+    """Reason in one word; empty if the state needs none."""
     message: str = ""
 
 
 class Event(NamedTuple):
-    """What has happened to a model."""
+    """An event of a model."""
 
     at: float
-    """Seconds since the epoch."""
+    """Time, in seconds since the epoch."""
     type: str
-    """Normal or Warning."""
+    """Type: Normal or Warning."""
     reason: str
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """Mean arrivals as the planner remembers them, which outlives the process."""
+    """Mean arrivals that the planner remembers. They outlive the process."""
 
     step_s: float
     end: float
-    """When the last one ends, in seconds since the epoch."""
+    """End of the last step, in seconds since the epoch."""
     rates: Sequence[float | None]
     """Requests per second, oldest first."""
 
 
 class DashboardSource(Protocol):
-    """The operator."""
+    """The operator's state."""
 
     @property
     def synced(self) -> bool:
-        """Whether the caches are filled: before, nothing is known of any model."""
+        """Whether the caches are filled. Before that, nothing is known of any model."""
 
     @property
     def changes(self) -> int:
-        """How often a ModelDeployment has come, changed or gone."""
+        """Number of times that a ModelDeployment was added, changed or deleted."""
 
     def names(self) -> Collection[Name]:
-        """Every model."""
+        """Return the names of all models."""
 
     def model(self, name: Name) -> Object | None:
-        """The ModelDeployment; None where there is none."""
+        """Return the ModelDeployment; None if it doesn't exist."""
 
     def servers(self, name: Name) -> Sequence[DashboardPod]:
-        """Its server pods."""
+        """Return its server pods."""
 
     def balancers(self, name: Name) -> Sequence[DashboardPod]:
-        """Its balancers' pods."""
+        """Return its balancer pods."""
 
     def events(self, name: Name) -> Sequence[Event]:
-        """What has happened to it lately, the newest first."""
+        """Return its recent events, newest first."""
 
     def overlay(self, name: Name) -> str:
-        """What Halcyon sets in the model's config.pbtxt, as text; empty where nothing was rendered yet."""
+        """Return what Halcyon sets in the model's config.pbtxt; empty if nothing was rendered yet."""
 
     def reading(self, name: Name) -> ModelNumbers:
-        """What is known of it now."""
+        """Return its current numbers."""
 
     def past(self, name: Name) -> Past | None:
-        """What its planner remembers; None where nobody plans for it."""
+        """Return the arrivals that its planner remembers; None if the model has no planner."""
 
     def known(self, name: Name) -> Known | None:
-        """What its planner has learnt, and its targets; None where nobody plans for it, or too little is known."""
+        """Return what its planner has learnt, and its targets; None if the model has no planner, or too little is known."""

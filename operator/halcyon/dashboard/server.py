@@ -1,17 +1,17 @@
-"""The dashboard over HTTP: pages, documents, streams of them, and what every answer says to browsers about safety.
+"""The dashboard's HTTP handlers: pages, documents, streams of documents, and the security headers of every response.
 
     GET    /                                    the pages
     GET    /static/PATH                         their files
-    GET    /api/session                         who is signed in
-    POST   /api/session {"token": ...}          sign in: a cookie with that token
+    GET    /api/session                         the signed-in user
+    POST   /api/session {"token": ...}          sign in: sets a cookie with that token
     DELETE /api/session                         sign out
     GET    /api/models?text=&state=&sort=&order=&offset=&limit=
     GET    /api/models/NAMESPACE/NAME[/history|/spec]
     GET    /api/models/NAMESPACE/NAME/whatif?latency=&min=&max=&hours=
-    GET    /api/stream/models?...               the two above as server-sent events
-    GET    /api/stream/models/NAMESPACE/NAME
+    GET    /api/stream/models?...               documents of /api/models as server-sent events
+    GET    /api/stream/models/NAMESPACE/NAME    the same for /api/models/NAMESPACE/NAME
 
-Errors are JSON: {"error": a sentence}. Nothing here changes anything in the cluster.
+Errors are JSON: {"error": a sentence}. No request changes anything in the cluster.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from aiohttp import web
 from halcyon.dashboard import model_page, server_sent_events, whatif
 from halcyon.dashboard.authorization import COOKIE, MAX_TOKEN_LENGTH, Authorizer
 from halcyon.dashboard.history import ChartHistory
-from halcyon.dashboard.model_table import BadQuestion, Fleet, Question
+from halcyon.dashboard.model_table import Fleet, InvalidQuery, TableQuery
 from halcyon.dashboard.ports import DashboardSource, Name
-from halcyon.dashboard.server_sent_events import ConnectionLimit, Full
-from halcyon.dashboard.whatif import Wish
-from halcyon.metricsapi.auth import Forbidden, Unauthenticated
+from halcyon.dashboard.server_sent_events import ConnectionLimit, ConnectionLimitReached
+from halcyon.dashboard.whatif import WhatIfQuery
+from halcyon.kube.auth.callers import Forbidden, Unauthenticated
 
 log = logging.getLogger(__name__)
 
@@ -53,18 +53,18 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-"""Of every answer."""
+"""Headers of every response."""
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 _LIBRARY = "uplot/uPlot.esm.js"
-"""Draws the charts. It isn't in git, so a wheel that was made of a plain clone lacks it (scripts/wheel.py)."""
+"""Library that draws the charts. It isn't in git, so a wheel built from a plain clone doesn't contain it (scripts/wheel.py)."""
 NO_PAGES = (
-    "the dashboard has no pages: this installation lacks their chart library, static/uplot; run the operator from its image, or "
-    "run `make bootstrap` in a clone and install that"
+    "the dashboard has no pages, because its chart library static/uplot is not installed: run the operator from its image, or run "
+    "`make bootstrap` in a clone and install that"
 )
-_SIZE_LIMIT = 16 * 1024
-"""Bytes of a request's body: a token."""
-_COMMON = 1024
-"""Bytes from which on an answer is compressed."""
+MAX_BODY_BYTES = 16 * 1024
+"""Maximum size of a request's body, which is a token."""
+MIN_COMPRESSED_BYTES = 1024
+"""Size from which responses are compressed."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -72,13 +72,13 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 @dataclass(frozen=True, slots=True)
 class _File:
     body: bytes
-    packed: bytes
+    compressed: bytes
     kind: str
     tag: str
 
 
 class Dashboard:
-    """The handlers."""
+    """The HTTP handlers."""
 
     def __init__(
         self,
@@ -86,25 +86,25 @@ class Dashboard:
         access: Authorizer,
         history: ChartHistory,
         *,
-        seats: ConnectionLimit | None = None,
+        streams: ConnectionLimit | None = None,
         steps: Callable[[], int],
     ) -> None:
-        """`steps` counts the steps of the history."""
+        """Take the parts; `steps` returns the number of steps of the history so far."""
         self._source, self._access, self._history = source, access, history
         self._steps = steps
         self._fleet = Fleet(history)
-        self.seats = seats or ConnectionLimit()
-        self._reckoning = asyncio.Lock()
+        self.streams = streams or ConnectionLimit()
+        self._whatif_lock = asyncio.Lock()
         self._files = _files()
 
     @property
     def has_pages(self) -> bool:
-        """Whether all that the pages load is installed."""
+        """Whether all files that the pages need are installed."""
         return _LIBRARY in self._files
 
     def app(self) -> web.Application:
-        """The application."""
-        app = web.Application(client_max_size=_SIZE_LIMIT, middlewares=[_safely])
+        """Return the application."""
+        app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_headers_and_errors])
         app.add_routes(
             [
                 web.get("/", self._index),
@@ -114,7 +114,7 @@ class Dashboard:
                 web.delete("/api/session", self._sign_out),
                 web.get("/api/models", self._models),
                 web.get("/api/models/{namespace}/{name}", self._model),
-                web.get("/api/models/{namespace}/{name}/history", self._points),
+                web.get("/api/models/{namespace}/{name}/history", self._series),
                 web.get("/api/models/{namespace}/{name}/spec", self._spec),
                 web.get("/api/models/{namespace}/{name}/whatif", self._what_if),
                 web.get("/api/stream/models", self._models_stream),
@@ -126,7 +126,7 @@ class Dashboard:
 
     async def _close(self, app: web.Application) -> None:
         del app
-        self.seats.close()
+        self.streams.close()
 
     # Files
 
@@ -137,17 +137,17 @@ class Dashboard:
         return self._file(request, request.match_info["path"])
 
     def _file(self, request: web.Request, name: str) -> web.Response:
-        found = self._files.get(name)
-        if found is None:
+        file = self._files.get(name)
+        if file is None:
             return _fail(404, f"there is no file {name[:100]}")
-        # Asked for anew each time, and answered without a body where it is the same: an upgrade shows at once.
-        headers = {"ETag": found.tag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
-        if request.headers.get("If-None-Match") == found.tag:
+        # Revalidated each time, and answered without a body if it is unchanged: an upgrade takes effect at once.
+        headers = {"ETag": file.tag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
+        if request.headers.get("If-None-Match") == file.tag:
             return web.Response(status=304, headers=headers)
         if "gzip" in request.headers.get("Accept-Encoding", ""):
             headers["Content-Encoding"] = "gzip"
-            return web.Response(body=found.packed, content_type=found.kind, charset="utf-8", headers=headers)
-        return web.Response(body=found.body, content_type=found.kind, charset="utf-8", headers=headers)
+            return web.Response(body=file.compressed, content_type=file.kind, charset="utf-8", headers=headers)
+        return web.Response(body=file.body, content_type=file.kind, charset="utf-8", headers=headers)
 
     # Sessions
 
@@ -156,21 +156,21 @@ class Dashboard:
         return _json(200, {"user": user.name, "open": self._access.is_open})
 
     async def _sign_in(self, request: web.Request) -> web.Response:
-        # Another site's form can't send this type without being asked whether it may, and nobody here says yes.
+        # Another site's form can't send this type without a CORS preflight request, which is never allowed here.
         if request.content_type != "application/json":
             return _fail(415, f"the body is {request.content_type}; good: application/json")
         try:
             body = await request.read()
         except ConnectionError:
-            return _fail(400, "the body did not come as a whole")  # nobody reads it: the connection is gone
+            return _fail(400, "the body is incomplete")  # never sent: the connection is closed
         try:
             token = orjson.loads(body)["token"].strip()
         except (ValueError, TypeError, KeyError, AttributeError):
-            return _fail(400, 'the body is no session; good: {"token": "eyJhb..."}')
+            return _fail(400, 'the body has no token; good: {"token": "eyJhb..."}')
         if len(token) > MAX_TOKEN_LENGTH:
             return _fail(
                 400,
-                f"the token has {len(token)} characters; a cookie holds {MAX_TOKEN_LENGTH}. Use a proxy that signs in",
+                f"the token has {len(token)} characters; a cookie holds {MAX_TOKEN_LENGTH}. Use an authenticating proxy",
             )
         user = await self._access.owner(token)
         response = _json(200, {"user": user.name})
@@ -185,64 +185,64 @@ class Dashboard:
     # Documents
 
     async def _models(self, request: web.Request) -> web.Response:
-        return _compressed(request, await self._page(request, Question.of(request.query)))
+        return _compressed(request, await self._table_document(request, TableQuery.of(request.query)))
 
     async def _model(self, request: web.Request) -> web.Response:
-        return _compressed(request, await self._detail(request, _name(request)))
+        return _compressed(request, await self._model_document(request, _name(request)))
 
-    async def _points(self, request: web.Request) -> web.Response:
-        name = await self._named(request)
-        found = model_page.series(self._history.series(name)) | {"past": model_page.past(self._source.past(name))}
-        return _compressed(request, orjson.dumps(found))
+    async def _series(self, request: web.Request) -> web.Response:
+        name = await self._authorized_name(request)
+        document = model_page.series(self._history.series(name)) | {"past": model_page.past(self._source.past(name))}
+        return _compressed(request, orjson.dumps(document))
 
     async def _spec(self, request: web.Request) -> web.Response:
-        name = await self._named(request)
+        name = await self._authorized_name(request)
         model = self._source.model(name)
         if model is None:
-            raise _Gone(name)
+            raise _NoSuchModel(name)
         return _compressed(request, orjson.dumps(model_page.spec(model, self._source.overlay(name))))
 
     async def _what_if(self, request: web.Request) -> web.Response:
-        name = await self._named(request)
+        name = await self._authorized_name(request)
         if self._source.model(name) is None:
-            raise _Gone(name)
-        wish, known, past = Wish.of(request.query), self._source.known(name), self._source.past(name)
-        # Two weeks of bins take a good part of a second: beside the loop, and one at a time.
-        async with self._reckoning:
-            found = await asyncio.to_thread(whatif.told, wish, known, past)
-        return _compressed(request, orjson.dumps(found))
+            raise _NoSuchModel(name)
+        query, known, past = WhatIfQuery.of(request.query), self._source.known(name), self._source.past(name)
+        # Two weeks of bins take a good part of a second: outside the event loop, and one at a time.
+        async with self._whatif_lock:
+            document = await asyncio.to_thread(whatif.comparison, query, known, past)
+        return _compressed(request, orjson.dumps(document))
 
-    async def _page(self, request: web.Request, question: Question) -> bytes:
+    async def _table_document(self, request: web.Request, query: TableQuery) -> bytes:
         user = await self._access.user(request)
         sees = await self._access.sees(user)
-        found = self._fleet.page(
-            question,
+        document = self._fleet.page(
+            query,
             names=self._source.names(),
             model=self._source.model,
-            reading=self._source.reading,
+            numbers=self._source.reading,
             sees=sees,
             changes=self._source.changes,
             step=self._steps(),
         )
-        return orjson.dumps({"synced": self._source.synced} | found)
+        return orjson.dumps({"synced": self._source.synced} | document)
 
-    async def _detail(self, request: web.Request, name: Name) -> bytes:
+    async def _model_document(self, request: web.Request, name: Name) -> bytes:
         await self._access.may_get(await self._access.user(request), name)
         model = self._source.model(name)
         if model is None:
-            raise _Gone(name)
+            raise _NoSuchModel(name)
         return orjson.dumps(
             model_page.page(
                 model,
                 servers=self._source.servers(name),
                 balancers=self._source.balancers(name),
-                reading=self._source.reading(name),
+                numbers=self._source.reading(name),
                 newest=self._history.series(name, 1),
                 events=self._source.events(name),
             )
         )
 
-    async def _named(self, request: web.Request) -> Name:
+    async def _authorized_name(self, request: web.Request) -> Name:
         name = _name(request)
         await self._access.may_get(await self._access.user(request), name)
         return name
@@ -250,32 +250,32 @@ class Dashboard:
     # Streams
 
     async def _models_stream(self, request: web.Request) -> web.StreamResponse:
-        question = Question.of(request.query)
-        return await self._stream(request, "models", lambda: self._page(request, question))
+        query = TableQuery.of(request.query)
+        return await self._stream(request, "models", lambda: self._table_document(request, query))
 
     async def _model_stream(self, request: web.Request) -> web.StreamResponse:
         name = _name(request)
-        return await self._stream(request, "model", lambda: self._detail(request, name))
+        return await self._stream(request, "model", lambda: self._model_document(request, name))
 
     async def _stream(self, request: web.Request, event: str, render: server_sent_events.Render) -> web.StreamResponse:
-        await render()  # whoever may not see it gets a plain answer that says so
+        await render()  # raises if the user may not see it, which gives a plain error response
         response = web.StreamResponse(
             headers=HEADERS
             | {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         )
         if request.method == "HEAD":
-            # The headers alone: aiohttp would send the events behind them, to a client that expects none.
+            # Only the headers: aiohttp would send the events after them, to a client that expects no body.
             return response
-        with self.seats.seat():
+        with self.streams.connection():
             try:
                 await response.prepare(request)
                 try:
-                    await _send_events(response, server_sent_events.events(event, render, self.seats.ended))
-                except _ANSWERS as error:
-                    # The client may have gone meanwhile, which is no fault: this write is within the outer block.
+                    await _send_events(response, server_sent_events.events(event, render, self.streams.wait_closing))
+                except _ERRORS as error:
+                    # The client may have disconnected meanwhile, which is no error: this write is within the outer block.
                     await response.write(b"event: over\ndata: %b\n\n" % orjson.dumps({"error": str(error)}))
             except (ConnectionError, TimeoutError):
-                # A client that takes nothing is gone too: nothing that was kept for it may stay.
+                # A client that accepts no data counts as disconnected: its buffers must be freed.
                 if request.transport is not None:
                     request.transport.abort()
             return response
@@ -284,60 +284,66 @@ class Dashboard:
 async def _send_events(response: web.StreamResponse, events: AsyncGenerator[bytes]) -> None:
     async with aclosing(events) as frames:
         async for frame in frames:
-            async with asyncio.timeout(server_sent_events.STUCK_S):
+            async with asyncio.timeout(server_sent_events.WRITE_TIMEOUT_S):
                 await response.write(frame)
 
 
-class _Gone(Exception):  # noqa: N818  # an answer (404), not a fault
-    """There is no such model."""
+class _NoSuchModel(Exception):  # noqa: N818  # an answer (404), not a fault
+    """The model doesn't exist."""
 
     def __init__(self, name: Name) -> None:
         super().__init__(f"there is no ModelDeployment {name.namespace}/{name.name}")
 
 
-_CODES: Mapping[type[Exception], int] = {Unauthenticated: 401, Forbidden: 403, _Gone: 404, BadQuestion: 400, Full: 503}
-_ANSWERS = tuple(_CODES)
+_CODES: Mapping[type[Exception], int] = {
+    Unauthenticated: 401,
+    Forbidden: 403,
+    _NoSuchModel: 404,
+    InvalidQuery: 400,
+    ConnectionLimitReached: 503,
+}
+_ERRORS = tuple(_CODES)
 
 
 @web.middleware
-async def _safely(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """The answer with the headers of all; errors as JSON."""
+async def _headers_and_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Add the common headers to every response, and turn errors into JSON."""
     try:
         response = await handler(request)
-    except _ANSWERS as error:
+    except _ERRORS as error:
         response = _fail(_CODES[type(error)], str(error))
         if isinstance(error, Unauthenticated):
             response.headers["WWW-Authenticate"] = "Bearer"
-        if isinstance(error, Full):
+        if isinstance(error, ConnectionLimitReached):
             response.headers["Retry-After"] = "10"
     except web.HTTPException as error:
         response = _fail(error.status, f"{request.method} {request.path[:200]}: {error.reason}")
-    except Exception:  # whatever a review raises, nobody sees anything by it
-        log.exception("no answer", extra={"path": request.path})
-        response = _fail(503, "this could not be found out now; try again")
+    except Exception:  # whatever a review raises, no data is returned
+        log.exception("request failed", extra={"path": request.path})
+        response = _fail(503, "the request could not be answered now; try again")
     if not response.prepared:
         response.headers.update(HEADERS)
     return response
 
 
 def _files() -> dict[str, _File]:
-    """The files of the pages, by their paths; some 250 KiB, read once."""
-    found = {}
-    for path, entry in _walked(resources.files("halcyon.dashboard").joinpath("static")):
+    """Return the files of the pages by path; about 250 KiB, read once."""
+    files = {}
+    for path, entry in _walk(resources.files("halcyon.dashboard").joinpath("static")):
         kind = _TYPES.get(path.rpartition(".")[2])
         if kind is not None:
             body = entry.read_bytes()
             tag = f'"{hashlib.sha256(body).hexdigest()[:20]}"'
-            found[path] = _File(body, gzip.compress(body, mtime=0), kind, tag)
-    return found
+            files[path] = _File(body, gzip.compress(body, mtime=0), kind, tag)
+    return files
 
 
-def _walked(folder: Traversable, before: str = "") -> Iterator[tuple[str, Traversable]]:
+def _walk(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, Traversable]]:
     for entry in folder.iterdir():
         if entry.is_dir():
-            yield from _walked(entry, f"{before}{entry.name}/")
+            yield from _walk(entry, f"{prefix}{entry.name}/")
         else:
-            yield f"{before}{entry.name}", entry
+            yield f"{prefix}{entry.name}", entry
 
 
 def _name(request: web.Request) -> Name:
@@ -351,7 +357,7 @@ def _json(code: int, document: Mapping[str, Any]) -> web.Response:
 
 def _compressed(request: web.Request, body: bytes) -> web.Response:
     headers = {"Cache-Control": "no-store", "Vary": "Accept-Encoding"}
-    if len(body) >= _COMMON and "gzip" in request.headers.get("Accept-Encoding", ""):
+    if len(body) >= MIN_COMPRESSED_BYTES and "gzip" in request.headers.get("Accept-Encoding", ""):
         headers["Content-Encoding"] = "gzip"
         body = gzip.compress(body, compresslevel=1, mtime=0)
     return web.Response(body=body, content_type="application/json", headers=headers)

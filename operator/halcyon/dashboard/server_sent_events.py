@@ -1,7 +1,8 @@
-"""Server-sent events: what a page shows, whenever it has changed, at most once a second.
+"""Server-sent events: a page's document each time it changes, at most once a second.
 
-Nothing is queued for a reader. Each has a coroutine that looks, sends what is new, and looks again when that was taken: a slow
-one gets fewer events, and what it gets is of the moment when it is sent. One that takes nothing for `STUCK_S` is let go.
+Nothing is queued for a reader. Each reader has a coroutine that renders the document, sends it if it changed, and renders again after the
+write. A slow reader gets fewer events, but each is current when it is sent. A reader that accepts no data for `WRITE_TIMEOUT_S` is
+disconnected.
 """
 
 from __future__ import annotations
@@ -10,33 +11,33 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 
-EVERY_S = 1.0
-BEAT_S = 15.0
-"""A comment after so much silence: proxies end connections that rest, and who is gone is noticed."""
-STUCK_S = 20.0
+POLL_INTERVAL_S = 1.0
+HEARTBEAT_INTERVAL_S = 15.0
+"""Interval without events after which a comment is sent: it keeps proxies from closing the connection, and detects closed ones."""
+WRITE_TIMEOUT_S = 20.0
 MAX_STREAMS = 64
-"""Readers of a replica."""
+"""Maximum number of readers of a replica."""
 RETRY_S = 5
-"""After which a browser whose connection broke comes back."""
+"""Time after which a browser reconnects a broken stream."""
 
 Render = Callable[[], Awaitable[bytes]]
-"""The document now, in one line."""
+"""Function that returns the current document, in one line."""
 
 
-class Full(Exception):  # noqa: N818  # an answer (503), not a fault
-    """There are as many readers as there may be."""
+class ConnectionLimitReached(Exception):  # noqa: N818  # an answer (503), not a fault
+    """The maximum number of readers is reached."""
 
 
 async def events(
-    name: str, render: Render, ended: Callable[[float], Awaitable[bool]], *, every_s: float = EVERY_S
+    name: str, render: Render, wait_closing: Callable[[float], Awaitable[bool]], *, interval_s: float = POLL_INTERVAL_S
 ) -> AsyncGenerator[bytes]:
-    """Events of this name, one for each document that differs from the one before.
+    """Yield an event for each document that differs from the previous one.
 
     Args:
         name: of the events.
-        render: may raise; the iteration then ends with that.
-        ended: waits for so many seconds; whether the stream is to end.
-        every_s: between two looks.
+        render: may raise an exception, which then ends the iteration.
+        wait_closing: waits for up to this many seconds; returns whether the stream must end.
+        interval_s: between two renderings.
     """
     yield f"retry: {RETRY_S * 1000}\n\n".encode()
     sent, silent_s = b"", 0.0
@@ -45,43 +46,45 @@ async def events(
         if document != sent:
             sent, silent_s = document, 0.0
             yield b"event: %b\ndata: %b\n\n" % (name.encode(), document)
-        elif silent_s >= BEAT_S:
+        elif silent_s >= HEARTBEAT_INTERVAL_S:
             silent_s = 0.0
             yield b": still here\n\n"
-        if await ended(every_s):
+        if await wait_closing(interval_s):
             return
-        silent_s += every_s
+        silent_s += interval_s
 
 
 class ConnectionLimit:
-    """How many readers there are, and the word that all are to go."""
+    """The number of readers, its limit, and the signal that ends all streams."""
 
-    def __init__(self, most: int = MAX_STREAMS) -> None:
-        self.most, self.taken = most, 0
+    def __init__(self, limit: int = MAX_STREAMS) -> None:
+        self.limit, self.in_use = limit, 0
         self._closing = asyncio.Event()
 
     @contextlib.contextmanager
-    def seat(self) -> Iterator[None]:
-        """One of them, while the block runs.
+    def connection(self) -> Iterator[None]:
+        """Count one reader while the block runs.
 
         Raises:
-            Full: none is free.
+            ConnectionLimitReached: the limit is reached, or all streams are ending.
         """
-        if self.taken >= self.most or self._closing.is_set():
-            raise Full(f"{self.taken} pages are open at this replica; the limit is {self.most}. Close some, or wait")
-        self.taken += 1
+        if self.in_use >= self.limit or self._closing.is_set():
+            raise ConnectionLimitReached(
+                f"{self.in_use} pages are open at this replica; the limit is {self.limit}. Close some, or wait"
+            )
+        self.in_use += 1
         try:
             yield
         finally:
-            self.taken -= 1
+            self.in_use -= 1
 
-    async def ended(self, within_s: float) -> bool:
-        """Whether all are to go, once so many seconds have passed, or at once when it is said."""
+    async def wait_closing(self, within_s: float) -> bool:
+        """Wait until `close` is called, or until the time is over; return whether all streams must end."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 await self._closing.wait()
         return self._closing.is_set()
 
     def close(self) -> None:
-        """All are to go."""
+        """End all streams."""
         self._closing.set()

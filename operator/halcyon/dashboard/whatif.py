@@ -1,4 +1,4 @@
-"""What other targets would have made of a model's past, as JSON has it. Pure; how it is reckoned: `scaling.planner.whatif`."""
+"""The JSON document of a what-if calculation: other targets for past arrivals. Pure; `scaling.planner.whatif` calculates."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from halcyon.api.types import duration_s
-from halcyon.dashboard.model_table import BadQuestion, whole
+from halcyon.dashboard.model_table import InvalidQuery, int_parameter
 from halcyon.dashboard.ports import Past
 from halcyon.scaling.planner.whatif import Known, WhatIfOutcome, outcome
 
 MAX_HOURS = 360
-"""15 days: what planners remember."""
+"""Maximum number of hours: planners remember 15 days."""
 MAX_REPLICAS = 1000
 _HOUR_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """What is asked for; None: as it is."""
+class WhatIfQuery:
+    """Targets to try; None: the current value."""
 
     latency_s: float | None = None
     low: int | None = None
@@ -27,11 +27,11 @@ class Wish:
     hours: int = 24
 
     @classmethod
-    def of(cls, query: Mapping[str, str]) -> Wish:
-        """The wish in a URL's parameters: latency=200ms, min, max, hours; an empty one is as it is.
+    def of(cls, query: Mapping[str, str]) -> WhatIfQuery:
+        """Return the query in a URL's parameters: latency=200ms, min, max, hours. An empty one keeps the current value.
 
         Raises:
-            BadQuestion: one of them can't be used.
+            InvalidQuery: a parameter is invalid.
         """
         given = {key: value for key, value in query.items() if value}
         latency = given.get("latency")
@@ -40,50 +40,50 @@ class Wish:
         except ValueError:
             latency_s = 0.0
         if latency_s is not None and latency_s <= 0:
-            raise BadQuestion(f"latency is {str(latency)[:50]!r}; good: 200ms")
-        low = whole(given, "min", 0, 0, MAX_REPLICAS) if "min" in given else None
-        high = whole(given, "max", 1, 1, MAX_REPLICAS) if "max" in given else None
-        return cls(latency_s, low, high, whole(given, "hours", 24, 1, MAX_HOURS))
+            raise InvalidQuery(f"latency is {str(latency)[:50]!r}; good: 200ms")
+        low = int_parameter(given, "min", 0, 0, MAX_REPLICAS) if "min" in given else None
+        high = int_parameter(given, "max", 1, 1, MAX_REPLICAS) if "max" in given else None
+        return cls(latency_s, low, high, int_parameter(given, "hours", 24, 1, MAX_HOURS))
 
 
-def told(wish: Wish, known: Known | None, past: Past | None) -> dict[str, Any]:
-    """Both courses of the count and what they come to; `why` where nothing can be said.
+def comparison(query: WhatIfQuery, known: Known | None, past: Past | None) -> dict[str, Any]:
+    """Return the replicas and the totals for the current and the other targets; only `why` if they can't be calculated.
 
     Raises:
-        BadQuestion: the limits contradict each other.
+        InvalidQuery: the limits contradict each other.
     """
     if past is None:
         return {
-            "why": "Nothing is remembered of its arrivals: planners keep means of five minutes, and models without one have none."
+            "why": "No past arrivals are known: planners record five-minute means, and a model without a planner has none."
         }
     if known is None:
-        return {"why": "What a replica can do isn't known yet: no batch was seen."}
-    low = known.objectives.low if wish.low is None else wish.low
-    high = known.objectives.high if wish.high is None else wish.high
+        return {"why": "The throughput of a replica is not known yet: no batch was observed."}
+    low = known.objectives.low if query.low is None else query.low
+    high = known.objectives.high if query.high is None else query.high
     if low > high:
-        raise BadQuestion(f"min is {low} and max is {high}; good: min={high}&max={high}")
-    latency_s = known.objectives.latency_s if wish.latency_s is None else wish.latency_s
+        raise InvalidQuery(f"min is {low} and max is {high}; good: min={high}&max={high}")
+    latency_s = known.objectives.latency_s if query.latency_s is None else query.latency_s
     other = replace(known, objectives=replace(known.objectives, low=low, high=high, latency_s=latency_s))
-    rates = list(past.rates)[-int(wish.hours * _HOUR_S / past.step_s) :]
-    as_is, then = outcome(known, rates, past.step_s), outcome(other, rates, past.step_s)
+    rates = list(past.rates)[-int(query.hours * _HOUR_S / past.step_s) :]
+    current, alternative = outcome(known, rates, past.step_s), outcome(other, rates, past.step_s)
     return {
         "end": past.end,
         "step": past.step_s,
         "rate": rates,
-        "as_is": list(as_is.counts),
-        "then": list(then.counts),
-        "came_to": {"as_is": _came_to(as_is, known), "then": _came_to(then, other)},
+        "current": list(current.counts),
+        "alternative": list(alternative.counts),
+        "totals": {"current": _totals(current, known), "alternative": _totals(alternative, other)},
         "known_hours": round(sum(rate is not None for rate in rates) * past.step_s / _HOUR_S, 2),
     }
 
 
-def _came_to(found: WhatIfOutcome, known: Known) -> dict[str, Any]:
-    aims = known.objectives
+def _totals(result: WhatIfOutcome, known: Known) -> dict[str, Any]:
+    objectives = known.objectives
     return {
-        "min": aims.low,
-        "max": aims.high,
-        "latency_ms": None if aims.latency_s is None else round(aims.latency_s * 1000, 3),
-        "replica_hours": round(found.replica_hours, 2),
-        "most": found.most,
-        "short_hours": round(found.short_hours, 2),
+        "min": objectives.low,
+        "max": objectives.high,
+        "latency_ms": None if objectives.latency_s is None else round(objectives.latency_s * 1000, 3),
+        "replica_hours": round(result.replica_hours, 2),
+        "peak": result.most,
+        "short_hours": round(result.short_hours, 2),
     }

@@ -16,7 +16,7 @@ from prometheus_client.metrics_core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 from typing_extensions import override
 
-from halcyon.monitoring.operator_metrics import RIGHTS_MISSING
+from halcyon.monitoring.operator_metrics import PERMISSIONS_MISSING
 
 log = logging.getLogger(__name__)
 
@@ -126,7 +126,9 @@ class RbacDenialsPage(Collector):
 
     @override
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        family = GaugeMetricFamily(RIGHTS_MISSING.name, RIGHTS_MISSING.meaning, labels=RIGHTS_MISSING.labels)
+        family = GaugeMetricFamily(
+            PERMISSIONS_MISSING.name, PERMISSIONS_MISSING.meaning, labels=PERMISSIONS_MISSING.labels
+        )
         for right in self._rights.missing:
             family.add_metric((right.group, right.resource, right.verb), 1)
         yield family

@@ -23,8 +23,9 @@ from prometheus_client import CollectorRegistry
 
 from halcyon.api.types import GROUP as OUR_GROUP
 from halcyon.api.types import NAME_PATTERN
+from halcyon.kube.auth.callers import Forbidden, Unauthenticated
 from halcyon.metricsapi import documents
-from halcyon.metricsapi.auth import Forbidden, Gate, TooOften, Unauthenticated
+from halcyon.metricsapi.auth import Gate, TooOften
 from halcyon.metricsapi.listener import Listener, ListeningPorts
 from halcyon.metricsapi.tls import ServingTLS
 from halcyon.monitoring import instruments, operator_metrics
@@ -71,7 +72,7 @@ class MetricsApi:
     ) -> None:
         self._source, self._gate, self._ready = source, gate, ready
         self._monotonic, self._utcnow = monotonic, utcnow
-        self.requests = instruments.counter(operator_metrics.VALUES_ASKED, registry or CollectorRegistry())
+        self.requests = instruments.counter(operator_metrics.METRIC_REQUESTS, registry or CollectorRegistry())
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes for the operator's TLS site."""

@@ -1,4 +1,4 @@
-"""Metrics of the lists as instruments of prometheus_client, which writes the operator's own page."""
+"""Listed metrics as prometheus_client instruments, for the operator's own page."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from typing_extensions import override
 from halcyon.monitoring.metric import Metric
 
 Reads = Mapping[Metric, Callable[[], float | None]]
-"""None: there is no value now, and so no family."""
+"""Function that reads the current value of each metric. None: unknown, so that the page has no such family."""
 
 
 def counter(metric: Metric, registry: CollectorRegistry) -> Counter:
-    """A counter, with the series that are there from the beginning."""
-    made = Counter(metric.name, metric.meaning, metric.labels, registry=registry)
+    """Create a counter with the series that exist from the start."""
+    instrument = Counter(metric.name, metric.meaning, metric.labels, registry=registry)
     for values in metric.known:
-        made.labels(*values)
-    return made
+        instrument.labels(*values)
+    return instrument
 
 
 def gauge(metric: Metric, registry: CollectorRegistry) -> Gauge:
-    """A gauge that is set."""
+    """Create a gauge that is set explicitly."""
     return Gauge(metric.name, metric.meaning, metric.labels, registry=registry)
 
 
 def histogram(metric: Metric, registry: CollectorRegistry, *, buckets: Sequence[float]) -> Histogram:
-    """A histogram that observes; `buckets` are upper bounds, without the infinite one."""
+    """Create a histogram; `buckets` are upper bounds, without the infinite one."""
     return Histogram(metric.name, metric.meaning, metric.labels, registry=registry, buckets=buckets)
 
 
 def histogram_family(metric: Metric) -> HistogramMetricFamily:
-    """An empty histogram, for who fills it when it is asked for."""
+    """Create an empty histogram family for a collector that fills it at each scrape."""
     return HistogramMetricFamily(metric.name, metric.meaning, labels=metric.labels)
 
 
 class Read(Collector):
-    """Gauges and counters without labels that are read when they are asked for."""
+    """Gauges and counters without labels whose values are read at each scrape."""
 
     def __init__(self, reads: Reads, registry: CollectorRegistry) -> None:
-        """Each value as it is at the time of a scrape."""
+        """Register a collector of `reads`."""
         self._reads = reads
         registry.register(self)
 

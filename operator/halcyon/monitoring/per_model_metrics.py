@@ -1,6 +1,6 @@
-"""Metrics of each ModelDeployment, told by the replica of the operator that leads. Their series go with the model.
+"""Metrics of each ModelDeployment, exported by the leader. Their series end when the model is deleted.
 
-Each has the labels of `OF`; the list names the others. What isn't known has no sample. `halcyon.control.reporting.model_metrics` fills them.
+Each has the labels of `OF`; the list names the others. An unknown value has no sample. `halcyon.control.reporting.model_metrics` fills them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from halcyon.monitoring.metric import Kind, Metric, listed
 
 OF: Final = ("namespace", "model_deployment")
 BY: Final = ", ".join(OF)
-"""In PromQL."""
+"""The same labels in PromQL."""
 PREFIX: Final = "halcyon_model_"
 
 
@@ -22,50 +22,52 @@ def _of(name: str, kind: Kind, meaning: str, *labels: str) -> Metric:
 CONDITION: Final = _of(
     "condition",
     "gauge",
-    "1 for each condition, with the status (True, False, Unknown) and the reason that it has now.",
+    "1 for each condition, with its current status (True, False, Unknown) and reason.",
     *("type", "status", "reason"),
 )
 REPLICAS: Final = _of("replicas", "gauge", "Server pods that exist.")
 READY: Final = _of("replicas_ready", "gauge", "Server pods that are ready.")
-UNSCHEDULABLE: Final = _of("replicas_unschedulable", "gauge", "Server pods that the scheduler finds no node for.")
-WANTED: Final = _of("replicas_wanted", "gauge", "The count in force: spec.replicas, within the limits of spec.scaling.")
+UNSCHEDULABLE: Final = _of("replicas_unschedulable", "gauge", "Server pods that the scheduler can't place on any node.")
+SPEC_REPLICAS: Final = _of(
+    "spec_replicas", "gauge", "Replicas in force: spec.replicas, within the limits of spec.scaling."
+)
 DESIRED: Final = _of(
     "replicas_desired",
     "gauge",
-    "The count that the last decision asks for. There only where scaling is set, and something was decided.",
+    "Desired replicas of the last decision. Present only if spec.scaling is set and a decision was made.",
 )
-MIN: Final = _of("replicas_min", "gauge", "spec.scaling.minReplicas.")
-MAX: Final = _of("replicas_max", "gauge", "spec.scaling.maxReplicas.")
+MIN: Final = _of("replicas_min", "gauge", "Minimum: spec.scaling.minReplicas.")
+MAX: Final = _of("replicas_max", "gauge", "Maximum: spec.scaling.maxReplicas.")
 PART: Final = _of(
     "part_replicas",
     "gauge",
-    "The count that a part of the last decision asks for (rate, trend, season, spike, backlog, queueDepth, gpuUtilization); the "
-    "largest counts.",
+    "Replicas that a part of the last decision requires (rate, trend, season, spike, backlog, queueDepth, gpuUtilization). The largest "
+    "value decides.",
     "part",
 )
 LIMITED: Final = _of(
     "limited",
     "gauge",
-    "1 for each thing that changed or kept the count after the signals had spoken: min, max, hold, veto, unknown, learning, idle, "
+    "1 for each limit that changed or kept the desired replicas in spite of the signals: min, max, hold, veto, unknown, learning, idle, "
     "stabilisation, pace, off, quota or budget.",
     "limit",
 )
 CHANGES: Final = _of(
     "desired_changes_total",
     "counter",
-    "Changes of the count asked for since this replica has led, by direction: up or down.",
+    "Changes of the desired replicas since this replica became the leader, by direction: up or down.",
     "direction",
 )
 REQUEST_RATE: Final = _of(
-    "requests_per_second", "gauge", "Requests that come, those that were refused included, as the planner has it."
+    "requests_per_second", "gauge", "Arrival rate that the planner uses, including rejected requests."
 )
-QUEUE: Final = _of("queue_requests", "gauge", "Requests that wait, of all replicas together; a mean of about 15 s.")
+QUEUE: Final = _of("queue_requests", "gauge", "Queued requests of all replicas together; a mean over about 15 s.")
 QUEUE_TARGET: Final = _of(
     "queue_target_requests",
     "gauge",
-    "Target of waiting requests for each replica: spec.scaling.targets.queueDepth or its default.",
+    "Target of queued requests per replica: spec.scaling.targets.queueDepth or its default.",
 )
-GPUS: Final = _of("gpus", "gauge", "GPUs that the server pods that exist ask for.")
+GPUS: Final = _of("gpus", "gauge", "GPUs that the existing server pods request.")
 GPU_UTILIZATION: Final = _of("gpu_utilization_ratio", "gauge", "Mean GPU utilisation of the ready server pods, 0 to 1.")
 GPU_TARGET: Final = _of(
     "gpu_target_ratio",
@@ -75,30 +77,30 @@ GPU_TARGET: Final = _of(
 GPU_SECONDS: Final = _of(
     "gpu_seconds_total",
     "counter",
-    "GPU-seconds since this replica counts, by state: starting (of pods with a node that aren't ready), busy and idle (of ready ones, by GPU "
-    "utilisation), unknown (of ready ones while nobody tells it).",
+    "GPU-seconds since this replica started to count, by state: starting (scheduled pods that aren't ready), busy and idle (ready pods, "
+    "by GPU utilisation), unknown (ready pods without a known utilisation).",
     "state",
 )
 INFERENCES: Final = _of(
-    "gpu_inferences_total", "counter", "Inferences (rows) computed on GPUs since this replica counts."
+    "gpu_inferences_total", "counter", "Inferences (batch items) computed on GPUs since this replica started to count."
 )
 COST: Final = _of(
     "cost_per_hour",
     "gauge",
-    "What the GPUs that the model holds cost, in the currency of the chart's cost.currency. There only where the price is known.",
+    "Cost of the GPUs that the model holds, in the currency of the chart's cost.currency. Present only if the price is known.",
 )
 SIGNAL_TIME: Final = _of(
     "signal_timestamp_seconds",
     "gauge",
-    "When the value of a signal (requestRate, queueDepth, gpuUtilization) that the last decision used was seen.",
+    "Time at which the value of a signal (requestRate, queueDepth, gpuUtilization) in the last decision was measured.",
     *("signal", "source"),
 )
 SIGNAL_MISSING: Final = _of(
-    "signal_missing", "gauge", "1 while the signal has no value that the last decision could use, else 0.", "signal"
+    "signal_missing", "gauge", "1 while the last decision had no usable value of the signal, else 0.", "signal"
 )
 START: Final = _of(
-    "start_seconds", "gauge", "Time of the server pod that became ready last, from its node to its readiness."
+    "start_seconds", "gauge", "Time from the scheduling of the server pod that became ready last until it was ready."
 )
-START_TIME: Final = _of("start_timestamp_seconds", "gauge", "When that pod became ready.")
+START_TIME: Final = _of("start_timestamp_seconds", "gauge", "Time at which that pod became ready.")
 
 METRICS: Final = listed(globals())

@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.api.policy import admission_policies
+from generators import admission_policies
 from halcyon.api.policy.python_rules import PolicySubject, full_name, triton_version
 from halcyon.api.policy.rules import RULES, at, most_replicas, refusals, warnings
 from halcyon.api.policy.site_policy import ANYTHING, SitePolicy

@@ -30,7 +30,7 @@ def test_none_is_left_out_when_seconds_are_missed(steps: list[int]) -> None:
 
 
 def ring(*rows: tuple[float, ...]) -> Ring:
-    made = Ring(len(rows[0]), keep_s=60.0)
+    made = Ring(len(rows[0]), max_age_s=60.0)
     for row in rows:
         made.add(row)
     return made
@@ -46,14 +46,14 @@ def test_what_agents_say_becomes_rates_and_sums() -> None:
     balancer = ring((90.0, 0, 0, 1000, 0, 0), (100.0, 7, 3, 1200, 20, 10))
     server = ring((90.0, 1, 50, 500, 0, 0, 0, 0, 0), (100.0, 4, 60, 600, 5, 500, 200, 200_000, 600_000))
     assert measured(picture([balancer, balancer], [server]), 100.0, gpu=60.0) == ModelNumbers(
-        rate=40.0, waiting=18.0, latency_ms=8.0, batch=2.5, gpu=60.0, refused=4.0, lost=2.0, failed=0.5
+        rate=40.0, waiting=18.0, latency_ms=8.0, batch=2.5, gpu=60.0, rejected=4.0, lost=2.0, failed=0.5
     )
 
 
 def test_without_balancers_the_servers_tell_the_rate() -> None:
     server = ring((90.0, 1, 50, 500, 0, 0, 0, 0, 0), (100.0, 4, 60, 600, 0, 0, 0, 0, 0))
     found = measured(picture([], [server]), 100.0, gpu=None)
-    assert (found.rate, found.waiting, found.refused) == (10.0, 4.0, None)
+    assert (found.rate, found.waiting, found.rejected) == (10.0, 4.0, None)
 
 
 def test_what_nobody_says_or_said_long_ago_is_not_known() -> None:

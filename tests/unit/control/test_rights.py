@@ -83,10 +83,10 @@ def test_a_right_is_missing_from_its_refusal_until_an_answer_and_each_is_logged_
         rights.refused("GET", "/api/v1/pods", PODS)
     rights.refused("PATCH", "/apis/rbac.authorization.k8s.io/v1/namespaces/team/roles/m-balancer", GRANT)
     assert page(rights) == [
-        'halcyon_rights_missing{group="",resource="configmaps",verb="get"} 1.0',
-        'halcyon_rights_missing{group="",resource="pods",verb="list"} 1.0',
-        'halcyon_rights_missing{group="discovery.k8s.io",resource="endpointslices",verb="list"} 1.0',
-        'halcyon_rights_missing{group="discovery.k8s.io",resource="endpointslices",verb="watch"} 1.0',
+        'halcyon_permissions_missing{group="",resource="configmaps",verb="get"} 1.0',
+        'halcyon_permissions_missing{group="",resource="pods",verb="list"} 1.0',
+        'halcyon_permissions_missing{group="discovery.k8s.io",resource="endpointslices",verb="list"} 1.0',
+        'halcyon_permissions_missing{group="discovery.k8s.io",resource="endpointslices",verb="watch"} 1.0',
     ]
     assert [record.levelname for record in caplog.records] == ["WARNING"] * 4
     # Others' answers change nothing.
@@ -94,7 +94,7 @@ def test_a_right_is_missing_from_its_refusal_until_an_answer_and_each_is_logged_
     rights.answered("PATCH", "/apis/rbac.authorization.k8s.io/v1/namespaces/other/roles/m-balancer")
     assert len(page(rights)) == 4
     rights.answered("PATCH", "/apis/rbac.authorization.k8s.io/v1/namespaces/team/roles/another")
-    assert page(rights) == ['halcyon_rights_missing{group="",resource="pods",verb="list"} 1.0']
+    assert page(rights) == ['halcyon_permissions_missing{group="",resource="pods",verb="list"} 1.0']
     rights.answered("GET", "/api/v1/pods")
     assert page(rights) == []
     assert caplog.records[-1].getMessage() == "a missing permission has been granted"

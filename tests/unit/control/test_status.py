@@ -37,7 +37,7 @@ AT = 1767323045.0
 SIGNALS = (Signal("queueDepth", 12.0, 8, at=AT), Signal("gpuUtilization", 150.0, 80))
 DECIDED = Decision(AT, "Planner", 1, 2, "2 replicas: 30 req/s needs 2; limited by nothing", signals=SIGNALS)
 BLIND = replace(DECIDED, desired=1, unknown="queueDepth: no agent for 20 s")
-UNHEARD = replace(DECIDED, desired=1, unknown="no balancer's agent has spoken yet", heard=False)
+UNHEARD = replace(DECIDED, desired=1, unknown="no balancer's agent has spoken yet", has_reports=False)
 
 
 HEARD = Signals(mean_batch=3.25)
@@ -269,7 +269,7 @@ def test_what_keeps_a_balancer_from_starting_is_told_where_none_is_ready() -> No
 
 
 def test_what_a_balancer_cannot_do_is_told_whether_another_serves_or_not() -> None:
-    troubles = ("pod digits-balancer-x: Secret digits-tls: there is no tls.crt",)
+    troubles = ("pod digits-balancer-x: Secret digits-tls: key tls.crt is missing",)
     for balancers, so in ((1, "True"), (0, "False")):
         now = replace(deployed(balancers=balancers), troubles=troubles)
         told_of = f"{balancers} of 2 balancers are ready; {troubles[0]}"
@@ -352,14 +352,14 @@ def test_a_mode_that_writes_nothing_says_what_it_would_do() -> None:
     ("look_again_at", "within"), [(AT - 1, 1), (AT + 1.0, 1), (AT + 1.5, 2), (AT + 2.0, 5), (math.inf, 5)]
 )
 def test_the_next_look_is_told_as_the_operator_takes_it(look_again_at: float, within: int) -> None:
-    made = replace(DECIDED, look_again_at=look_again_at)
+    made = replace(DECIDED, next_decision_at=look_again_at)
     message = condition(deployed(SCALING, signals=HEARD, scaling=decided(made)), "ScalingActive")[2]
 
     assert message.endswith(f"limited by nothing; next decision within {within} s")
 
 
 def test_where_the_hpa_decides_no_look_of_ours_is_told() -> None:
-    made = replace(DECIDED, desired=None, look_again_at=AT)
+    made = replace(DECIDED, desired=None, next_decision_at=AT)
     message = condition(deployed(SCALING, signals=HEARD, scaling=decided(made)), "ScalingActive")[2]
 
     assert "next look" not in message

@@ -17,7 +17,7 @@ def test_conditions_that_need_a_person_come_first() -> None:
         condition("Accepted", "False"),
     )
     page = model_page.page(
-        model(conditions=(READY, good, unknown, bad)), servers=(), balancers=(), reading=UNKNOWN, newest=NOTHING
+        model(conditions=(READY, good, unknown, bad)), servers=(), balancers=(), numbers=UNKNOWN, newest=NOTHING
     )
     assert [c["type"] for c in page["conditions"]] == ["Accepted", "ModelLoaded", "Ready", "BalancerReady"]
 
@@ -28,7 +28,7 @@ def test_decisions_are_told_by_themselves() -> None:
         model(status={"scaling": {"mode": "Active", "decisions": [decision]}}),
         servers=(),
         balancers=(),
-        reading=ModelNumbers(rate=10.0, refused=1.0),
+        numbers=ModelNumbers(rate=10.0, rejected=1.0),
         newest=NOTHING,
     )
     assert page["decisions"] == [decision]

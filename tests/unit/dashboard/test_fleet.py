@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from halcyon.dashboard.history import ChartHistory, ReplicaCounts
-from halcyon.dashboard.model_table import BadQuestion, Fleet, Question, row
+from halcyon.dashboard.model_table import Fleet, InvalidQuery, TableQuery, row
 from halcyon.dashboard.ports import UNKNOWN, ModelNumbers, Name, Object
 from tests.unit.dashboard.objects import READY, condition, model, name
 
@@ -22,10 +22,10 @@ class Site:
     def page(self, sees: set[str] | None = None, **query: str) -> dict[str, Any]:
         self.version += 1
         return self.fleet.page(
-            Question.of(query),
+            TableQuery.of(query),
             names=list(self.models),
             model=self.models.get,
-            reading=self._reading,
+            numbers=self._reading,
             sees=None if sees is None else frozenset(sees),
             changes=self.version,
             step=0,
@@ -176,5 +176,5 @@ def test_a_model_that_changes_or_goes_changes_the_page() -> None:
     ],
 )
 def test_what_cannot_be_asked_is_named(query: dict[str, str], said: str) -> None:
-    with pytest.raises(BadQuestion, match=said.replace("(", r"\(")):
-        Question.of(query)
+    with pytest.raises(InvalidQuery, match=said.replace("(", r"\(")):
+        TableQuery.of(query)

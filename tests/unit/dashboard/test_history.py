@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halcyon.dashboard.client_latency import Quantiles
-from halcyon.dashboard.history import FIELDS, KEPT, STEP_S, ChartHistory, ReplicaCounts
+from halcyon.dashboard.history import FIELDS, MAX_POINTS, STEP_S, ChartHistory, ReplicaCounts
 from halcyon.dashboard.ports import UNKNOWN, ModelNumbers, Name
 
 ONE, OTHER = Name("a", "one"), Name("a", "other")
 COUNTS = ReplicaCounts(replicas=3, ready=2, desired=4)
-FULL = ModelNumbers(rate=12.5, waiting=3.0, latency_ms=8.25, batch=6.4, gpu=71.3, refused=0.5, lost=0.0, failed=0.75)
+FULL = ModelNumbers(rate=12.5, waiting=3.0, latency_ms=8.25, batch=6.4, gpu=71.3, rejected=0.5, lost=0.0, failed=0.75)
 
 
 def test_a_point_comes_back_as_it_was() -> None:
@@ -30,7 +30,7 @@ def test_a_point_comes_back_as_it_was() -> None:
         "p95": 220.0,
         "p99": 4560.0,
         "batch": 6.4,
-        "refused": pytest.approx(4.0, rel=0.03),
+        "rejected": pytest.approx(4.0, rel=0.03),
         "lost": 0.0,
         "failed": pytest.approx(6.0, rel=0.03),
         "errors": pytest.approx(10.0, rel=0.03),
@@ -63,7 +63,7 @@ def test_a_second_point_within_a_step_takes_the_place_of_the_first() -> None:
 
 @pytest.mark.parametrize(
     ("at", "kept"),
-    [(9990.0, [3]), (1e4 - KEPT * STEP_S, [1]), (1e4 + KEPT * STEP_S, [1]), (1e9, [1])],
+    [(9990.0, [3]), (1e4 - MAX_POINTS * STEP_S, [1]), (1e4 + MAX_POINTS * STEP_S, [1]), (1e9, [1])],
     ids=["a little back: left out", "far back: begins anew", "after a gap as long as all: the same", "for ever"],
 )
 def test_a_clock_that_was_set(at: float, kept: list[int]) -> None:
@@ -73,7 +73,7 @@ def test_a_clock_that_was_set(at: float, kept: list[int]) -> None:
     assert [row[0] for row in history.series(ONE).rows] == kept
 
 
-@given(st.lists(st.integers(0, 2 * KEPT), min_size=1, max_size=40, unique=True).map(sorted))
+@given(st.lists(st.integers(0, 2 * MAX_POINTS), min_size=1, max_size=40, unique=True).map(sorted))
 def test_it_keeps_the_newest_hour_in_order(steps: list[int]) -> None:
     history = ChartHistory()
     for step in steps:
@@ -81,7 +81,7 @@ def test_it_keeps_the_newest_hour_in_order(steps: list[int]) -> None:
     series = history.series(ONE)
     first = steps[-1] - len(series.rows) + 1
     assert series.end == steps[-1] * STEP_S
-    assert len(series.rows) <= KEPT
+    assert len(series.rows) <= MAX_POINTS
     # Where more than an hour lay between two points, what was before is gone.
     known = [row[0] for row in series.rows]
     assert known == [step if step in steps else None for step in range(first, steps[-1] + 1)]
@@ -123,9 +123,9 @@ def test_small_whole_numbers_stay_whole(value: int) -> None:
 @given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))
 def test_shares_are_kept_and_a_failure_never_reads_as_none(refused: float, lost: float, failed: float) -> None:
     history = ChartHistory()
-    history.add(ONE, 0.0, COUNTS, ModelNumbers(rate=1.0, refused=refused, lost=lost, failed=failed))
+    history.add(ONE, 0.0, COUNTS, ModelNumbers(rate=1.0, rejected=refused, lost=lost, failed=failed))
     row = dict(zip(FIELDS, history.series(ONE).rows[0], strict=True))
-    for name, share in (("refused", refused), ("lost", lost), ("failed", failed)):
+    for name, share in (("rejected", refused), ("lost", lost), ("failed", failed)):
         kept = row[name]
         assert kept is not None
         assert bool(kept) is bool(share)
@@ -147,7 +147,7 @@ def test_models_that_are_gone_are_forgotten() -> None:
     history = ChartHistory()
     for name in (ONE, OTHER):
         history.add(name, 0.0, COUNTS, FULL)
-    history.keep([ONE])
+    history.retain([ONE])
     assert len(history) == 1
     assert history.series(OTHER).rows == ()
 

@@ -32,7 +32,7 @@ def took(made: dict[str, Any]) -> list[tuple[str, float | None]]:
 def test_a_start_is_told_from_its_creation_until_it_is_ready() -> None:
     made = pod(conditions=(BOUND, since("Ready", "True", 17)), fetch=FETCHED, server=RUNS, phase="Running")
     assert took(made) == [("pending", 1), ("pulling", 4), ("fetching", 4), ("starting", 1), ("loading", 7)]
-    told = pod_start_phases.told(DashboardPod(made, "ready"))
+    told = pod_start_phases.pod_document(DashboardPod(made, "ready"))
     assert (told["state"], told["revision"], told["slot"], told["restarts"]) == ("ready", "abc", "a", 0)
     assert told["ready_at"] - told["created"] == 17
     assert told["phases"][0] == {"name": "pending", "begin": told["created"], "end": told["created"] + 1}
@@ -61,7 +61,7 @@ def test_one_that_restarts_tells_no_times_of_its_first_start() -> None:
     waits = {"waiting": {"reason": "CrashLoopBackOff"}}
     made = pod(conditions=(BOUND,), fetch=FETCHED, server=waits, restarts=3, last=crashed)
     assert [name for name, _ in took(made)] == ["pending", "pulling", "fetching"]
-    assert pod_start_phases.told(DashboardPod(made, "failed", "ContainerFailed", "why"))["restarts"] == 3
+    assert pod_start_phases.pod_document(DashboardPod(made, "failed", "ContainerFailed", "why"))["restarts"] == 3
 
 
 def test_a_pod_that_is_ready_has_no_phase_that_lasts() -> None:

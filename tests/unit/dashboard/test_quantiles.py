@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halcyon.api.documents.observation_report import ReportedHistogram
-from halcyon.dashboard.client_latency import NOBODY_ANSWERED, Answered, Quantiles, quantile
+from halcyon.dashboard.client_latency import NO_RESPONSES, ClientLatency, Quantiles, quantile
 from halcyon.dashboard.ports import Name
 
 ONE, OTHER = Name("a", "one"), Name("a", "other")
@@ -18,66 +18,66 @@ def counted(*counts: int, bounds_ms: tuple[int, ...] = BOUNDS) -> ReportedHistog
 
 
 def test_what_was_answered_between_two_looks_counts_and_nothing_before() -> None:
-    answered = Answered()
-    assert answered.look(ONE, {"p": counted(0, 0, 900, 0)}) == NOBODY_ANSWERED
+    answered = ClientLatency()
+    assert answered.update(ONE, {"p": counted(0, 0, 900, 0)}) == NO_RESPONSES
     # 100 more within 10 ms to 100 ms, and no more of the slow ones.
-    assert answered.look(ONE, {"p": counted(0, 100, 900, 0)}) == pytest.approx((55.0, 95.5, 99.1))
+    assert answered.update(ONE, {"p": counted(0, 100, 900, 0)}) == pytest.approx((55.0, 95.5, 99.1))
 
 
 def test_nobody_was_answered_is_not_known_and_not_0() -> None:
-    answered = Answered()
+    answered = ClientLatency()
     for _ in range(3):
-        assert answered.look(ONE, {"p": counted(5, 0, 0, 0)}) == Quantiles(None, None, None)
-    assert answered.look(ONE, {}) == NOBODY_ANSWERED
+        assert answered.update(ONE, {"p": counted(5, 0, 0, 0)}) == Quantiles(None, None, None)
+    assert answered.update(ONE, {}) == NO_RESPONSES
 
 
 def test_balancers_are_one_crowd() -> None:
-    answered = Answered()
-    answered.look(ONE, {"p": counted(0, 0, 0, 0), "q": counted(7, 7, 7, 7)})
-    found = answered.look(ONE, {"p": counted(50, 0, 0, 0), "q": counted(7, 57, 7, 7)})
+    answered = ClientLatency()
+    answered.update(ONE, {"p": counted(0, 0, 0, 0), "q": counted(7, 7, 7, 7)})
+    found = answered.update(ONE, {"p": counted(50, 0, 0, 0), "q": counted(7, 57, 7, 7)})
     assert found == pytest.approx((10.0, 91.0, 98.2))
 
 
 def test_a_balancer_that_is_new_counts_from_the_second_look_on() -> None:
-    answered = Answered()
-    answered.look(ONE, {"p": counted(0, 0, 0, 0)})
-    found = answered.look(ONE, {"p": counted(10, 0, 0, 0), "new": counted(0, 0, 0, 10_000)})
+    answered = ClientLatency()
+    answered.update(ONE, {"p": counted(0, 0, 0, 0)})
+    found = answered.update(ONE, {"p": counted(10, 0, 0, 0), "new": counted(0, 0, 0, 10_000)})
     assert found.p99 == pytest.approx(9.9)
-    found = answered.look(ONE, {"p": counted(10, 0, 0, 0), "new": counted(0, 0, 10, 10_000)})
+    found = answered.update(ONE, {"p": counted(10, 0, 0, 0), "new": counted(0, 0, 10, 10_000)})
     assert found.p50 == pytest.approx(550.0)
 
 
 def test_a_haproxy_that_began_anew_counts_from_there() -> None:
-    answered = Answered()
-    answered.look(ONE, {"p": counted(0, 500, 0, 0)})
-    assert answered.look(ONE, {"p": counted(10, 0, 0, 0)}).p50 == pytest.approx(5.0)
+    answered = ClientLatency()
+    answered.update(ONE, {"p": counted(0, 500, 0, 0)})
+    assert answered.update(ONE, {"p": counted(10, 0, 0, 0)}).p50 == pytest.approx(5.0)
 
 
 def test_of_two_schemes_the_one_with_more_answers_tells() -> None:
-    answered = Answered()
+    answered = ClientLatency()
     finer = (1, 2)
-    answered.look(ONE, {"old": counted(0, 0, 0, 0), "new": counted(0, 0, 0, bounds_ms=finer)})
-    found = answered.look(ONE, {"old": counted(0, 0, 3, 0), "new": counted(4, 0, 0, bounds_ms=finer)})
+    answered.update(ONE, {"old": counted(0, 0, 0, 0), "new": counted(0, 0, 0, bounds_ms=finer)})
+    found = answered.update(ONE, {"old": counted(0, 0, 3, 0), "new": counted(4, 0, 0, bounds_ms=finer)})
     assert found.p50 == pytest.approx(0.5)
     # A pod whose scheme is another one now has another HAProxy.
-    assert answered.look(ONE, {"old": counted(0, 8, 0, bounds_ms=finer)}).p50 == pytest.approx(1.5)
+    assert answered.update(ONE, {"old": counted(0, 8, 0, bounds_ms=finer)}).p50 == pytest.approx(1.5)
 
 
 def test_what_was_counted_while_nobody_spoke_belongs_to_no_step() -> None:
-    answered = Answered()
-    answered.look(ONE, {"p": counted(0, 0, 0, 0)})
-    answered.lose(ONE)
-    assert answered.look(ONE, {"p": counted(0, 0, 9_000, 0)}) == NOBODY_ANSWERED
-    assert answered.look(ONE, {"p": counted(9, 0, 9_000, 0)}).p99 == pytest.approx(9.9)
+    answered = ClientLatency()
+    answered.update(ONE, {"p": counted(0, 0, 0, 0)})
+    answered.forget(ONE)
+    assert answered.update(ONE, {"p": counted(0, 0, 9_000, 0)}) == NO_RESPONSES
+    assert answered.update(ONE, {"p": counted(9, 0, 9_000, 0)}).p99 == pytest.approx(9.9)
 
 
 def test_models_that_are_gone_are_forgotten() -> None:
-    answered = Answered()
+    answered = ClientLatency()
     for name in (ONE, OTHER):
-        answered.look(name, {"p": counted(0, 0, 0, 0)})
-    answered.keep([ONE])
-    assert answered.look(OTHER, {"p": counted(9, 0, 0, 0)}) == NOBODY_ANSWERED
-    assert answered.look(ONE, {"p": counted(9, 0, 0, 0)}) != NOBODY_ANSWERED
+        answered.update(name, {"p": counted(0, 0, 0, 0)})
+    answered.retain([ONE])
+    assert answered.update(OTHER, {"p": counted(9, 0, 0, 0)}) == NO_RESPONSES
+    assert answered.update(ONE, {"p": counted(9, 0, 0, 0)}) != NO_RESPONSES
 
 
 def test_above_the_highest_bound_only_the_bound_is_known() -> None:

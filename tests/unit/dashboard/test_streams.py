@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from halcyon.dashboard import server_sent_events
-from halcyon.dashboard.server_sent_events import ConnectionLimit, Full
+from halcyon.dashboard.server_sent_events import ConnectionLimit, ConnectionLimitReached
 
 
 async def frames(documents: list[bytes], *, looks: int, every_s: float = 1.0) -> list[bytes]:
@@ -19,7 +19,7 @@ async def frames(documents: list[bytes], *, looks: int, every_s: float = 1.0) ->
         left -= 1
         return left == 0
 
-    found: AsyncIterator[bytes] = server_sent_events.events("model", render, ended, every_s=every_s)
+    found: AsyncIterator[bytes] = server_sent_events.events("model", render, ended, interval_s=every_s)
     return [frame async for frame in found]
 
 
@@ -38,33 +38,36 @@ async def test_what_the_look_raises_ends_the_stream() -> None:
     async def render() -> bytes:
         raise PermissionError("no more")
 
-    found = server_sent_events.events("model", render, ConnectionLimit().ended)
+    found = server_sent_events.events("model", render, ConnectionLimit().wait_closing)
     assert await anext(found) == b"retry: 5000\n\n"
     with pytest.raises(PermissionError):
         await anext(found)
 
 
 def test_there_are_so_many_seats_and_one_that_is_left_is_free() -> None:
-    seats = ConnectionLimit(most=1)
-    with seats.seat():
-        with pytest.raises(Full, match="1 pages are open at this replica; the limit is 1"), seats.seat():
+    streams = ConnectionLimit(limit=1)
+    with streams.connection():
+        with (
+            pytest.raises(ConnectionLimitReached, match="1 pages are open at this replica; the limit is 1"),
+            streams.connection(),
+        ):
             pass
-        assert seats.taken == 1
-    with seats.seat():
-        assert seats.taken == 1
-    assert seats.taken == 0
+        assert streams.in_use == 1
+    with streams.connection():
+        assert streams.in_use == 1
+    assert streams.in_use == 0
 
 
 async def test_all_go_at_once_when_it_is_said_and_nobody_comes() -> None:
-    seats = ConnectionLimit()
-    waiting = asyncio.create_task(seats.ended(3600))
+    streams = ConnectionLimit()
+    waiting = asyncio.create_task(streams.wait_closing(3600))
     await asyncio.sleep(0)
     assert not waiting.done()
-    seats.close()
+    streams.close()
     assert await waiting
-    with pytest.raises(Full), seats.seat():
+    with pytest.raises(ConnectionLimitReached), streams.connection():
         pass
 
 
 async def test_a_wait_ends_by_itself() -> None:
-    assert not await ConnectionLimit().ended(0)
+    assert not await ConnectionLimit().wait_closing(0)

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from halcyon.dashboard import whatif
-from halcyon.dashboard.model_table import BadQuestion
+from halcyon.dashboard.model_table import InvalidQuery
 from halcyon.dashboard.ports import Past
-from halcyon.dashboard.whatif import Wish
+from halcyon.dashboard.whatif import WhatIfQuery
 from halcyon.scaling.planner.capacity.queueing import Replica, ServiceLine
 from halcyon.scaling.planner.reading import Objectives
 from halcyon.scaling.planner.whatif import Known
@@ -24,24 +24,24 @@ PAST = Past(300.0, 1_000_000.0, (None, *[100.0] * 24))
 
 
 def test_both_courses_are_told_with_what_they_come_to() -> None:
-    told = whatif.told(Wish.of({"latency": "250ms", "max": "2", "min": "", "hours": "1"}), KNOWN, PAST)
+    told = whatif.comparison(WhatIfQuery.of({"latency": "250ms", "max": "2", "min": "", "hours": "1"}), KNOWN, PAST)
 
     assert json.loads(json.dumps(told)) == told
     assert (told["end"], told["step"], len(told["rate"]), told["known_hours"]) == (1_000_000.0, 300.0, 12, 1.0)
-    assert len(told["as_is"]) == len(told["then"]) == 12
-    as_is, then = told["came_to"]["as_is"], told["came_to"]["then"]
-    assert (as_is["min"], as_is["max"], as_is["latency_ms"]) == (1, 8, 400.0)
-    assert (then["min"], then["max"], then["latency_ms"]) == (1, 2, 250.0)
-    assert as_is["short_hours"] == 0
-    assert as_is["replica_hours"] == as_is["most"]
+    assert len(told["current"]) == len(told["alternative"]) == 12
+    current, alternative = told["totals"]["current"], told["totals"]["alternative"]
+    assert (current["min"], current["max"], current["latency_ms"]) == (1, 8, 400.0)
+    assert (alternative["min"], alternative["max"], alternative["latency_ms"]) == (1, 2, 250.0)
+    assert current["short_hours"] == 0
+    assert current["replica_hours"] == current["peak"]
 
 
 def test_an_empty_wish_is_as_it_is() -> None:
-    told = whatif.told(Wish.of({"latency": "", "min": "", "max": ""}), KNOWN, PAST)
+    told = whatif.comparison(WhatIfQuery.of({"latency": "", "min": "", "max": ""}), KNOWN, PAST)
 
-    assert told["then"] == told["as_is"]
+    assert told["alternative"] == told["current"]
     assert len(told["rate"]) == 25
-    assert told["as_is"][0] is None
+    assert told["current"][0] is None
 
 
 @pytest.mark.parametrize(
@@ -55,15 +55,15 @@ def test_an_empty_wish_is_as_it_is() -> None:
     ],
 )
 def test_what_can_not_be_asked_is_said_with_a_good_example(query: dict[str, str], words: str) -> None:
-    with pytest.raises(BadQuestion, match=words):
-        Wish.of(query)
+    with pytest.raises(InvalidQuery, match=words):
+        WhatIfQuery.of(query)
 
 
 def test_limits_that_contradict_each_other_are_refused() -> None:
-    with pytest.raises(BadQuestion, match="min is 9 and max is 8"):
-        whatif.told(Wish.of({"min": "9"}), KNOWN, PAST)
+    with pytest.raises(InvalidQuery, match="min is 9 and max is 8"):
+        whatif.comparison(WhatIfQuery.of({"min": "9"}), KNOWN, PAST)
 
 
 def test_where_nothing_can_be_said_it_says_why() -> None:
-    assert "Nothing is remembered" in whatif.told(Wish(), None, None)["why"]
-    assert "isn't known yet" in whatif.told(Wish(), None, PAST)["why"]
+    assert "No past arrivals are known" in whatif.comparison(WhatIfQuery(), None, None)["why"]
+    assert "is not known yet" in whatif.comparison(WhatIfQuery(), None, PAST)["why"]

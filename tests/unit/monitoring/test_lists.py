@@ -8,16 +8,9 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from generators.monitoring import queries, triton_metrics
 from halcyon.control.autoscaling.decision_metrics import DecisionMetrics
-from halcyon.monitoring import (
-    agent_metrics,
-    instruments,
-    metric,
-    operator_metrics,
-    per_model_metrics,
-    queries,
-    triton_metrics,
-)
+from halcyon.monitoring import agent_metrics, instruments, metric, operator_metrics, per_model_metrics
 from halcyon.monitoring.metric import Metric
 from tests.integration.alert_cases import PLACES
 
@@ -67,14 +60,14 @@ def test_instruments_tell_what_the_list_says_and_a_rate_has_a_beginning() -> Non
     registry = CollectorRegistry()
     instruments.counter(operator_metrics.RECONCILES, registry)
     instruments.gauge(operator_metrics.STREAMS, registry).set(3)
-    instruments.Read({operator_metrics.API_WRITES: lambda: 5.0, operator_metrics.LEADING: lambda: 1.0}, registry)
+    instruments.Read({operator_metrics.API_WRITES: lambda: 5.0, operator_metrics.LEADER: lambda: 1.0}, registry)
     DecisionMetrics(list, registry)
     told = {f.name: f for f in text_string_to_metric_families(generate_latest(registry).decode())}
     expected = (
         operator_metrics.RECONCILES,
         operator_metrics.STREAMS,
         operator_metrics.API_WRITES,
-        operator_metrics.LEADING,
+        operator_metrics.LEADER,
         operator_metrics.DECISION,
     )
     for listed in expected:
@@ -82,7 +75,7 @@ def test_instruments_tell_what_the_list_says_and_a_rate_has_a_beginning() -> Non
         assert (family.type, family.documentation) == (listed.kind, listed.meaning)
     assert {(s.labels["result"], s.value) for s in told["halcyon_reconciles"].samples if s.name.endswith("_total")} == {
         ("done", 0),
-        ("again", 0),
+        ("requeue", 0),
         ("error", 0),
     }
     assert told["halcyon_api_writes"].samples[0].value == 5
@@ -90,9 +83,9 @@ def test_instruments_tell_what_the_list_says_and_a_rate_has_a_beginning() -> Non
 
 def test_a_value_that_is_not_known_has_no_family() -> None:
     registry = CollectorRegistry()
-    instruments.Read({operator_metrics.MEMORY_LIMIT: lambda: None, operator_metrics.LEADING: lambda: 1.0}, registry)
+    instruments.Read({operator_metrics.MEMORY_LIMIT: lambda: None, operator_metrics.LEADER: lambda: 1.0}, registry)
     [told] = text_string_to_metric_families(generate_latest(registry).decode())
-    assert told.name == operator_metrics.LEADING.name
+    assert told.name == operator_metrics.LEADER.name
 
 
 def test_a_label_with_quotes_backslashes_and_lines_is_read_as_it_was_written() -> None:

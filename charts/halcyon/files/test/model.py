@@ -5,10 +5,10 @@ import triton_python_backend_utils as pb_utils  # type: ignore[import-not-found]
 
 
 class TritonPythonModel:
-    """Named as Triton wants it."""
+    """The model class, with the name that Triton requires."""
 
     def execute(self, requests: list) -> list:  # type: ignore[type-arg]  # Triton's own types
-        """One response for each request."""
+        """Return a response for each request."""
         return [pb_utils.InferenceResponse([pb_utils.Tensor("y", self._of(request))]) for request in requests]
 
     @staticmethod

@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 from halcyon.api.policy import python_rules as findings
 from halcyon.api.policy.python_rules import PolicySubject
 from halcyon.api.policy.site_policy import SitePolicy
+from halcyon.api.resource_limit import ResourceLimit
 from halcyon.api.types import ApiModel
 
 
@@ -76,7 +77,7 @@ def most_replicas(asked: PolicySubject) -> int | None:
         return None
     found = [limits.replicas]
     if limits.gpus_per_model is not None and gpus:
-        found.append(limits.gpus_per_model // gpus)
+        found.append(ResourceLimit(limits.gpus_per_model).replicas(gpus))
     return min((n for n in found if n is not None), default=None)
 
 

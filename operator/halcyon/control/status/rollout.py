@@ -7,7 +7,7 @@ from typing import Any
 from halcyon.api.conditions import MESSAGE_LIMIT, Condition, Reason, Type
 from halcyon.api.spec import defaults
 from halcyon.control.desired.plan import ReconcilePlan
-from halcyon.control.rollout.rollout import RolloutPhase, RolloutPlan
+from halcyon.control.rollout.rollout_plan import RolloutPhase, RolloutPlan
 from halcyon.control.rollout.rollout_record import RolloutRecord, RolloutResult
 from halcyon.control.state.scope import Scope
 from halcyon.render import names

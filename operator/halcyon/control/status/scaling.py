@@ -74,7 +74,7 @@ def active(view: Scope, plan: ReconcilePlan) -> Condition:
 def _verdict(view: Scope) -> Decision | None:
     """Return the decision; None if there is none, or it was made without any agent's report and so means nothing."""
     verdict = view.scaling.verdict
-    return verdict if verdict is not None and verdict.heard else None
+    return verdict if verdict is not None and verdict.has_reports else None
 
 
 def _previous(view: Scope, kind: Type) -> Condition | None:
@@ -99,7 +99,7 @@ def _explanation(verdict: Decision) -> str:
     """Return the decision's reason, with the maximum time until the next decision if it is ours."""
     if verdict.desired is None:
         return verdict.why or "as the HPA decides"
-    return f"{verdict.why}; next decision within {math.ceil(verdict.next_look_s)} s"
+    return f"{verdict.why}; next look within {math.ceil(verdict.next_decision_s)} s"
 
 
 def _pods_not_ready(view: Scope, plan: ReconcilePlan) -> str:

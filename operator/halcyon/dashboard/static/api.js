@@ -1,9 +1,9 @@
-// What is asked of the operator: documents, and streams of them that come back by themselves.
+// Requests to the operator: documents, and streams of documents that reconnect by themselves.
 
-import { sentence } from "./dom.js";
+import { errorMessage } from "./dom.js";
 
-export class Refused extends Error {
-  /** @param {number} status of HTTP; 0 where there was no answer @param {string} message */
+export class RequestError extends Error {
+  /** @param {number} status HTTP status; 0 if there was no response @param {string} message */
   constructor(status, message) {
     super(message);
     this.status = status;
@@ -11,21 +11,21 @@ export class Refused extends Error {
 }
 
 /**
- * A document.
+ * Requests a document.
  * @param {string} path
  * @param {RequestInit} [options]
  * @returns {Promise<any>}
- * @throws {Refused} with the operator's own sentence
+ * @throws {RequestError} with the operator's error message
  */
 export async function get(path, options = {}) {
-  let answer;
+  let response;
   try {
-    answer = await fetch(path, { credentials: "same-origin", ...options });
+    response = await fetch(path, { credentials: "same-origin", ...options });
   } catch {
-    throw new Refused(0, "The operator can't be reached.");
+    throw new RequestError(0, "The operator can't be reached.");
   }
-  const body = await answer.json().catch(() => ({}));
-  if (!answer.ok) throw new Refused(answer.status, body.error || `${answer.status} ${answer.statusText}`);
+  const body = await response.json().catch(() => ({}));
+  if (!response.ok) throw new RequestError(response.status, body.error || `${response.status} ${response.statusText}`);
   return body;
 }
 
@@ -34,17 +34,18 @@ export function modelPath(namespace, name) {
   return `${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`;
 }
 
-const AGAIN_MS = 5000;
+const RETRY_MS = 5000;
 
 /**
- * A stream of documents. A browser comes back after a connection that broke, but not after a refusal: then we do, and tell why.
+ * Follows a stream of documents. Browsers reconnect a broken stream, but not one that was rejected: this function then polls the
+ * document, which gives the reason, and opens the stream again later.
  * @param {string} path of the stream
- * @param {string} plain path of the document itself: it tells why there is no stream
+ * @param {string} plainPath of the document itself
  * @param {string} event
- * @param {{document: (value: any) => void, state: (live: boolean, why: string) => void, refused: (error: Refused) => void}} heard
- * @returns {() => void} ends it
+ * @param {{document: (value: any) => void, state: (live: boolean, why: string) => void, failed: (error: RequestError) => void}} listener
+ * @returns {() => void} ends the stream
  */
-export function follow(path, plain, event, heard) {
+export function follow(path, plainPath, event, listener) {
   /** @type {EventSource | null} */
   let source = null;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
@@ -54,35 +55,35 @@ export function follow(path, plain, event, heard) {
   function open() {
     const stream = (source = new EventSource(path));
     stream.addEventListener(event, (message) => {
-      heard.state(true, "");
-      heard.document(JSON.parse(message.data));
+      listener.state(true, "");
+      listener.document(JSON.parse(message.data));
     });
     stream.addEventListener("over", (message) => {
       stream.close();
-      heard.state(false, JSON.parse(message.data).error);
-      ask();
+      listener.state(false, JSON.parse(message.data).error);
+      poll();
     });
     stream.onerror = () => {
-      heard.state(false, "The connection is lost; trying again.");
-      if (stream.readyState === EventSource.CLOSED) ask();
+      listener.state(false, "Connection lost; reconnecting.");
+      if (stream.readyState === EventSource.CLOSED) poll();
     };
   }
 
-  /** The document itself: what is refused is said, and what isn't is shown until there is a stream again. */
-  async function ask() {
+  /** Requests the document itself: shows it until the stream is open again, or reports the error. */
+  async function poll() {
     try {
-      const document = await get(plain);
+      const document = await get(plainPath);
       if (ended) return;
-      heard.document(document);
-      heard.state(false, "Updates every 5 s: the operator gives no stream now.");
+      listener.document(document);
+      listener.state(false, "Updates every 5 s: the operator provides no stream now.");
     } catch (error) {
       if (ended) return;
-      if (error instanceof Refused && [401, 403, 404].includes(error.status)) {
-        heard.refused(error);
+      if (error instanceof RequestError && [401, 403, 404].includes(error.status)) {
+        listener.failed(error);
         if (error.status === 401) return;
-      } else heard.state(false, sentence(error));
+      } else listener.state(false, errorMessage(error));
     }
-    timer = setTimeout(open, AGAIN_MS);
+    timer = setTimeout(open, RETRY_MS);
   }
 
   open();

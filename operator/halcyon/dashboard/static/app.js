@@ -1,7 +1,7 @@
-// The page around the pages: who is signed in, which page is shown, the theme, and the keys.
+// The frame of all pages: sign-in, navigation, theme and keyboard shortcuts.
 
-import { get, Refused } from "./api.js";
-import { byId, h, say, sentence } from "./dom.js";
+import { get, RequestError } from "./api.js";
+import { byId, errorMessage, h, setText } from "./dom.js";
 import { fleetPage } from "./fleet.js";
 import { modelPage } from "./model.js";
 
@@ -10,19 +10,19 @@ const live = byId("live");
 const signOut = byId("sign-out");
 let close = () => {};
 /** @type {import("../documents.js").Session | null} */
-let about = null;
+let session = null;
 
-/** Whether what is shown is of now; why not. @param {boolean} isLive @param {string} why */
-function state(isLive, why) {
+/** Shows whether the page is up to date, or why it isn't. @param {boolean} isLive @param {string} why */
+function showState(isLive, why) {
   live.className = isLive ? "live" : "late";
-  say(live, isLive ? "Live" : why);
+  setText(live, isLive ? "Live" : why);
 }
 
 /** @param {string} why */
-function signIn(why) {
+function showSignIn(why) {
   close();
   close = () => {};
-  say(live, "");
+  setText(live, "");
   const error = h("p", { role: "alert", class: "error" }, why);
   const token = /** @type {HTMLTextAreaElement} */ (h("textarea", { id: "token", rows: 5, required: true, autocomplete: "off", spellcheck: "false", "aria-describedby": "hint" }));
   const form = h(
@@ -33,17 +33,17 @@ function signIn(why) {
         event.preventDefault();
         try {
           await get("/api/session", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ token: token.value }) });
-          await show();
-        } catch (refused) {
-          say(error, sentence(refused));
+          await start();
+        } catch (failure) {
+          setText(error, errorMessage(failure));
           token.focus();
         }
       },
     },
     h("h1", {}, "Sign in"),
-    h("label", { for: "token" }, "Token of the cluster"),
+    h("label", { for: "token" }, "Cluster token"),
     token,
-    h("p", { id: "hint" }, "For example of ", h("code", {}, "kubectl create token NAME"), ". It is kept in a cookie that ends with the browser's session; you see what its owner may list."),
+    h("p", { id: "hint" }, "For example, from ", h("code", {}, "kubectl create token NAME"), ". It is kept in a cookie that ends with the browser's session. You see the models that its owner may list."),
     error,
     h("button", { type: "submit" }, "Sign in"),
   );
@@ -53,36 +53,36 @@ function signIn(why) {
   token.focus();
 }
 
-async function show() {
+async function start() {
   try {
-    const session = /** @type {import("../documents.js").Session} */ (await get("/api/session"));
-    about = session;
-    signOut.hidden = session.open;
-    signOut.title = `Signed in as ${session.user}`;
-  } catch (refused) {
-    if (refused instanceof Refused && refused.status === 401) return signIn("");
-    main.replaceChildren(h("h1", {}, "Halcyon"), h("p", { role: "alert", class: "error" }, sentence(refused)));
-    setTimeout(show, 5000);
+    const answer = /** @type {import("../documents.js").Session} */ (await get("/api/session"));
+    session = answer;
+    signOut.hidden = answer.open;
+    signOut.title = `Signed in as ${answer.user}`;
+  } catch (failure) {
+    if (failure instanceof RequestError && failure.status === 401) return showSignIn("");
+    main.replaceChildren(h("h1", {}, "Halcyon"), h("p", { role: "alert", class: "error" }, errorMessage(failure)));
+    setTimeout(start, 5000);
     return;
   }
   route();
 }
 
 function route() {
-  if (!about) return;
-  /** @type {import("../documents.js").Heard} */
-  const heard = { state, signIn: (refused) => signIn(refused.message) };
+  if (!session) return;
+  /** @type {import("../documents.js").PageListener} */
+  const listener = { state: showState, signIn: (error) => showSignIn(error.message) };
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
   const parts = path.split("/").map(decodeURIComponent);
   close();
   main.scrollTop = 0;
-  if (parts.length === 2) close = modelPage(main, parts[0], parts[1], heard);
-  else close = fleetPage(main, new URLSearchParams(query), heard);
+  if (parts.length === 2) close = modelPage(main, parts[0], parts[1], listener);
+  else close = fleetPage(main, new URLSearchParams(query), listener);
 }
 
 signOut.addEventListener("click", async () => {
   await get("/api/session", { method: "DELETE" }).catch(() => {});
-  signIn("You have signed out.");
+  showSignIn("You have signed out.");
 });
 
 addEventListener("hashchange", () => {
@@ -92,14 +92,14 @@ addEventListener("hashchange", () => {
 });
 
 addEventListener("keydown", (event) => {
-  const writes = event.target instanceof Element && event.target.matches("input, select, textarea");
+  const isTyping = event.target instanceof Element && event.target.matches("input, select, textarea");
   if (event.ctrlKey || event.metaKey || event.altKey) return;
-  if (event.key === "/" && !writes) {
+  if (event.key === "/" && !isTyping) {
     const filter = document.getElementById("filter");
     if (!filter) return;
     event.preventDefault();
     filter.focus();
-  } else if (event.key === "Escape" && !writes && location.hash.length > 2) {
+  } else if (event.key === "Escape" && !isTyping && location.hash.length > 2) {
     history.length > 1 ? history.back() : (location.hash = "#/");
   }
 });
@@ -108,25 +108,25 @@ const THEMES = ["system", "light", "dark"];
 const theme = byId("theme");
 
 /** @param {string} name */
-function wear(name) {
+function applyTheme(name) {
   if (name === "system") delete document.documentElement.dataset.theme;
   else document.documentElement.dataset.theme = name;
-  say(theme, `Theme: ${name}`);
-  recolour();
+  setText(theme, `Theme: ${name}`);
+  repaint();
 }
 
-/** Tells what is drawn in pixels that the colours are others now. */
-function recolour() {
+/** Makes canvases repaint with the new colours. */
+function repaint() {
   dispatchEvent(new Event("themechange"));
 }
 
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
 
 theme.addEventListener("click", () => {
   const next = THEMES[(THEMES.indexOf(localStorage.getItem("theme") || "system") + 1) % THEMES.length];
   localStorage.setItem("theme", next);
-  wear(next);
+  applyTheme(next);
 });
 
-wear(localStorage.getItem("theme") || "system");
-show();
+applyTheme(localStorage.getItem("theme") || "system");
+start();

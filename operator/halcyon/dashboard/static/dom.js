@@ -1,27 +1,27 @@
-// Elements and texts. Everything that comes from the cluster goes in as text, never as markup.
+// Elements and texts. Everything that comes from the cluster is inserted as text, never as markup.
 
 /**
- * An element with attributes, listeners (`onclick`) and children; what is null or false is left out.
+ * Creates an element with attributes, listeners (`onclick`) and children; null and false are skipped.
  * @param {string} name
  * @param {Record<string, any>} [attributes]
  * @param {...(Node | string | number | null | false)} children
  * @returns {HTMLElement}
  */
 export function h(name, attributes = {}, ...children) {
-  return filled(document.createElement(name), attributes, children);
+  return fill(document.createElement(name), attributes, children);
 }
 
 const SVG = "http://www.w3.org/2000/svg";
 
 /**
- * The same for SVG.
+ * Creates an SVG element.
  * @param {string} name
  * @param {Record<string, any>} [attributes]
  * @param {...(Node | string | number | null | false)} children
  * @returns {SVGElement}
  */
 export function svg(name, attributes = {}, ...children) {
-  return filled(document.createElementNS(SVG, name), attributes, children);
+  return fill(document.createElementNS(SVG, name), attributes, children);
 }
 
 /**
@@ -31,7 +31,7 @@ export function svg(name, attributes = {}, ...children) {
  * @param {(Node | string | number | null | false)[]} children
  * @returns {T}
  */
-function filled(element, attributes, children) {
+function fill(element, attributes, children) {
   for (const [key, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
     if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
@@ -41,34 +41,34 @@ function filled(element, attributes, children) {
   return element;
 }
 
-/** An `input`. @param {Record<string, any>} [attributes] @returns {HTMLInputElement} */
+/** Creates an `input`. @param {Record<string, any>} [attributes] @returns {HTMLInputElement} */
 export function input(attributes = {}) {
-  return filled(document.createElement("input"), attributes, []);
+  return fill(document.createElement("input"), attributes, []);
 }
 
-/** An element of index.html. @param {string} id @returns {HTMLElement} */
+/** Returns an element of index.html. @param {string} id @returns {HTMLElement} */
 export function byId(id) {
-  const found = document.getElementById(id);
-  if (!found) throw new Error(`index.html has no element ${id}`);
-  return found;
+  const element = document.getElementById(id);
+  if (!element) throw new Error(`index.html has no element ${id}`);
+  return element;
 }
 
-/** What a failure says of itself. @param {unknown} failure */
-export function sentence(failure) {
-  return failure instanceof Error ? failure.message : String(failure);
+/** Returns the message of an error. @param {unknown} error */
+export function errorMessage(error) {
+  return error instanceof Error ? error.message : String(error);
 }
 
 /**
- * Sets an element's text where it is another one: a text that is set anew is read aloud anew.
+ * Sets an element's text if it differs: screen readers read a text again whenever it is set.
  * @param {Element} element
  * @param {string | null} text
  */
-export function say(element, text) {
+export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
 /**
- * Replaces the children where the new ones say something else: a selection of text and the focus stay.
+ * Replaces the children if the new ones differ, so that selected text and the focus stay.
  * @param {HTMLElement} element
  * @param {...(Node | string)} children
  */

@@ -1,8 +1,8 @@
-// The fleet: a table of which only the rows in sight exist; the operator filters, sorts and pages.
+// The fleet: a table that only contains the visible rows. The operator filters, sorts and pages.
 
-import { follow, modelPath, Refused } from "./api.js";
+import { follow, modelPath, RequestError } from "./api.js";
 import { sparkline } from "./spark.js";
-import { byId, h, input, refill, say } from "./dom.js";
+import { byId, h, input, refill, setText } from "./dom.js";
 import { age, millis, NONE, number, percent, plural } from "./format.js";
 
 /** @typedef {import("../documents.js").Fleet} Fleet */
@@ -11,7 +11,7 @@ import { age, millis, NONE, number, percent, plural } from "./format.js";
 
 const PAGE = 100;
 /** @type {Record<State, string>} */
-const WORDS = {
+const STATE_NAMES = {
   stalled: "Stalled",
   unready: "Not ready",
   progressing: "In progress",
@@ -24,7 +24,7 @@ const WORDS = {
 /** @type {{key: string, title: string, sort: string | null, class: string, cell: (row: ShownRow) => (Node | string)[]}[]} */
 const COLUMNS = [
   { key: "model", title: "Model", sort: "name", class: "name", cell: (row) => [h("a", { href: `#/${modelPath(row.namespace, row.name)}` }, row.name), h("span", { class: "space" }, row.namespace)] },
-  { key: "state", title: "State", sort: "state", class: "", cell: (row) => [badge(row.state), row.reason !== WORDS[row.state] ? h("span", { class: "reason" }, row.reason) : ""] },
+  { key: "state", title: "State", sort: "state", class: "", cell: (row) => [badge(row.state), row.reason !== STATE_NAMES[row.state] ? h("span", { class: "reason" }, row.reason) : ""] },
   { key: "replicas", title: "Replicas", sort: "replicas", class: "n", cell: (row) => [h("span", { title: row.why || "" }, `${row.ready ?? NONE}/${row.replicas}`), row.max === null ? "" : h("span", { class: "small" }, `${row.min}–${row.max}`)] },
   { key: "queue", title: "Queue", sort: "queue", class: "n", cell: (row) => [number(row.queue), row.queue_target === null ? "" : h("span", { class: "small" }, `of ${number(row.queue_target)}`)] },
   { key: "gpu", title: "GPU", sort: "gpu", class: "n wide", cell: (row) => [percent(row.gpu)] },
@@ -39,26 +39,26 @@ const COLUMNS = [
 
 /** @param {State} state */
 export function badge(state) {
-  return h("span", { class: `badge ${state}` }, WORDS[state] || state);
+  return h("span", { class: `badge ${state}` }, STATE_NAMES[state] || state);
 }
 
 /**
  * @param {HTMLElement} main
- * @param {URLSearchParams} params of the address
- * @param {import("../documents.js").Heard} heard
- * @returns {() => void} ends it
+ * @param {URLSearchParams} params of the page's URL
+ * @param {import("../documents.js").PageListener} listener
+ * @returns {() => void} closes the page
  */
-export function fleetPage(main, params, heard) {
+export function fleetPage(main, params, listener) {
   document.title = "Models · Halcyon";
-  const ask = { text: params.get("text") || "", state: params.get("state") || "", sort: params.get("sort") || "state", order: params.get("order") || "ascending", offset: 0 };
+  const query = { text: params.get("text") || "", state: params.get("state") || "", sort: params.get("sort") || "state", order: params.get("order") || "ascending", offset: 0 };
   let end = () => {};
   /** @type {Fleet | null} */
-  let found = null;
+  let fleet = null;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
-  let pause;
+  let timer;
   let rowPx = 44;
 
-  const filter = input({ id: "filter", type: "search", maxlength: 200, value: ask.text, placeholder: "namespace, name, reason, image", oninput: () => later(() => change({ text: filter.value })) });
+  const filter = input({ id: "filter", type: "search", maxlength: 200, value: query.text, placeholder: "namespace, name, reason, image", oninput: () => debounce(() => change({ text: filter.value })) });
   const states = h("div", { class: "states", role: "group", "aria-label": "Show only models in this state" });
   const count = h("p", { class: "count" });
   const heads = COLUMNS.map((column) =>
@@ -71,11 +71,11 @@ export function fleetPage(main, params, heard) {
   const body = h("tbody");
   const table = h("table", { "aria-label": "Models" }, h("thead", {}, h("tr", { "aria-rowindex": 1 }, ...heads)), body);
   const pad = h("div", {}, table);
-  const room = h("div", { class: "room", role: "region", tabindex: 0, "aria-label": "Table of models, to be scrolled", onscroll: () => look() }, pad);
+  const scroller = h("div", { class: "scroller", role: "region", tabindex: 0, "aria-label": "Table of models, scrollable", onscroll: () => loadVisibleRows() }, pad);
   main.replaceChildren(
-    h("div", { class: "bar" }, h("h1", {}, "Models"), h("label", { for: "filter" }, "Filter"), filter, h("kbd", { title: "The key / goes to the filter" }, "/"), count),
+    h("div", { class: "bar" }, h("h1", {}, "Models"), h("label", { for: "filter" }, "Filter"), filter, h("kbd", { title: "Press / to go to the filter" }, "/"), count),
     states,
-    room,
+    scroller,
   );
   table.addEventListener("keydown", (event) => {
     if (event.key !== "ArrowDown" && event.key !== "ArrowUp") return;
@@ -87,85 +87,85 @@ export function fleetPage(main, params, heard) {
     next.scrollIntoView({ block: "nearest" });
   });
 
-  /** @param {() => void} act */
-  function later(act) {
-    clearTimeout(pause);
-    pause = setTimeout(act, 150);
+  /** @param {() => void} action */
+  function debounce(action) {
+    clearTimeout(timer);
+    timer = setTimeout(action, 150);
   }
 
   /** @param {string} key */
   function sort(key) {
-    const same = ask.sort === key;
-    change({ sort: key, order: same && ask.order === "ascending" ? "descending" : same ? "ascending" : ["name", "state"].includes(key) ? "ascending" : "descending" });
+    const same = query.sort === key;
+    change({ sort: key, order: same && query.order === "ascending" ? "descending" : same ? "ascending" : ["name", "state"].includes(key) ? "ascending" : "descending" });
   }
 
-  /** Asks another question, which the address tells too. @param {Partial<typeof ask>} wanted */
-  function change(wanted) {
-    Object.assign(ask, wanted, { offset: 0 });
-    const told = new URLSearchParams(Object.entries({ text: ask.text, state: ask.state, sort: ask.sort, order: ask.order }).filter(([key, value]) => value && !(key === "sort" && value === "state") && !(key === "order" && value === "ascending")));
-    history.replaceState(null, "", `#/${told.size ? `?${told}` : ""}`);
-    room.scrollTop = 0;
-    listen();
+  /** Changes the query, and the page's URL with it. @param {Partial<typeof query>} changes */
+  function change(changes) {
+    Object.assign(query, changes, { offset: 0 });
+    const shared = new URLSearchParams(Object.entries({ text: query.text, state: query.state, sort: query.sort, order: query.order }).filter(([key, value]) => value && !(key === "sort" && value === "state") && !(key === "order" && value === "ascending")));
+    history.replaceState(null, "", `#/${shared.size ? `?${shared}` : ""}`);
+    scroller.scrollTop = 0;
+    openStream();
   }
 
-  /** Asks for another page where rows come into sight that this one lacks. */
-  function look() {
-    if (!found) return;
-    const first = Math.max(Math.floor(room.scrollTop / rowPx) - 1, 0);
-    const last = Math.min(first + Math.ceil(room.clientHeight / rowPx) + 1, found.matched);
-    if (first >= found.offset && last <= found.offset + found.rows.length) return;
+  /** Requests another page if rows that are now visible are not in this one. */
+  function loadVisibleRows() {
+    if (!fleet) return;
+    const first = Math.max(Math.floor(scroller.scrollTop / rowPx) - 1, 0);
+    const last = Math.min(first + Math.ceil(scroller.clientHeight / rowPx) + 1, fleet.matched);
+    if (first >= fleet.offset && last <= fleet.offset + fleet.rows.length) return;
     const offset = Math.max(0, first - Math.floor((PAGE - (last - first)) / 2));
-    if (offset === ask.offset) return;
-    ask.offset = offset;
-    later(listen);
+    if (offset === query.offset) return;
+    query.offset = offset;
+    debounce(openStream);
   }
 
-  function listen() {
-    clearTimeout(pause);
+  function openStream() {
+    clearTimeout(timer);
     end();
-    const query = new URLSearchParams({ ...ask, offset: String(ask.offset), limit: String(PAGE) });
-    end = follow(`/api/stream/models?${query}`, `/api/models?${query}`, "models", {
+    const parameters = new URLSearchParams({ ...query, offset: String(query.offset), limit: String(PAGE) });
+    end = follow(`/api/stream/models?${parameters}`, `/api/models?${parameters}`, "models", {
       document: draw,
-      state: heard.state,
-      refused: (/** @type {Refused} */ error) => (error.status === 401 ? heard.signIn(error) : heard.state(false, error.message)),
+      state: listener.state,
+      failed: (/** @type {RequestError} */ error) => (error.status === 401 ? listener.signIn(error) : listener.state(false, error.message)),
     });
   }
 
   /** @param {Fleet} now */
   function draw(now) {
-    const before = found;
-    const { offset, matched, rows: seen } = (found = now);
+    const before = fleet;
+    const { offset, matched, rows: documents } = (fleet = now);
     table.setAttribute("aria-rowcount", String(matched + 1));
     heads.forEach((head, index) => {
-      const of = COLUMNS[index];
-      if (!of.sort) return;
-      head.setAttribute("aria-sort", of.sort === ask.sort ? ask.order : "none");
+      const column = COLUMNS[index];
+      if (!column.sort) return;
+      head.setAttribute("aria-sort", column.sort === query.sort ? query.order : "none");
     });
-    refill(states, ...counted(now).filter(([state, many]) => many || ask.state === state).map(([state, many]) => chip(state, many)));
-    say(count, now.synced ? `${plural(matched, "model")}${matched === now.total ? "" : ` of ${now.total}`}, ${plural(now.gpus, "GPU")}${now.cost === null ? "" : `, ${number(now.cost)} ${now.currency} an hour`}` : "The operator is still filling its caches.");
-    if (!before || before.matched !== matched) say(byId("said"), count.textContent);
+    refill(states, ...stateCounts(now).filter(([state, models]) => models || query.state === state).map(([state, models]) => chip(state, models)));
+    setText(count, now.synced ? `${plural(matched, "model")}${matched === now.total ? "" : ` of ${now.total}`}, ${plural(now.gpus, "GPU")}${now.cost === null ? "" : `, ${number(now.cost)} ${now.currency} per hour`}` : "The operator is still filling its caches.");
+    if (!before || before.matched !== matched) setText(byId("announcement"), count.textContent);
     const focused = document.activeElement?.closest("tr")?.dataset.key;
-    const rows = seen.map((row, index) => line(row, offset + index));
+    const rows = documents.map((row, index) => line(row, offset + index));
     body.replaceChildren(...(rows.length ? rows : [empty(now)]));
     if (rows.length) rowPx = rows[0].getBoundingClientRect().height;
     pad.style.paddingTop = `${offset * rowPx}px`;
     pad.style.paddingBottom = `${Math.max(matched - offset - rows.length, 0) * rowPx}px`;
-    const kept = focused && body.querySelector(`tr[data-key="${CSS.escape(focused)}"] a`);
-    if (kept instanceof HTMLElement) kept.focus({ preventScroll: true });
-    look();
+    const refocused = focused && body.querySelector(`tr[data-key="${CSS.escape(focused)}"] a`);
+    if (refocused instanceof HTMLElement) refocused.focus({ preventScroll: true });
+    loadVisibleRows();
   }
 
-  /** @param {State} state @param {number} many */
-  function chip(state, many) {
-    const pressed = ask.state === state;
-    return h("button", { type: "button", "aria-pressed": String(pressed), class: `chip ${state}`, "data-state": state }, `${WORDS[state]} ${many}`);
+  /** @param {State} state @param {number} models */
+  function chip(state, models) {
+    const pressed = query.state === state;
+    return h("button", { type: "button", "aria-pressed": String(pressed), class: `chip ${state}`, "data-state": state }, `${STATE_NAMES[state]} ${models}`);
   }
   states.addEventListener("click", (event) => {
     const state = event.target instanceof Element ? event.target.closest("button")?.dataset.state : undefined;
-    if (state) change({ state: ask.state === state ? "" : state });
+    if (state) change({ state: query.state === state ? "" : state });
   });
 
-  /** @param {ShownRow} row @param {number} index of all that match */
+  /** @param {ShownRow} row @param {number} index among all rows that match */
   function line(row, index) {
     const cells = COLUMNS.map((column) => h(column.key === "model" ? "th" : "td", { class: column.class, scope: column.key === "model" ? "row" : null }, ...column.cell(row)));
     return h("tr", { "aria-rowindex": index + 2, "data-key": `${row.namespace}/${row.name}` }, ...cells);
@@ -173,18 +173,18 @@ export function fleetPage(main, params, heard) {
 
   /** @param {Fleet} now */
   function empty(now) {
-    const text = now.total ? "No model is like that." : "There is no ModelDeployment that you may see. Make one: kubectl apply -f manifests/examples/digits.yaml";
+    const text = now.total ? "No model matches the filter." : "There is no ModelDeployment that you may see. To create one: kubectl apply -f manifests/examples/digits.yaml";
     return h("tr", {}, h("td", { colspan: COLUMNS.length, class: "empty" }, text));
   }
 
-  listen();
+  openStream();
   return () => {
-    clearTimeout(pause);
+    clearTimeout(timer);
     end();
   };
 }
 
 /** @param {Fleet} now */
-function counted(now) {
+function stateCounts(now) {
   return /** @type {[State, number][]} */ (Object.entries(now.counts));
 }

@@ -1,4 +1,4 @@
-// Numbers and times as people read them. What isn't known is a dash, never 0.
+// Numbers and times as text for people. An unknown value is a dash, never 0.
 
 export const NONE = "–";
 
@@ -29,15 +29,15 @@ export function duration(seconds) {
   return seconds < 172800 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86400)} d`;
 }
 
-/** Seconds since 1970 as a time of day, with the day where it isn't today. @param {number | null} at */
+/** Formats seconds since 1970 as a time of day, with the date if it isn't today. @param {number | null} at */
 export function clock(at) {
   if (!at) return NONE;
-  const when = new Date(at * 1000);
-  const time = when.toLocaleTimeString("en-GB");
-  return when.toDateString() === new Date().toDateString() ? time : `${when.toLocaleDateString("en-CA")} ${time}`;
+  const date = new Date(at * 1000);
+  const time = date.toLocaleTimeString("en-GB");
+  return date.toDateString() === new Date().toDateString() ? time : `${date.toLocaleDateString("en-CA")} ${time}`;
 }
 
-/** Kubernetes' own form -> seconds since 1970; null where there is none. @param {string | null | undefined} stamp */
+/** Converts a Kubernetes timestamp to seconds since 1970; null if there is none. @param {string | null | undefined} stamp */
 export function seconds(stamp) {
   const at = Date.parse(stamp || "");
   return Number.isNaN(at) ? null : at / 1000;

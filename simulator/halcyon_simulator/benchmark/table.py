@@ -1,0 +1,398 @@
+"""The table of `make bench-scaling`: scenarios x laws x start delays x policies x seeds, resumable run by run.
+
+In a first pass every peer's grid of knobs runs on one seed; in a second one, on a few, the points that may be on the peers' front;
+in a third one, on all, Halcyon, the peers' defaults and that front. Not here: how outcomes are kept (`store`), what the page says (`page`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from multiprocessing import get_context
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import orjson
+
+from halcyon_simulator.benchmark import budgeted, page, scenarios, statistics
+from halcyon_simulator.benchmark.result_store import Store, StoredResult
+from halcyon_simulator.benchmark.scenarios import LAWS
+from halcyon_simulator.benchmark.statistics import Cell, PolicyPoint
+from halcyon_simulator.bounds.clairvoyant import Bounds, bounds
+from halcyon_simulator.bounds.score import score
+from halcyon_simulator.engine.case import Case
+from halcyon_simulator.policies import peers
+from halcyon_simulator.policies.registry import BALANCED, HALCYON, OWN, Named, parsed
+
+_TOGETHER = 8
+"""Policies that one job runs on the case it has drawn; what is lost where the table is interrupted."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How many seeds a scenario's runs get: the grid of knobs (0: no grid), and the points that are compared."""
+
+    grid: int
+    compared: int
+    defaults: bool = True
+    """Whether the peers' defaults are compared even where no verdict depends on them."""
+
+
+_EFFORT: Mapping[str, Effort] = {
+    "S4": Effort(1, 10),
+    "S5": Effort(0, 3),
+    "S9": Effort(0, 1),
+    "S11": Effort(0, 3),
+}
+"""By scenario or family; the others get `_USUAL`. S4 and S5 have millions of requests a run."""
+_USUAL = Effort(3, 10)
+_USUAL_SECOND = Effort(1, 10, defaults=False)
+"""For the second law, which has 7.7 times the requests: a seventh of the whole table's were those of defaults that decide nothing."""
+_BORROWED: Mapping[str, tuple[str, ...]] = {"S5": ("S2", "S4"), "S11": ("S1", "S2")}
+"""Where no grid is run: the scenarios of the same law and start delay whose fronts are run on one seed instead."""
+_SLACK = 0.3
+"""A point that another beats by more than this share in both figures on the first seed is out of the race: all run on the same load."""
+_LENT_SLACK = 0.1
+"""The same for points that were the best of another scenario: none that was on the front on all seeds was out by it, nor by half of it."""
+_FAR = 0.2
+"""Of a front, the points that are this share further from Halcyon's than the nearest stay on the seeds of the grid, unless a verdict turns
+out to depend on them (`Table._deciding`). In the whole table no verdict was another than with 1; it saves a third of the requests of all seeds."""
+_BASELINES_SEEDS = 3
+"""Baselines are listed and compared with nobody: no grid, and no interval to be narrowed."""
+_SINGLE = ("S1", "S2", "S3", "S3r", "S4", "S5", "S6", "S7", "S8", "S11", "S12")
+_TOO_LONG = frozenset({"S4", "S5"})
+"""With the second law in the full table alone: 22 and 93 million requests a run."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What one process does at a time: a case and some policies on it."""
+
+    cell: Cell
+    seed: int
+    policies: tuple[Named, ...]
+
+
+def _end(_signal: int, _frame: FrameType | None) -> None:
+    sys.exit(143)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run with the options of `python -m halcyon_simulator.benchmark.table`; gives the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="halcyon_simulator.benchmark.table", description="Every scaler on every scenario, as a page."
+    )
+    parser.add_argument("--full", action="store_true", help="every start delay, and the second law everywhere: hours")
+    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes; default 2")
+    parser.add_argument(
+        "--only", action="append", metavar="S1", help="these scenarios or families alone; may be given more than once"
+    )
+    parser.add_argument("--policy", action="append", metavar="NAME", help="these policies alone; default: all")
+    parser.add_argument("--out", type=Path, default=Path("build/bench"), metavar="FOLDER", help="default build/bench")
+    parser.add_argument("--page", type=Path, default=Path("docs/benchmarks/scaling.md"), metavar="FILE.md")
+    options = parser.parse_args(argv)
+    wanted = tuple(
+        cell
+        for cell in cells(full=options.full)
+        if not options.only or {cell.scenario, cell.family} & set(options.only)
+    )
+    if not wanted:
+        parser.error(f"--only {' '.join(options.only)}: the table has none of them; for example --only S1")
+    for name in options.policy or ():
+        parsed(name)
+    # The pool's processes would outlive us, and wait for ever.
+    signal.signal(signal.SIGTERM, _end)
+    table = Table(Store(options.out / "cells"), jobs=options.jobs, names=tuple(options.policy or defaults()))
+    points = table.run(wanted)
+    options.out.mkdir(parents=True, exist_ok=True)
+    document = orjson.dumps(rows(points, table.wrong), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    (options.out / "scaling.json").write_bytes(document)
+    page.write(points, table.wrong, options.page)
+    return 0
+
+
+def defaults() -> tuple[str, ...]:
+    """Halcyon, alone and with its balancer, and every peer."""
+    return (HALCYON, BALANCED, *peers.PEERS)
+
+
+def cells(*, full: bool) -> tuple[Cell, ...]:
+    """What the table is made of."""
+    singles = [name for family in _SINGLE for name in ((family,) if family == "S11" else scenarios.members(family))]
+    delays = (20.0, 60.0, 180.0, 420.0) if full else (60.0, 180.0)
+    found = [Cell(name, "L1", delay_s) for delay_s in delays for name in singles]
+    found += [Cell(name, law, 60.0) for law in LAWS for name in scenarios.members("S9")]
+    second = singles if full else [name for name in singles if name not in _TOO_LONG]
+    return (*found, *(Cell(name, "L2", delay_s) for delay_s in ((60.0, 180.0) if full else (60.0,)) for name in second))
+
+
+class Table:
+    """The runs of some cells, done or found."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        jobs: int,
+        names: Sequence[str],
+        seeds: Callable[[Cell], Effort] | None = None,
+        borrowed: Mapping[str, tuple[str, ...]] = _BORROWED,
+    ) -> None:
+        """`seeds` tells the effort for a cell; left out, `effort`. `borrowed`: where the points of a scenario without a grid come from."""
+        self._store = store
+        self._effort = seeds or effort
+        self._jobs = jobs
+        self._names = tuple(names)
+        self._borrowed = borrowed
+        self.wrong: dict[str, int] = {}
+        """Wrong scalings in S9 by policy, over all its cases."""
+
+    def run(self, wanted: Sequence[Cell]) -> dict[Cell, list[PolicyPoint]]:
+        """The points of each cell, with the compared ones on all seeds."""
+        grids = {cell: tuple(self._grid(cell)) for cell in wanted}
+        self._try("grids, first seed", grids)
+        ahead = {cell: self._ahead(cell, points) for cell, points in grids.items()}
+        own = [parsed(name) for name in self._names]
+        ours = [point for point in own if point.name in OWN]
+        self._do(
+            "grids",
+            [(cell, point, seed) for cell in wanted for seed in self._trials(cell) for point in (*ahead[cell], *ours)],
+        )
+        fronts = {cell: self._front(cell, ahead[cell]) for cell in wanted}
+        lent = {cell: tuple(self._lent(cell, fronts)) for cell in wanted}
+        self._try("fronts of others, first seed", lent)
+        for cell, points in lent.items():
+            if points:
+                fronts[cell], grids[cell] = self._ahead(cell, points, _LENT_SLACK), points
+        compared = {
+            cell: tuple(dict.fromkeys((*self._always(cell, own), *self._rivals(cell, ours, fronts[cell]))))
+            for cell in wanted
+        }
+        self._do(
+            "all seeds",
+            [(cell, point, seed) for cell in wanted for point in compared[cell] for seed in self._seeds(cell, point)],
+        )
+        while any((more := {cell: self._deciding(cell, compared[cell], grids[cell]) for cell in wanted}).values()):
+            self._do(
+                "points that decide, all seeds",
+                [(cell, point, seed) for cell in wanted for point in more[cell] for seed in self._seeds(cell, point)],
+            )
+            compared = {cell: (*compared[cell], *more[cell]) for cell in wanted}
+        for cell in wanted:
+            if cell.family == "S9":
+                for point in compared[cell]:
+                    found = self._found(cell, point, self._seeds(cell, point))
+                    self.wrong[point.name] = self.wrong.get(point.name, 0) + sum(
+                        result.wrong_scalings for result in found
+                    )
+        return {cell: self._points(cell, (*compared[cell], *grids[cell])) for cell in wanted}
+
+    def _try(self, title: str, points: Mapping[Cell, Sequence[Named]]) -> None:
+        self._do(title, [(cell, point, 1) for cell, listed in points.items() for point in listed])
+
+    def _always(self, cell: Cell, own: Sequence[Named]) -> list[Named]:
+        """Those that run on all seeds whatever they come to: all, or without the peers' defaults where a grid has them."""
+        told = self._effort(cell)
+        return [point for point in own if told.defaults or not told.grid or point.name in OWN | page.BASELINES]
+
+    def _trials(self, cell: Cell) -> range:
+        """The seeds of the grid; one where points are lent."""
+        return _seeds(max(self._effort(cell).grid, 1))
+
+    def _rivals(self, cell: Cell, ours: Sequence[Named], front: Sequence[Named]) -> list[Named]:
+        """Those of a front that all seeds are worth: all, where nothing of ours is run."""
+        if not ours:
+            return list(front)
+        trials = len(self._trials(cell))
+        points = self._of_peers(cell, front, trials)
+        near = {
+            rival.policy for own in self._of_peers(cell, ours, trials) for rival in statistics.rivals(own, points, _FAR)
+        }
+        return [point for point in front if str(point) in near]
+
+    def _deciding(self, cell: Cell, compared: Sequence[Named], grid: Sequence[Named]) -> list[Named]:
+        """Those that a verdict on us depends on and that have the seeds of the grid alone: no verdict is by fewer seeds than ours are.
+
+        Of two points that are the same on the grid's seeds the front has one.
+        """
+        rest = {str(point): point for point in grid if point not in compared}
+        listed = [point for point in self._points(cell, (*compared, *rest.values())) if point.outcomes]
+        names = {str(point): point.name for point in (*compared, *grid)}
+        ours = [point for point in listed if names[point.policy] in OWN]
+        points = [point for point in listed if names[point.policy] not in OWN | page.BASELINES]
+        deciding = {other.policy for own in ours for other in statistics.deciding(own, points)}
+        return [point for policy, point in rest.items() if policy in deciding]
+
+    def _seeds(self, cell: Cell, point: Named) -> range:
+        """Those that a point which is compared, or listed, is run on."""
+        compared = self._effort(cell).compared
+        return _seeds(min(compared, _BASELINES_SEEDS) if point.name in page.BASELINES else compared)
+
+    def _ahead(self, cell: Cell, listed: Sequence[Named], slack: float = _SLACK) -> list[Named]:
+        """Those that more seeds may bring to the front, by the first one."""
+        known = {str(point): point for point in listed}
+        return [known[point.policy] for point in statistics.contenders(self._of_peers(cell, listed, 1), slack)]
+
+    def _lent(self, cell: Cell, fronts: Mapping[Cell, Sequence[Named]]) -> Iterator[Named]:
+        """The fronts of others, where it has no grid, and the defaults that they compete with."""
+        lenders = [replace(cell, scenario=name) for name in self._borrowed.get(cell.scenario, ())]
+        if lenders:
+            yield from dict.fromkeys(Named(name) for name in self._names if name not in OWN | page.BASELINES)
+        yield from dict.fromkeys(point for lender in lenders for point in fronts.get(lender, ()))
+
+    def _grid(self, cell: Cell) -> Iterator[Named]:
+        """The peers' knobs to try, their defaults among them."""
+        if self._effort(cell).grid == 0:
+            return
+        case = _drawn(cell, 1)[0]
+        for name in self._names:
+            if name not in OWN | page.BASELINES:
+                yield from dict.fromkeys((Named(name), *(Named.of(name, params) for params in peers.sweep(name, case))))
+
+    def _front(self, cell: Cell, listed: Sequence[Named]) -> list[Named]:
+        known = {str(point): point for point in listed}
+        best = statistics.front(self._of_peers(cell, listed, self._effort(cell).grid))
+        return [known[point.policy] for point in best if ":" in point.policy]
+
+    def _of_peers(self, cell: Cell, listed: Sequence[Named], seeds: int) -> list[PolicyPoint]:
+        found = {str(one): self._found(cell, one, _seeds(seeds)) for one in listed}
+        return [PolicyPoint(name, tuple(result.outcome for result in results)) for name, results in found.items()]
+
+    def _found(self, cell: Cell, point: Named, seeds: range) -> list[StoredResult]:
+        results = (self._store.find(cell, point, seed) for seed in seeds)
+        return [result for result in results if result is not None]
+
+    def _points(self, cell: Cell, of: Iterable[Named]) -> list[PolicyPoint]:
+        return [
+            PolicyPoint(str(one), tuple(result.outcome for result in self._found(cell, one, self._seeds(cell, one))))
+            for one in dict.fromkeys(of)
+        ]
+
+    def _do(self, title: str, runs: Sequence[tuple[Cell, Named, int]]) -> None:
+        missing: dict[tuple[Cell, int], dict[Named, None]] = {}
+        for cell, point, seed in runs:
+            if self._store.find(cell, point, seed) is None:
+                missing.setdefault((cell, seed), {})[point] = None
+        jobs = [Job(cell, seed, part) for (cell, seed), points in missing.items() for part in _parts(tuple(points))]
+        progress = _Progress(title, sum(len(job.policies) for job in jobs), len(set(runs)))
+        for job, results in _done(jobs, self._jobs):
+            for policy, result in zip(job.policies, results, strict=True):
+                self._store.add(job.cell, policy, job.seed, result)
+            progress.step(len(results), str(job.cell))
+        progress.end()
+
+
+def effort(cell: Cell) -> Effort:
+    """The seeds of a cell."""
+    return _EFFORT.get(cell.family, _USUAL if cell.law == "L1" else _USUAL_SECOND)
+
+
+def rows(points: Mapping[Cell, Sequence[PolicyPoint]], wrong: Mapping[str, int]) -> list[dict[str, Any]]:
+    """The table for machines: one row per cell and point, means over its seeds."""
+    return [
+        {
+            "scenario": cell.scenario,
+            "law": cell.law,
+            "start_delay_s": cell.start_s,
+            "policy": point.outcomes[0].policy,
+            "params": dict(point.outcomes[0].params),
+            "seeds": [outcome.seed for outcome in point.outcomes],
+            **statistics.finite(point.means()),
+            **({"wrong_scalings": wrong[point.policy]} if cell.family == "S9" else {}),
+        }
+        for cell, listed in points.items()
+        for point in listed
+        if point.outcomes
+    ]
+
+
+def _done(jobs: Sequence[Job], processes: int) -> Iterator[tuple[Job, list[StoredResult]]]:
+    if processes <= 1:
+        yield from ((job, work(job)) for job in jobs)
+        return
+    # Spawned, not forked: the parent has threads by then.
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        futures: dict[Future[list[StoredResult]], Job] = {pool.submit(work, job): job for job in jobs}
+        try:
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def work(job: Job) -> list[StoredResult]:
+    """Run a job's policies on its case; one result per policy."""
+    cases = _drawn(job.cell, job.seed)
+    return [_result(cases, policy, job.cell, job.seed) for policy in job.policies]
+
+
+def _result(cases: Sequence[Case], policy: Named, cell: Cell, seed: int) -> StoredResult:
+    runs = budgeted.runs(cases, policy)
+    outcomes = [
+        score(case, run, policy=policy.name, params=dict(policy.params), limits=_bounds(cell, seed)[number])
+        for number, (case, run) in enumerate(zip(cases, runs, strict=True))
+    ]
+    outcome = outcomes[0] if len(outcomes) == 1 else statistics.together(outcomes, scenario=cell.scenario)
+    if cell.family != "S9":
+        return StoredResult(outcome, 0)
+    return StoredResult(outcome, scenarios.wrong_scalings(cases[0], runs[0].writes))
+
+
+@lru_cache(maxsize=1)
+def _drawn(cell: Cell, seed: int) -> tuple[Case, ...]:
+    names = scenarios.members(cell.scenario)
+    return tuple(scenarios.scenario(name, law=LAWS[cell.law], start_s=cell.start_s, seed=seed) for name in names)
+
+
+def _parts(points: tuple[Named, ...]) -> Iterator[tuple[Named, ...]]:
+    for begin in range(0, len(points), _TOGETHER):
+        yield points[begin : begin + _TOGETHER]
+
+
+@lru_cache(maxsize=1)
+def _bounds(cell: Cell, seed: int) -> tuple[Bounds, ...]:
+    return tuple(bounds(case) for case in _drawn(cell, seed))
+
+
+def _seeds(number: int) -> range:
+    return range(1, number + 1)
+
+
+class _Progress:
+    """What is done, and how long the rest may take, on stderr."""
+
+    def __init__(self, title: str, runs: int, known: int) -> None:
+        self._title, self._runs, self._done = title, runs, 0
+        self._begin_s = self._said_s = time.monotonic()
+        self._live = sys.stderr.isatty()
+        self._say(f"{title}: {runs} runs to do, {known - runs} known\n")
+
+    def step(self, runs: int, doing: str) -> None:
+        self._done += runs
+        now = time.monotonic()
+        if not self._live and now - self._said_s < 60:
+            return
+        self._said_s = now
+        left_s = (now - self._begin_s) / self._done * (self._runs - self._done)
+        text = f"{self._title}: {self._done} of {self._runs} runs, about {left_s / 60:.0f} min left; {doing}"
+        self._say(f"\r\x1b[K{text}" if self._live else f"{text}\n")
+
+    def end(self) -> None:
+        if self._live and self._runs:
+            self._say("\n")
+
+    @staticmethod
+    def _say(text: str) -> None:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
