@@ -102,7 +102,7 @@ def source() -> str:
 
 
 OUTSIDE = re.compile(
-    r"nodes are available|Insufficient|failed to find the requested model|^secret|^needs \d|ended with|^folder X"
+    r"nodes are available|Insufficient|failed to find the requested model|^secret|^needs \d|terminated: OOMKilled|^folder X"
 )
 """Messages of Kubernetes and Triton, and those that are mostly values."""
 

@@ -25,7 +25,7 @@ SAYS = {
     "metric-missing": "2 replicas; nothing was decided yet: no balancer's agent has spoken yet",
     "metric-stale": r"2 replicas, held: .*digits-balancer-0 was last heard \d+ s ago.*; the last good count stays",
     "other-autoscaler": r"5 replicas, external autoscaler: HorizontalPodAutoscaler keda-hpa-digits of ScaledObject digits",
-    "other-writer": r"2 replicas, external writer; 5 desired.*field manager argocd-controller has set spec.replicas 3 times",
+    "other-writer": r"2 replicas, external writer; 5 desired.*field manager argocd-controller has changed spec.replicas 3 times",
     "no-gpu": r"3 of 5 ready, 2 unschedulable.*3 Insufficient nvidia.com/gpu",
     "paused": r"2 replicas, paused \(load test until noon\); 5 desired",
     "recommend": r"2 replicas; 5 recommended: 400 req/s",
@@ -43,7 +43,7 @@ SAYS = {
     "starting": r"2 of 5 ready, 3 starting 3 loading; the last start took 41 s \(1 s scheduling, 9 s pulling, 4 s fetching, 27 s loading\)",
     "learning": r"2 replicas, .*what one replica can do is not known yet, so queue depth and GPU utilisation decide",
     "fixed": r"3 replicas, fixed \(three nodes\): spec.scaling is not set",
-    "refused": r"Accepted is False \(Invalid\): spec.batching.maxBatchSize is 0: .*what was accepted before keeps serving",
+    "refused": r"Accepted is False \(Invalid\): spec.batching.maxBatchSize is 0: .*the last accepted spec stays in effect",
 }
 """What a reader has to find, spaces and line ends being equal."""
 MARKS = {

@@ -79,11 +79,11 @@ def test_a_proxy_belongs_to_a_dashboard_with_sign_in() -> None:
     assert made is not None
     assert made.proxy is not None
     assert (made.local, made.port, made.proxy.user_header) == (False, 8090, "X-Forwarded-User")
-    with pytest.raises(SettingsError, match="--dashboard=localhost, where nobody signs in"):
+    with pytest.raises(SettingsError, match="--dashboard=localhost, which has no sign-in"):
         options("--dashboard=localhost", "--dashboard-proxy=10.0.0.0/24")
 
 
 def test_addresses_that_are_none_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         options("--dashboard=pod", "--dashboard-proxy=10.0.0.1/24")
-    assert "good: 10.0.12.0/24" in capsys.readouterr().err
+    assert "for example 10.0.12.0/24" in capsys.readouterr().err

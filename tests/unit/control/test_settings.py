@@ -56,9 +56,9 @@ def test_every_option_reaches_the_site(tmp_path: Path) -> None:
         ([f"--prometheus-url={URL}", "--prometheus-arrivals= "], "the query for arrivals is empty"),
         (
             [f"--prometheus-url={URL}", "--prometheus-token-file=no/such"],
-            "--prometheus-token-file=no/such can't be read",
+            "cannot read --prometheus-token-file=no/such",
         ),
-        ([f"--prometheus-url={URL}", "--prometheus-ca-file=/"], "--prometheus-ca-file=/ can't be read: Is a directory"),
+        ([f"--prometheus-url={URL}", "--prometheus-ca-file=/"], "cannot read --prometheus-ca-file=/: Is a directory"),
         (["--prometheus-ca-file=ca.crt"], "--prometheus-ca-file is given without --prometheus-url"),
         (["--prometheus-token-file=t"], "--prometheus-token-file is given without --prometheus-url"),
         (["--prometheus-gpu-matchers=a"], "--prometheus-gpu-matchers is given without --prometheus-url"),
@@ -92,7 +92,7 @@ def test_the_operator_ends_with_one_line_that_says_what_is_wrong(capfd: pytest.C
 def test_a_gpu_budget_is_a_count_and_none_is_no_limit() -> None:
     assert taken().gpu_budget is None
     assert taken("--gpu-budget=0").gpu_budget == 0
-    with pytest.raises(argparse.ArgumentError, match="'-1' is no number of GPUs; good: 64"):
+    with pytest.raises(argparse.ArgumentError, match="'-1' is not a number of GPUs; for example 64"):
         taken("--gpu-budget=-1")
 
 
@@ -104,7 +104,7 @@ def test_balancers_may_run_anywhere_without_a_taint_unless_it_is_said() -> None:
     assert made.node_selector == {"pool": "edge"}
     assert [t.to_dict() for t in made.tolerations or ()] == [{"key": "a", "operator": "Exists"}]
     for bad in ("pool=edge", '{"affinity": {}}', '{"tolerations": [{"operator": "Exists"}]}'):
-        with pytest.raises(argparse.ArgumentError, match="is no placement"):
+        with pytest.raises(argparse.ArgumentError, match="is not a placement"):
             taken(f"--balancer-placement={bad}")
 
 
@@ -121,7 +121,7 @@ def test_network_policies_are_made_where_their_peers_are_named() -> None:
         '{"operator": [{}], "from": []}',
         '{"operator": [{}], "apiServerPorts": [0]}',
     ):
-        with pytest.raises(argparse.ArgumentError, match=r"(?s)names no peers.*good: "):
+        with pytest.raises(argparse.ArgumentError, match="(?s)has invalid peers.*for example "):
             taken(f"--network-policies={bad}")
 
 
@@ -134,9 +134,9 @@ def test_prices_of_gpus_are_by_product_and_a_missing_one_is_not_zero() -> None:
     assert without is not None
     assert (without.of("NVIDIA-L4"), without.of(None)) == (0.0, None)
     for bad, said in (
-        ("2.5", "has no product; good: NVIDIA-L4=0.80"),
-        ("a=-1", "is no price"),
-        ("a=nan", "is no price"),
+        ("2.5", "has no product; for example NVIDIA-L4=0.80"),
+        ("a=-1", "is not a price"),
+        ("a=nan", "is not a price"),
     ):
         with pytest.raises(argparse.ArgumentError, match=said):
             taken(f"--gpu-price={bad}")
@@ -148,7 +148,7 @@ def test_the_annotations_of_services_are_beginnings_of_keys_with_a_domain() -> N
     assert taken("--service-annotations=a.example/, b.example/x-").service_annotations == ("a.example/", "b.example/x-")
     for bad in ("example.com", "/x", "*"):
         with pytest.raises(
-            argparse.ArgumentError, match="can't begin an annotation's key with a domain; good: service"
+            argparse.ArgumentError, match="is not a prefix of an annotation key with a domain; for example service"
         ):
             taken(f"--service-annotations={bad}")
 

@@ -169,8 +169,8 @@ class AgentReport:
 
 
 def _balancer(raw: dict[str, Any]) -> BalancerSample:
-    told = raw.get("latency") or ()
-    latency = (made(SlotLatency, {name: _row(value) for name, value in slot.items()}) for slot in told)
+    latencies = raw.get("latency") or ()
+    latency = (made(SlotLatency, {name: _row(value) for name, value in slot.items()}) for slot in latencies)
     clients = raw.get("clients")
     if clients is not None:
         bounds_ms = _row(clients["bounds_ms"])

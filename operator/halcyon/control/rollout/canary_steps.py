@@ -58,7 +58,7 @@ def share(count: int, weight: int) -> int:
 # -         -            no                   -            waits for them
 # -         -            yes                  no           waits
 # -         promote      yes                  yes          the next step; after the last one, promoted
-# -         else         yes                  yes          waits for evidence; with analysis Off, as for promote
+# -         else         yes                  yes          waits for analysis; with analysis Off, as for promote
 def advance(
     trail: RolloutRecord,
     rules: Canary,

@@ -76,8 +76,8 @@ class OperatorSettings:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options to the command line."""
     add = parser.add_argument
-    add("--namespace", required=True, help="namespace of the operator itself: its Lease, Secret and Services")
-    add("--pod-name", default=os.uname().nodename, help="name of this replica (default: the host's name)")
+    add("--namespace", required=True, help="namespace of the operator, with its Lease, Secret and Services")
+    add("--pod-name", default=os.uname().nodename, help="name of this replica (default: host name)")
     add("--pod-ip", default=os.environ.get("POD_IP", ""), help="address of this replica")
     add(
         "--watch-namespace",
@@ -85,82 +85,98 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAMESPACE",
-        help="namespace whose ModelDeployments count; may be given several times (default: all). The operator then needs rights in "
-        "these only: it serves no metrics API, and models scale by the actuator Direct",
+        help=(
+            "namespace to manage; may be repeated (default: all). The operator then needs permissions "
+            "only in these namespaces: it serves no metrics API, and models are scaled with the actuator "
+            "Direct"
+        ),
     )
-    add("--service", default="halcyon", help="Service in front of the metrics API")
-    add("--agents-service", default="halcyon-agents", help="headless Service that agents send to")
-    add("--lease", default="halcyon", help="Lease by which replicas elect their leader (default: halcyon)")
+    add("--service", default="halcyon", help="Service of the metrics API")
+    add("--agents-service", default="halcyon-agents", help="headless Service to which agents report")
+    add("--lease", default="halcyon", help="Lease for leader election (default: halcyon)")
     add(
         "--memory-config-maps",
         default=MEMORY_CONFIG_MAPS,
         metavar="NAME",
-        help=f"what the names of the ConfigMaps with planners' memories begin with (default: {MEMORY_CONFIG_MAPS})",
+        help=f"name prefix of the ConfigMaps with planner memories (default: {MEMORY_CONFIG_MAPS})",
     )
     add("--operator-image", required=True, help="image of agents and fetchers")
     add("--balancer-image", required=True, help="image with HAProxy")
-    add("--server-image", required=True, help="Triton image of models that name none")
+    add("--server-image", required=True, help="Triton image of models that set none")
     add(
         "--image-pull-secret",
         dest="image_pull_secrets",
         action="append",
         default=[],
         metavar="NAME",
-        help="Secret, in the namespace of each ModelDeployment, for pulling these images; may be given several times",
+        help="pull Secret for these images, in the namespace of each ModelDeployment; may be repeated",
     )
-    add("--tls-secret", default="halcyon-tls", help="Secret for the certificate that the operator makes")
-    add("--port", type=int, default=10250, help="TLS port of the metrics API and of the collector (default: 10250)")
+    add("--tls-secret", default="halcyon-tls", help="Secret in which the operator stores its certificate")
+    add("--port", type=int, default=10250, help="TLS port of the metrics API and the collector (default: 10250)")
     add("--http-port", type=int, default=8080, help="port of /healthz, /readyz and /metrics (default: 8080)")
-    add("--workers", type=int, default=16, help="ModelDeployments worked on at the same time (default: 16)")
-    add("--kubeconfig", default=None, help="outside a cluster: the kubeconfig to use")
+    add("--workers", type=int, default=16, help="maximum number of concurrent reconciles (default: 16)")
+    add("--kubeconfig", default=None, help="kubeconfig to use outside a cluster")
     add(
         "--prometheus-url",
         default="",
         metavar="URL",
         help="Prometheus to read, for example http://prometheus:9090 (default: none)",
     )
-    add("--prometheus-token-file", default="", metavar="FILE", help="bearer token for it, read with each question")
+    add(
+        "--prometheus-token-file",
+        default="",
+        metavar="FILE",
+        help="file with the bearer token for it, read for each query",
+    )
     add(
         "--prometheus-ca-file",
         default="",
         metavar="FILE",
-        help="PEM of whom to trust for https (default: the usual authorities)",
+        help="PEM file with the CAs to trust for https (default: the system's CAs)",
     )
     add(
         "--prometheus-gpu-matchers",
         default="",
         metavar="MATCHERS",
-        help='what DCGM\'s series must match, for example namespace="gpu-operator" (default: nothing)',
+        help='label matchers for DCGM\'s series, for example namespace="gpu-operator" (default: none)',
     )
     add(
         "--prometheus-arrivals",
         default="",
         metavar="PROMQL",
-        help="a model's requests per second over five minutes, with $namespace and $name (default: from HAProxy's counters)",
+        help=(
+            "query for a model's requests per second over five minutes, with $namespace and $name "
+            "(default: HAProxy's counters)"
+        ),
     )
     add(
         "--gpu-budget",
         type=_count,
         default=None,
         metavar="GPUS",
-        help="GPUs that all models together may hold, shared by priority and need (default: no limit but the nodes)",
+        help="maximum GPUs of all models together, shared by priority and demand (default: no limit)",
     )
     add(
         "--service-annotations",
         type=_prefixes,
         default=SERVICE_ANNOTATIONS,
         metavar="PREFIXES",
-        help="beginnings of the annotations that models may give their Services, with commas between them; empty: none "
-        "(default: those of load balancers and external-dns)",
+        help=(
+            "comma-separated prefixes of the annotations that models may set on their Services; empty: "
+            "none (default: those of load balancers and external-dns)"
+        ),
     )
     add(
         "--dashboard",
         choices=["off", "localhost", "pod"],
         default="off",
-        help="serve the web dashboard: on localhost, plain and without sign-in, for kubectl port-forward; or on every address of the "
-        "pod, by TLS, for users of the cluster (default: off)",
+        help=(
+            "serve the web dashboard: on localhost, over plain HTTP and without sign-in, for kubectl "
+            "port-forward; or on every address of the pod, over TLS, for users of the cluster (default: "
+            "off)"
+        ),
     )
-    add("--dashboard-port", type=int, default=8090, help="its port (default: 8090)")
+    add("--dashboard-port", type=int, default=8090, help="port of the dashboard (default: 8090)")
     add(
         "--dashboard-proxy",
         dest="dashboard_proxies",
@@ -168,17 +184,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="CIDR",
-        help="addresses of a proxy whose word on users is taken; may be given several times (default: nobody's)",
+        help="network of a proxy whose user headers are trusted; may be repeated (default: none)",
     )
     add(
         "--dashboard-user-header",
         default="X-Forwarded-User",
-        help="its header with the user (default: X-Forwarded-User)",
+        help="the proxy's header with the user (default: X-Forwarded-User)",
     )
     add(
         "--dashboard-groups-header",
         default="X-Forwarded-Groups",
-        help="its header with the user's groups, with commas between them (default: X-Forwarded-Groups)",
+        help="the proxy's header with the user's groups, comma-separated (default: X-Forwarded-Groups)",
     )
     add(
         "--site-policy-file",
@@ -186,7 +202,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_policy,
         default=ANYTHING,
         metavar="FILE",
-        help="JSON of what ModelDeployments may ask for, as the chart's sitePolicy has it; read at the start (default: everything)",
+        help=(
+            "JSON file with the site policy, in the form of the chart's sitePolicy; read at start (default: no limits)"
+        ),
     )
     add(
         "--gpu-price",
@@ -195,18 +213,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="PRODUCT=PRICE",
-        help="of one GPU for an hour, by the value of its node's label nvidia.com/gpu.product, which models ask for in their nodeSelector; "
-        "default=PRICE is that of the others; may be given several times (default: not known, and no cost is shown)",
+        help=(
+            "PRODUCT=PRICE of one GPU for an hour, by the node label nvidia.com/gpu.product that models "
+            "request in their nodeSelector; default=PRICE is for all others; may be repeated (default: "
+            "unknown, and no cost is shown)"
+        ),
     )
-    add("--currency", default="", metavar="NAME", help="of these prices, for example EUR (default: none is shown)")
+    add("--currency", default="", metavar="NAME", help="currency of these prices, for example EUR (default: none)")
     add(
         "--balancer-placement",
         dest="balancers",
         type=_placement,
         default=ANYWHERE,
         metavar="JSON",
-        help="where balancer pods may run: an object with nodeSelector, tolerations and priorityClassName, as a spec's runtime.placement "
-        "has them (default: anywhere without a taint)",
+        help=(
+            "placement of balancer pods: a JSON object with nodeSelector, tolerations and "
+            "priorityClassName, as in spec.runtime.placement (default: any node without a taint)"
+        ),
     )
     add(
         "--network-policies",
@@ -214,25 +237,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_network_peers,
         default=None,
         metavar="JSON",
-        help="make NetworkPolicies around the pods of each model: an object with operator (as what the operator's pods are seen), clients "
-        "(who may ask models; none: anybody) and scrapers, lists of NetworkPolicyPeers, egress, a list of NetworkPolicyEgressRules (what "
-        "servers may reach; none: nothing), sources (peers that models are downloaded from; none: anywhere but clouds' metadata), and "
-        "apiServerPorts (default: none are made)",
+        help=(
+            "create NetworkPolicies for the pods of each model: a JSON object with operator (peers that "
+            "match the operator's pods), clients (peers that may send requests to models; none: all) and "
+            "scrapers, lists of NetworkPolicyPeers; egress, a list of NetworkPolicyEgressRules (for "
+            "server pods; none: no egress); sources (peers from which models are downloaded; none: all "
+            "but cloud metadata addresses); and apiServerPorts (default: no NetworkPolicies)"
+        ),
     )
     add(
         "--traces-endpoint",
         default="",
         metavar="URL",
-        help="OTLP receiver that traces are sent to, for example http://collector.observability.svc:4318/v1/traces (default: none are sent)",
+        help=(
+            "OTLP endpoint for traces, for example http://collector.observability.svc:4318/v1/traces "
+            "(default: no traces)"
+        ),
     )
     add(
         "--traces-ratio",
         type=_share,
         default=None,
         metavar="SHARE",
-        help="share of the traces that are sent, from 0 to 1 (default: 1)",
+        help="share of traces to send, from 0 to 1 (default: 1)",
     )
-    add("--log-level", choices=["debug", "info", "warning"], default="info", help="least level that is logged")
+    add("--log-level", choices=["debug", "info", "warning"], default="info", help="minimum log level")
 
 
 def _share(text: str) -> float:
@@ -241,13 +270,13 @@ def _share(text: str) -> float:
     except ValueError:
         share = -1.0
     if not 0 <= share <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no share from 0 to 1; good: 0.1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share from 0 to 1; for example 0.1")
     return share
 
 
 def _count(text: str) -> int:
     if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of GPUs; good: 64")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of GPUs; for example 64")
     return int(text)
 
 
@@ -255,7 +284,7 @@ def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
     try:
         return ipaddress.ip_network(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} are no addresses: {error}; good: 10.0.12.0/24") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a network: {error}; for example 10.0.12.0/24") from None
 
 
 def _price(text: str) -> float:
@@ -264,14 +293,14 @@ def _price(text: str) -> float:
     except ValueError:
         price = -1.0
     if not 0 <= price < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is no price; good: 2.50")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a price; for example 2.50")
     return price
 
 
 def _product_price(text: str) -> tuple[str, float]:
     product, _, price = text.rpartition("=")
     if not product:
-        raise argparse.ArgumentTypeError(f"{text!r} has no product; good: NVIDIA-L4=0.80, or default=2.50")
+        raise argparse.ArgumentTypeError(f"{text!r} has no product; for example NVIDIA-L4=0.80, or default=2.50")
     return product, _price(price)
 
 
@@ -280,26 +309,28 @@ def _prefixes(text: str) -> tuple[str, ...]:
     for part in found:
         if not _PREFIX.fullmatch(part):
             good = "service.beta.kubernetes.io/,external-dns.alpha.kubernetes.io/hostname"
-            raise argparse.ArgumentTypeError(f"{part!r} can't begin an annotation's key with a domain; good: {good}")
+            raise argparse.ArgumentTypeError(
+                f"{part!r} is not a prefix of an annotation key with a domain; for example {good}"
+            )
     return found
 
 
 def _placement(text: str) -> Placement:
     return _read(
-        Placement, text, "is no placement", '{"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]}'
+        Placement, text, "is not a placement", '{"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]}'
     )
 
 
 def _network_peers(text: str) -> SiteNetwork:
     good = '{"operator": [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "halcyon"}}}]}'
-    return _read(SiteNetwork, text, "names no peers", good)
+    return _read(SiteNetwork, text, "has invalid peers", good)
 
 
 def _read(kind: type[_Read], text: str, wrong: str, good: str) -> _Read:
     try:
         return kind.model_validate_json(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} {wrong}: {error}; good: {good}") from None
+        raise argparse.ArgumentTypeError(f"{text!r} {wrong}: {error}; for example {good}") from None
 
 
 def _policy(name: str) -> SitePolicy:
@@ -307,11 +338,11 @@ def _policy(name: str) -> SitePolicy:
         return SitePolicy.from_json(Path(name).read_text())
     except OSError as error:
         raise argparse.ArgumentTypeError(
-            f"{name} can't be read: {error.strerror}; good: a mounted policy.json"
+            f"cannot read {name}: {error.strerror}; for example a mounted policy.json"
         ) from None
     except ValueError as error:
         good = '{"limits": {"replicas": 8}}'
-        raise argparse.ArgumentTypeError(f"{name} is no policy of a site: {error}; good: {good}") from None
+        raise argparse.ArgumentTypeError(f"{name} is not a site policy: {error}; for example {good}") from None
 
 
 def of(arguments: argparse.Namespace) -> OperatorSettings:
@@ -337,14 +368,17 @@ def of(arguments: argparse.Namespace) -> OperatorSettings:
 
 
 def _traces(arguments: argparse.Namespace) -> TracesSite | None:
-    url, good = arguments.traces_endpoint, "good: --traces-endpoint=http://collector.observability.svc:4318/v1/traces"
+    url, good = (
+        arguments.traces_endpoint,
+        "for example --traces-endpoint=http://collector.observability.svc:4318/v1/traces",
+    )
     if not url:
         if arguments.traces_ratio is not None:
             raise SettingsError(f"--traces-ratio is given without --traces-endpoint; {good}")
         return None
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname or not parts.path.strip("/"):
-        raise SettingsError(f"--traces-endpoint is {url}, which is no http:// or https:// URL with a path; {good}")
+        raise SettingsError(f"--traces-endpoint is {url}, which is not an http:// or https:// URL with a path; {good}")
     return TracesSite(url, 1.0 if arguments.traces_ratio is None else arguments.traces_ratio)
 
 
@@ -354,7 +388,8 @@ def _dashboard(arguments: argparse.Namespace) -> DashboardSettings | None:
     local, networks = arguments.dashboard == "localhost", tuple(arguments.dashboard_proxies)
     if local and networks:
         raise SettingsError(
-            f"--dashboard-proxy={networks[0]} is given with --dashboard=localhost, where nobody signs in; good: --dashboard=pod"
+            f"--dashboard-proxy={networks[0]} is given with --dashboard=localhost, which has no sign-in; "
+            "for example --dashboard=pod"
         )
     proxy = Proxy(networks, arguments.dashboard_user_header, arguments.dashboard_groups_header) if networks else None
     return DashboardSettings(local, arguments.dashboard_port, proxy)
@@ -365,8 +400,8 @@ def _prometheus(arguments: argparse.Namespace) -> PrometheusSite | None:
         for option in ("token_file", "ca_file", "gpu_matchers", "arrivals"):
             if getattr(arguments, f"prometheus_{option}"):
                 raise SettingsError(
-                    f"--prometheus-{option.replace('_', '-')} is given without --prometheus-url; "
-                    "good: --prometheus-url=http://prometheus-operated.monitoring:9090"
+                    f"--prometheus-{option.replace('_', '-')} is given without --prometheus-url; for example "
+                    "--prometheus-url=http://prometheus-operated.monitoring:9090"
                 )
         return None
     try:
@@ -378,7 +413,7 @@ def _prometheus(arguments: argparse.Namespace) -> PrometheusSite | None:
             arrivals=arguments.prometheus_arrivals or arrival_history.ARRIVALS,
         )
     except ValueError as error:
-        raise SettingsError(f"--prometheus-url and what goes with it: {error}") from error
+        raise SettingsError(f"--prometheus-url and the options that belong to it: {error}") from error
 
 
 def _readable(option: str, name: str) -> Path | None:
@@ -390,5 +425,5 @@ def _readable(option: str, name: str) -> Path | None:
         path.open("rb").close()
     except OSError as error:
         good = f"{option}=/etc/halcyon/prometheus/file, of a volume of the pod"
-        raise SettingsError(f"{option}={name} can't be read: {error.strerror}; good: {good}") from None
+        raise SettingsError(f"cannot read {option}={name}: {error.strerror}; for example {good}") from None
     return path

@@ -99,7 +99,7 @@ def _explanation(verdict: Decision) -> str:
     """Return the decision's reason, with the maximum time until the next decision if it is ours."""
     if verdict.desired is None:
         return verdict.why or "as the HPA decides"
-    return f"{verdict.why}; next look within {math.ceil(verdict.next_decision_s)} s"
+    return f"{verdict.why}; next decision within {math.ceil(verdict.next_decision_s)} s"
 
 
 def _pods_not_ready(view: Scope, plan: ReconcilePlan) -> str:
