@@ -121,7 +121,7 @@ def test_network_policies_are_made_where_their_peers_are_named() -> None:
         '{"operator": [{}], "from": []}',
         '{"operator": [{}], "apiServerPorts": [0]}',
     ):
-        with pytest.raises(argparse.ArgumentError, match="(?s)has invalid peers.*for example "):
+        with pytest.raises(argparse.ArgumentError, match=r"(?s)has invalid peers.*for example "):
             taken(f"--network-policies={bad}")
 
 
