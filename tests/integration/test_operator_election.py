@@ -137,7 +137,7 @@ def test_both_replicas_answer_the_metrics_api_and_only_to_those_who_may(
         status, message = until(asked(replica, space, good), lambda a: a[0] != 403, what="the binding counts")
         # No agent runs here, so nothing is known; and that is what it says, not 0.
         assert status == 404
-        assert "no balancer's agent has spoken yet" in message
+        assert "no balancer's agent has reported yet" in message
         assert ask(replica, space, bad)[0] == 403
 
 

@@ -113,24 +113,24 @@ class Collector:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             self.logins.labels("refused").inc()
-            raise web.HTTPUnauthorized(text="needs the header Authorization: Bearer TOKEN")
+            raise web.HTTPUnauthorized(text="the header Authorization: Bearer TOKEN is required")
         token = token.strip()
         try:
             username = await self._username(token, MAX_TOKEN_AGE_S)
         except Exception as error:
             _log.warning("a token could not be checked: %s", error)
             self.logins.labels("unknown").inc()
-            raise web.HTTPServiceUnavailable(text="the token could not be checked; try again") from error
+            raise web.HTTPServiceUnavailable(text="the token could not be checked; retry later") from error
         if username is None:
             self.logins.labels("refused").inc()
             raise web.HTTPUnauthorized(text=f"the token is not valid for audience {AUDIENCE}")
         model = model_of_account(username)
         if model is None:
             self.logins.labels("foreign").inc()
-            raise web.HTTPForbidden(text=f"{username} may not send records; only a model's account NAME{_SUFFIX} may")
+            raise web.HTTPForbidden(text=f"{username} may not send reports; only a model's account NAME{_SUFFIX} may")
         if self._per_model[model] >= MAX_STREAMS:
             self.logins.labels("crowded").inc()
-            raise web.HTTPServiceUnavailable(text=f"{model[1]} has {MAX_STREAMS} streams already; the limit is that")
+            raise web.HTTPServiceUnavailable(text=f"{model[1]} has {MAX_STREAMS} streams already, which is the limit")
         self.logins.labels("accepted").inc()
         # Without compression: zlib's windows would cost more memory per stream than everything else.
         stream = web.WebSocketResponse(max_msg_size=MAX_BYTES, heartbeat=HEARTBEAT_INTERVAL_S, compress=False)
@@ -166,7 +166,7 @@ class Collector:
         """End every stream; the agents connect to another replica at once."""
         await asyncio.gather(
             *(
-                stream.close(code=WSCloseCode.GOING_AWAY, message=b"the operator stops")
+                stream.close(code=WSCloseCode.GOING_AWAY, message=b"the operator is shutting down")
                 for streams in self._streams.values()
                 for stream in streams
             ),
@@ -180,7 +180,7 @@ class Collector:
             if message.type is WSMsgType.ERROR:
                 break
             if not bucket.take(now):
-                await self._end(stream, "flood", model, WSCloseCode.POLICY_VIOLATION, "too many records")
+                await self._end(stream, "flood", model, WSCloseCode.POLICY_VIOLATION, "too many reports")
                 break
             validated = _parse(message.data)
             if isinstance(validated, str):
@@ -188,7 +188,7 @@ class Collector:
                 break
             report = validated.report
             if (report.namespace, report.name) != model:
-                reason = f"the token speaks for {model[0]}/{model[1]}, the record for {report.namespace}/{report.name}"
+                reason = f"the token is for {model[0]}/{model[1]}, the report for {report.namespace}/{report.name}"
                 await self._end(stream, "foreign", model, WSCloseCode.POLICY_VIOLATION, reason)
                 break
             if now - reviewed_at >= REVIEW_INTERVAL_S:
@@ -274,7 +274,7 @@ class _TokenBucket:
 def _parse(data: object) -> ValidatedReport | str:
     """Return the report in a message, or why there is none."""
     if not isinstance(data, str):
-        return "not a record: binary"
+        return "not a report: binary"
     try:
         return validate(AgentReport.from_json(data))
     except (ValueError, RecursionError) as error:  # ReportError, numbers too long for int(), brackets too deep

@@ -136,7 +136,7 @@ def reading(
     pending = _sum_estimated(waits)
     if pending is None:
         names = [str(pod.name) for pod in pods_read if pod.phase == "ready"]
-        unknown.append(f"most ready pods do not tell what waits in them: {_names(names)}")
+        unknown.append(f"most ready pods don't report their queue: {_names(names)}")
     memory = _with_batches(memory, snapshot, pods, revision, of_revision)
     memory = _with_rows(memory, snapshot, arrived, counted_at, rejected)
     # If values are unknown: the time since when.
@@ -228,20 +228,22 @@ def _silence_reason(
     silent = dict(snapshot.silent)
     expected = {agent for agent, _ in snapshot.balancers} | silent.keys() if balancers is None else balancers
     if expected <= known.keys():
-        return None if known else "no balancer's agent has spoken yet"
+        return None if known else "no balancer's agent has reported yet"
     missing = sorted(expected - known.keys())
     agents = dict(snapshot.balancers)
     reasons = []
     for name in missing[:_MAX_NAMED]:
         if name in silent:
-            reasons.append(f"{name} was last heard {silent[name]:.0f} s ago")
+            reasons.append(f"{name} reported last {silent[name]:.0f} s ago")
         elif name in agents:
             is_back = snapshot.at - agents[name].newest <= FRESH_S
-            reasons.append(f"{name} is back only now" if is_back else f"HAProxy of {name} does not answer")
+            reasons.append(
+                f"{name} has just started to report again" if is_back else f"HAProxy of {name} does not respond"
+            )
         else:
-            reasons.append(f"{name} has not spoken yet")
+            reasons.append(f"{name} has not reported yet")
     more = f" and {len(missing) - _MAX_NAMED} more" if len(missing) > _MAX_NAMED else ""
-    return f"the load of some balancers is not known ({', '.join(reasons)}{more}); the limit is {FRESH_S:.0f} s"
+    return f"the load of some balancers is unknown ({', '.join(reasons)}{more}); the limit is {FRESH_S:.0f} s"
 
 
 def _pending(pod: PodSnapshot | None, now: float) -> float | None:

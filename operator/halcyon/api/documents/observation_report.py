@@ -164,12 +164,12 @@ class AgentReport:
             raw: dict[str, Any] = json.loads(text)
             version = raw.pop("version")
             if version != REPORT_VERSION:
-                raise ReportError(f"record has version {version}; this operator reads version {REPORT_VERSION}")
+                raise ReportError(f"report has version {version}; this operator reads version {REPORT_VERSION}")
             balancer = raw.pop("balancer")
             pods = tuple(_pod(pod) for pod in raw.pop("pods"))
             return _made(cls, {**raw, "balancer": _balancer(balancer) if balancer else None, "pods": pods})
         except _BROKEN as error:
-            raise ReportError(f"not a record: {error}") from error
+            raise ReportError(f"not a report: {error}") from error
 
 
 def _balancer(raw: dict[str, Any]) -> BalancerSample:

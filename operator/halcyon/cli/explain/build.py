@@ -50,7 +50,7 @@ LIMITS = {
 """What each name in `status.scaling.limitedBy` means."""
 _HEAD = re.compile(r"^\d+ replicas?(?: \([^)]*\))?: ")
 """How a decision's sentence begins; the counts are told apart from it."""
-_CEILING = re.compile(r"^\d+ replicas?, (where \d+ replicas? are wanted: .*)$", re.DOTALL)
+_CEILING = re.compile(r"^\d+ replicas?, (although \d+ replicas? are desired: .*)$", re.DOTALL)
 """A decision that something around the model has limited."""
 
 

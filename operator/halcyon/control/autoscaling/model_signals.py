@@ -257,7 +257,7 @@ class ModelSignals:
             return Missing(f"there is no ModelDeployment {key} whose spec was accepted"), None, _AGENTS
         observation = self.hub.observe(key.namespace, key.name, self.clock(), window_s=_RULES_WINDOW_S)
         if observation is None:
-            return Missing("no balancer's agent has spoken yet"), None, _AGENTS
+            return Missing("no balancer's agent has reported yet"), None, _AGENTS
         resource = self.caches.resources.get(key)
         total = int((((resource or {}).get("status") or {}).get("replicas") or {}).get("total") or 0)
         targets = defaults.targets(spec)

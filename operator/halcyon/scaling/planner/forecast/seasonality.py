@@ -227,7 +227,7 @@ class History:
             or len(season) not in {0, DAY}
             or len(rows) > AHEAD
         ):
-            raise ValueError(f"a packed history has parts of other lengths than this version's: {shapes}")
+            raise ValueError(f"a packed history has parts of unexpected lengths: {shapes}")
         fit = Fit(scale, calm, level, trend, spread, season, day, week, rows, scores)
         fit = replace(fit, choices=_choices(rows[0], scores) if rows else fit.choices)
         bins = tuple(None if mean is None else _shared(float(mean)) for mean in packed["bins"][-MAX_BINS:])
