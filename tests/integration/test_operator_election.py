@@ -210,7 +210,7 @@ def test_the_operator_comes_to_work_when_its_secret_comes_later(start: Callable[
     system.delete(kinds.SECRET, "halcyon-tls")
     space.apply(files(), deployment())
     until(lambda: operator.said("cannot refresh the certificates"), bool, what="it says what lacks")
-    assert "doesn't exist; the chart makes it" in operator.said("cannot refresh the certificates")[0]["error"]
+    assert "doesn't exist; the Helm chart creates it" in operator.said("cannot refresh the certificates")[0]["error"]
     assert operator.fetch("/readyz") == ""
     space.api.create(kinds.SECRET.path(operator.namespace), {"metadata": {"name": "halcyon-tls"}})
     operator.wait_ready()

@@ -171,7 +171,7 @@ def build(chosen: OperatorSettings, client: KubeClient, tracer: Tracer = OFF) ->
         secret=chosen.tls_secret,
         names=(host, f"{host}.cluster.local", f"{chosen.agents_service}.{chosen.namespace}.svc"),
         on_change=everything,
-        fronted=not chosen.watch_namespaces,
+        has_front_proxy=not chosen.watch_namespaces,
     )
     reviews: ApiServerReviews | NamespacedReviews = ApiServerReviews(client)
     if chosen.watch_namespaces:

@@ -219,9 +219,9 @@ class Operator:
     async def _look(self) -> None:
         """Check who serves the metrics API; a change concerns every model with scaling."""
         own, watched = self.settings.namespace, self.settings.watch_namespaces
-        found = api_service.NOT_HERE
+        found = api_service.NAMESPACED
         if not watched:
-            found = await api_service.look(self.client, namespace=own, service=self.settings.service)
+            found = await api_service.find_server(self.client, namespace=own, service=self.settings.service)
         if self._tolerance is None:
             self._tolerance = await api_service.keeps_tolerance(self.client, namespace=next(iter(watched), own))
         found = replace(found, tolerance=bool(self._tolerance))
