@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from halcyon.balancer.config.latency_buckets import BOUNDS_MS
-from halcyon.scaling.canary.analysis import CanaryMemory, Evidence, Histogram, Rules, Sample, Verdict, judge
+from halcyon.scaling.canary.analysis import CanaryDecision, CanaryMemory, Evidence, Histogram, Rules, Sample, judge
 
 # 1 ms to 40 s in steps of the square root of 1.2: two of them are the ratio that is tolerated.
 BOUNDS = tuple(round(0.001 * 1.2 ** (n / 2), 7) for n in range(117))
@@ -52,7 +52,7 @@ def rollout(
     stop_at: str = "rollback promote",
     make: Callable[..., Sample] = window,
     **canary: float,
-) -> tuple[int, Verdict]:
+) -> tuple[int, CanaryDecision]:
     draw = random.Random(seed)
     memory, look = None, 0
     while True:
@@ -62,7 +62,7 @@ def rollout(
             return look, verdict
 
 
-def check(verdict: Verdict, name: str) -> Evidence:
+def check(verdict: CanaryDecision, name: str) -> Evidence:
     return next(found for found in verdict.checks if found.name == name)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from halcyon.api.spec.defaults import ResolvedTargets
 from halcyon.scaling.hpa.metrics import filled, gpu_utilization, queue_depth, read
 from halcyon.scaling.observations import (
-    FRESH_S,
+    MAX_AGE_S,
     BalancerPoint,
     Missing,
     PodObservation,
@@ -26,7 +26,7 @@ from halcyon.scaling.observations import (
 )
 from tests.unit.scaling.builders import EVERY_SECOND, NOW, balancer, model, pod
 
-OLD = tuple(NOW - FRESH_S - age for age in (3.0, 2.0, 1.0))
+OLD = tuple(NOW - MAX_AGE_S - age for age in (3.0, 2.0, 1.0))
 
 
 def value(result: Value | Missing | None) -> float:

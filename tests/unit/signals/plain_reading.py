@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from halcyon.scaling.observations import (
-    FRESH_S,
+    MAX_AGE_S,
     BalancerPoint,
     Observation,
     PodObservation,
@@ -100,9 +100,9 @@ def plain_reading(
 
 def _is_heard(points: Sequence[BalancerPoint], now: float) -> bool:
     """Whether its count is known: it has spoken lately, and no silence lies before that."""
-    if not points or now - points[-1].at > FRESH_S:
+    if not points or now - points[-1].at > MAX_AGE_S:
         return False
-    return len(points) == 1 or points[-1].at - points[-1].counted_at <= FRESH_S
+    return len(points) == 1 or points[-1].at - points[-1].counted_at <= MAX_AGE_S
 
 
 def _counted_at(all_points: Sequence[Sequence[BalancerPoint]]) -> float:
@@ -154,14 +154,14 @@ def _silence(
         if name in silent:
             said.append(f"{name} reported last {silent[name]:.0f} s ago")
         elif name in agents:
-            is_back = agents[name].points and observation.at - agents[name].points[-1].at <= FRESH_S
+            is_back = agents[name].points and observation.at - agents[name].points[-1].at <= MAX_AGE_S
             said.append(
                 f"{name} has just started to report again" if is_back else f"HAProxy of {name} does not respond"
             )
         else:
             said.append(f"{name} has not reported yet")
     more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
-    return f"the load of some balancers is unknown ({', '.join(said)}{more}); the limit is {FRESH_S:.0f} s"
+    return f"the load of some balancers is unknown ({', '.join(said)}{more}); the limit is {MAX_AGE_S:.0f} s"
 
 
 def _pending(pod: PodObservation | None, now: float) -> float | None:

@@ -1,6 +1,6 @@
 """Errors that balancers report, kept with the observation store, by model and balancer pod.
 
-A balancer that has been silent for `FRESH_S` no longer counts, as in the observation store.
+A balancer that has been silent for `MAX_AGE_S` no longer counts, as in the observation store.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from halcyon.api.documents.observation_report import AgentReport
 from halcyon.kube.kinds import Key
-from halcyon.scaling.observations import FRESH_S
+from halcyon.scaling.observations import MAX_AGE_S
 from halcyon.signals.observation_store import ObservationStore, OnReport
 
 MAX_CHARACTERS = 400
@@ -35,7 +35,7 @@ class BalancerErrorStore(ObservationStore):
     def troubles(self, key: Key, now: float) -> tuple[str, ...]:
         """Return a sentence for each balancer pod with an error; `now` is monotonic, in seconds."""
         said = self._troubles.get(key, {})
-        return tuple(f"pod {pod}: {text}" for pod, (text, at) in sorted(said.items()) if now - at <= FRESH_S)
+        return tuple(f"pod {pod}: {text}" for pod, (text, at) in sorted(said.items()) if now - at <= MAX_AGE_S)
 
     def forget(self, namespace: str, name: str) -> None:
         """Drop a model as the base class does, and its errors."""
@@ -48,7 +48,7 @@ class BalancerErrorStore(ObservationStore):
         said = self._troubles.get(key, {})
         before = said.get(record.agent, ("", 0.0))[0]
         text = str(record.balancer.problem)[:MAX_CHARACTERS]
-        others = {pod: told for pod, told in said.items() if pod != record.agent and now - told[1] <= FRESH_S}
+        others = {pod: told for pod, told in said.items() if pod != record.agent and now - told[1] <= MAX_AGE_S}
         if text and len(others) < _MAX_AGENTS:
             others[record.agent] = (text, now)
         if others:

@@ -2,11 +2,11 @@
 
 GPU utilisation comes from the first source that covers at least half of the ready pods; the other pods are assumed to match:
 
-| source     | meaning                                                 | valid for                     |
-| ---------- | ------------------------------------------------------- | ----------------------------- |
-| agents     | Triton's own nv_gpu_utilization                         | `observations.FRESH_S`, 10 s  |
-| prometheus | DCGM's value, if the site has a Prometheus              | `dcgm.STALE_S`, 30 s          |
-| derived    | the busy share of the instances, if pods have GPUs      | `busy_fraction.STALE_S`, 12 s |
+| source     | meaning                                            | valid for                       |
+| ---------- | -------------------------------------------------- | ------------------------------- |
+| agents     | Triton's own nv_gpu_utilization                    | `observations.MAX_AGE_S`, 10 s  |
+| prometheus | DCGM's value, if the site has a Prometheus         | `dcgm.MAX_AGE_S`, 30 s          |
+| derived    | the busy share of the instances, if pods have GPUs | `busy_fraction.MAX_AGE_S`, 12 s |
 
 Out of scope: any decision (`decider`), how reports become numbers (`signals.planner_reading`, `scaling.hpa.metrics`).
 """

@@ -21,11 +21,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from halcyon.scaling.canary.data import Action, CanaryMemory, Evidence, Finding, Name, Rules, Sample, Track, Verdict
+from halcyon.scaling.canary.data import (
+    Action,
+    CanaryDecision,
+    CanaryMemory,
+    Evidence,
+    Finding,
+    Name,
+    Rules,
+    Sample,
+    Track,
+)
 from halcyon.scaling.canary.sequential_tests import Blocks, Tally, from_log, log_e
 from halcyon.scaling.histogram import Histogram
 
-__all__ = ["CanaryMemory", "Evidence", "Histogram", "Rules", "Sample", "Verdict", "judge"]
+__all__ = ["CanaryDecision", "CanaryMemory", "Evidence", "Histogram", "Rules", "Sample", "judge"]
 
 QUANTILE = 0.95
 LATE_MARGIN = 0.025
@@ -45,14 +55,14 @@ _EXACT = "E-variables of two Bernoulli streams, any time"
 _MEANS = "asymptotic confidence sequence of means by blocks of time"
 
 
-def judge(stable: Sample, canary: Sample, rules: Rules, memory: CanaryMemory | None = None) -> Verdict:
+def judge(stable: Sample, canary: Sample, rules: Rules, memory: CanaryMemory | None = None) -> CanaryDecision:
     """Decide what to do with the canary, from all samples so far.
 
     Args:
         stable: sample of the serving revision since the last call, for the same time as
         canary: the sample of the new one.
         rules: the same in every call of a rollout; other rules would be another test.
-        memory: from the last verdict; None in the first call. To keep it across a restart, see `CanaryMemory.to_plain`.
+        memory: from the last decision; None in the first call. To keep it across a restart, see `CanaryMemory.to_plain`.
     """
     memory = _remembered(memory or CanaryMemory(), stable, canary, rules)
     checks = tuple(
@@ -65,7 +75,7 @@ def judge(stable: Sample, canary: Sample, rules: Rules, memory: CanaryMemory | N
         if check is not None
     )
     action, why = _decided(checks, memory, rules)
-    return Verdict(action=action, why=why, checks=checks, memory=memory)
+    return CanaryDecision(action=action, why=why, checks=checks, memory=memory)
 
 
 def _remembered(memory: CanaryMemory, stable: Sample, canary: Sample, rules: Rules) -> CanaryMemory:

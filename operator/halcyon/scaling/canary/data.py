@@ -1,4 +1,4 @@
-"""Input and output of canary analysis: samples, rules, evidence, verdict and memory. Pure data."""
+"""Input and output of canary analysis: samples, rules, evidence, decision and memory. Pure data."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """Tolerances, and how often a verdict may be wrong. A limit of None omits its check."""
+    """Tolerances, and how often a decision may be wrong. A limit of None omits its check."""
 
     error_margin: float | None = 0.01
     """Share of failures by which the canary may exceed stable: 0.01 is one percentage point."""
@@ -125,7 +125,7 @@ class CanaryMemory:
             KeyError, TypeError, ValueError: it is something else.
         """
         track, whole = _track, {name: raw[name] for name in ("stable", "canary")}
-        found = {name: None if part is None else Histogram(**_tuples(part)) for name, part in whole.items()}
+        histograms = {name: None if part is None else Histogram(**_tuples(part)) for name, part in whole.items()}
         return cls(
             errors=track(raw["errors"]),
             late=track(raw["late"]),
@@ -133,7 +133,7 @@ class CanaryMemory:
             queue=_blocks(raw["queue"]),
             requests=(int(raw["requests"][0]), int(raw["requests"][1])),
             batches=(int(raw["batches"][0]), int(raw["batches"][1])),
-            **found,
+            **histograms,
         )
 
 
@@ -186,7 +186,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class CanaryDecision:
     """Decision about the canary."""
 
     action: Action

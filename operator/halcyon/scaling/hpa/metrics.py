@@ -10,7 +10,7 @@ from typing import Final
 
 from halcyon.api.spec.defaults import ResolvedTargets
 from halcyon.scaling.observations import (
-    FRESH_S,
+    MAX_AGE_S,
     BalancerObservation,
     Missing,
     Observation,
@@ -130,13 +130,13 @@ def filled(known: float, *, missing: int, target: float, replicas: int) -> float
 def _silence_reason(observation: Observation) -> str | None:
     """Return why nothing at all is known, or None if something is."""
     latest = newest(observation)
-    if observation.balancers and latest is not None and observation.at - latest <= FRESH_S:
+    if observation.balancers and latest is not None and observation.at - latest <= MAX_AGE_S:
         return None
     if observation.silent:
         agents = ", ".join(f"{name} for {age:.0f} s" for name, age in observation.silent[:3])
-        return f"no reports from the balancers' agents: {agents}; a value older than {FRESH_S:.0f} s is not used"
+        return f"no reports from the balancers' agents: {agents}; a value older than {MAX_AGE_S:.0f} s is not used"
     if observation.balancers:
-        return f"agents report, but no sample is newer than {FRESH_S:.0f} s"
+        return f"agents report, but no sample is newer than {MAX_AGE_S:.0f} s"
     return "no balancer's agent has reported yet"
 
 
