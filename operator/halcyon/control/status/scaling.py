@@ -51,7 +51,7 @@ def active(view: Scope, plan: ReconcilePlan) -> Condition:
     if view.scaling.settling and (told := _told(view, kind)) is not None:
         return told
     if verdict is None:
-        return Condition(kind, status=None, reason=Reason.UNKNOWN, message="no balancer's agent has spoken yet")
+        return Condition(kind, status=None, reason=Reason.UNKNOWN, message="no balancer's agent has reported yet")
     if verdict.unknown:
         text = f"{verdict.unknown}. The count holds"
         return Condition(kind, status=False, reason=Reason.METRICS_MISSING, message=text)
