@@ -169,8 +169,8 @@ ROWS: tuple[Row, ...] = (
         bad("traffic.tls", {"secretName": "kube-system/x"}, _MATCH, "spec.traffic.tls.secretName is"),
     )),
     Row(7, "the operator's own key", (
-        both("runtime.env", [{"name": "A", "secretKeyRef": {"name": "halcyon-tls", "key": "tls.key"}}], "names the Secrets halcyon-tls"),
-        both("traffic.tls", {"secretName": "halcyon-tls"}, "names the Secrets halcyon-tls"),
+        both("runtime.env", [{"name": "A", "secretKeyRef": {"name": "halcyon-tls", "key": "tls.key"}}], "refers to the Secrets halcyon-tls"),
+        both("traffic.tls", {"secretName": "halcyon-tls"}, "refers to the Secrets halcyon-tls"),
     ), deed="own_key"),
     Row(8, "a claim of another namespace", (
         bad(CLAIM, _claim("../x"), _MATCH, "persistentVolumeClaim.claimName is"),
@@ -234,7 +234,7 @@ ROWS: tuple[Row, ...] = (
     )),
     Row(25, "Triton's own arguments", (*tuple(unknown("runtime.args", [argument]) for argument in _ARGS), unknown("runtime.command", ["/bin/sh"]))),
     Row(26, "variables that change what a container is", tuple(
-        both("runtime.env", [{"name": name, "value": "x"}], f"spec.runtime.env: {name} is reserved") for name in _ENV
+        both("runtime.env", [{"name": name, "value": "x"}], f"spec.runtime.env: {name} is a reserved name") for name in _ENV
     )),
     Row(27, "variables twice, and ten thousand of them", (
         bad("runtime.env", [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}], "Duplicate value", "name A is listed more than once"),
@@ -279,7 +279,7 @@ ROWS: tuple[Row, ...] = (
         "tests/unit/control/test_status.py::test_a_batch_that_is_waited_for_longer_than_its_requests_live_is_warned_of",
     ), why="a wait that is allowed and longer than requests live is taken with a warning"),
     Row(38, "a GPU's target without a GPU", (
-        both("scaling", {"maxReplicas": 2, "targets": {"gpuUtilization": 80}}, "spec.scaling.targets.gpuUtilization is set and spec.runtime.gpu.count is 0"),
+        both("scaling", {"maxReplicas": 2, "targets": {"gpuUtilization": 80}}, "spec.scaling.targets.gpuUtilization is set but spec.runtime.gpu.count is 0"),
     )),
     Row(39, "parts of GPUs, and several kinds of them", (
         bad("runtime.gpu", {"count": 0.5}, "spec.runtime.gpu.count"),
@@ -315,9 +315,9 @@ ROWS: tuple[Row, ...] = (
     Row(49, "a status of one's own", deed="own_status"),
     Row(50, "the operator's own annotations, broken", deed="broken_annotations"),
     Row(51, "a host of another tenant's", (
-        both("traffic.gateway", _gateway(http={"hostnames": ["other-tenant.example.com"]}), "reached by the hostnames other-tenant.example.com"),
-        both("traffic.gateway", _gateway(http={"hostnames": ["*.example.com"]}), "reached by the hostnames *.example.com"),
-        both("traffic.gateway", _gateway(), "reached by the hostnames *"),
+        both("traffic.gateway", _gateway(http={"hostnames": ["other-tenant.example.com"]}), "has the hostnames other-tenant.example.com"),
+        both("traffic.gateway", _gateway(http={"hostnames": ["*.example.com"]}), "has the hostnames *.example.com"),
+        both("traffic.gateway", _gateway(), "has the hostnames *"),
         both("traffic.gateway", {"name": "edge"}, "/edge, which this site does not allow (allowed: infra/edge"),
         bad("traffic.gateway", _gateway(http={"hostnames": ["*"]}), _MATCH, "spec.traffic.gateway.http.hostnames[0] is"),
     )),
@@ -377,7 +377,7 @@ ROWS: tuple[Row, ...] = (
     )),
     Row(62, "pods that no node can take", deed="no_node"),
     Row(63, "a route that another model has", (
-        both("traffic.gateway", _gateway(http={"hostnames": ["a.victim.models.example.com"]}), "reached by the hostnames a.victim.models.example.com"),
+        both("traffic.gateway", _gateway(http={"hostnames": ["a.victim.models.example.com"]}), "has the hostnames a.victim.models.example.com"),
     ), beside=(
         "tests/integration/test_operator_gateway.py::test_of_two_models_that_ask_for_the_same_requests_the_younger_is_told_until_they_differ",
     ), why="two models of names that both may have: nothing is refused, and the younger is told"),

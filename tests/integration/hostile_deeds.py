@@ -58,7 +58,7 @@ def gpus_of_a_namespace(scene: Scene) -> list[str]:
     }
     accepted = [name for name in names if told[name][0] == "True"]
     refused = {name: message for name, (_, reason, message) in told.items() if reason == "PolicyDenied"}
-    full = "may have 24, and this site allows a namespace 24"
+    full = "may have 24, but this site allows at most 24 for one namespace"
     escaped = [] if (len(accepted), len(refused)) == (3, 3) else [f"accepted {accepted}, refused {[*refused]}"]
     escaped += [message for message in refused.values() if full not in message]
     escaped += [f"{o['kind']} of {name}" for name in refused for o in scene.of(name)]
@@ -182,7 +182,7 @@ def spoofed_owner(scene: Scene) -> list[str]:
     escaped += [] if "evil" not in json.dumps(servers) else ["the servers run the forged image"]
     escaped += [] if servers["spec"]["replicas"] <= 64 else [f"{servers['spec']['replicas']} replicas"]
     message = scene.space.condition("Accepted", "r47")[2]
-    return escaped + ([] if "keeps serving" in message else [message])
+    return escaped + ([] if "stays in effect" in message else [message])
 
 
 def finalizers(scene: Scene) -> list[str]:

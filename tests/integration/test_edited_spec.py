@@ -111,7 +111,7 @@ async def test_no_ceiling_gives_way_while_a_tenant_writes_over_the_spec(
     before = accepted(space)
     if is_refused:
         space.apply(deployment(scaling=SCALING | {"maxReplicas": 20}, runtime=GPU))
-        assert "keeps serving" in space.wait_condition("Accepted", "False", "PolicyDenied")
+        assert "stays in effect" in space.wait_condition("Accepted", "False", "PolicyDenied")
     counts: list[int] = []
     async with Agent(operator, space, token(space, "m-balancer", AUDIENCE)) as stream:
         with tenant(space) as edits:
@@ -128,7 +128,7 @@ async def test_no_ceiling_gives_way_while_a_tenant_writes_over_the_spec(
     assert max(counts) == BUDGET
     until(lambda: accepted(space), lambda text: text == before, what="what was accepted is there again", limit_s=5)
     if is_refused:
-        assert "keeps serving" in space.condition("Accepted")[2]
+        assert "stays in effect" in space.condition("Accepted")[2]
     assert [e["type"] for e in space.events() if e["reason"] == "AcceptedSpecEdited"] == ["Warning"]
 
 

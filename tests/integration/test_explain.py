@@ -87,7 +87,7 @@ def test_a_pause_a_missing_signal_and_a_refused_spec_are_explained(space: Space,
     space.apply(gone)
     page = explain("SourceNotFound")
     assert "ConfigMap" in page
-    assert "what was accepted before keeps serving" in page
+    assert "the last accepted spec stays in effect" in page
 
 
 def test_a_rollout_without_room_is_explained(space: Space, explain: Explain) -> None:
@@ -96,5 +96,5 @@ def test_a_rollout_without_room_is_explained(space: Space, explain: Explain) -> 
     space.apply(deployment(replicas=1, runtime=nowhere, rollout={"strategy": "Surge", "surgeWait": "1s"}))
 
     page = explain("RolloutBlocked")
-    assert "waits for room" in page
+    assert "is waiting for capacity" in page
     assert "1 replica, fixed" in page

@@ -73,8 +73,9 @@ def test_it_is_named_and_left_the_count(
 
     message = space.wait_condition("AutoscalerConflict", "True", "ExternalAutoscaler", limit_s=40)
     assert message == (
-        "HorizontalPodAutoscaler theirs scales Deployment m-a, whose pods are this ModelDeployment's; Halcyon leaves the count "
-        "alone. Delete it, or let it scale ModelDeployment m"
+        "HorizontalPodAutoscaler theirs scales Deployment m-a, which Halcyon manages for this "
+        "ModelDeployment; Halcyon has stopped scaling the model. Delete it, or set its target to "
+        "ModelDeployment m"
     )
     until(lambda: count(space), lambda found: found == counts, what="its count is in force", limit_s=40)
     # Who undid the other's writes would show within one look of its controller.
@@ -98,7 +99,7 @@ def test_it_is_named_and_left_the_count(
     ("target", "scales"),
     [
         (kinds.MODEL_DEPLOYMENT, "this ModelDeployment"),
-        (kinds.DEPLOYMENT, "Deployment m-a, whose pods are this ModelDeployment's"),
+        (kinds.DEPLOYMENT, "Deployment m-a, which Halcyon manages for this ModelDeployment"),
     ],
     ids=["the ModelDeployment", "the Deployment"],
 )
@@ -111,7 +112,7 @@ async def test_a_scaled_object_is_named_and_left_the_count(
 
     message = space.wait_condition("AutoscalerConflict", "True", "ExternalAutoscaler", limit_s=40)
     assert message.startswith(
-        f"HorizontalPodAutoscaler keda-hpa-m of ScaledObject m scales {scales}; Halcyon leaves the count alone."
+        f"HorizontalPodAutoscaler keda-hpa-m of ScaledObject m scales {scales}; Halcyon has stopped scaling the model."
     )
     async with Agent(operator, space, token(space, "m-balancer", AUDIENCE)) as stream:
         for _ in range(12):

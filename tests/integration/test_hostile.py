@@ -179,7 +179,7 @@ class Phase:
             verdict, _, message = self.space.condition("Accepted", name)
             assert (verdict, attempt.off in message) == ("False", True), message
             # A status holds no more of a message than so much.
-            assert message.endswith("; what was accepted before keeps serving")
+            assert message.endswith("; the last accepted spec stays in effect")
         return answer
 
     def look(self, name: str) -> dict[tuple[str, str], Object]:

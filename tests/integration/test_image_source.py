@@ -43,7 +43,7 @@ def test_what_a_cluster_makes_of_a_model_in_an_image(cluster: Cluster, space: Sp
     space.apply(in_image())
     if not has_image_volumes(cluster):
         said = space.wait_condition("Accepted", "False", "Invalid")
-        assert "no image volumes (Kubernetes 1.35 and newer" in said
+        assert "does not support image volumes (they need Kubernetes 1.35 or newer" in said
         assert "persistentVolumeClaim" in said
         # What was accepted last keeps serving, and nothing was tried.
         assert space.must(kinds.DEPLOYMENT, "m-a")["spec"]["template"] == before

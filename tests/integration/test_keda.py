@@ -163,7 +163,7 @@ def test_it_scales_a_model_whose_count_is_left_to_it_also_to_zero_and_back(
     ("target", "scales"),
     [
         (kinds.MODEL_DEPLOYMENT, "this ModelDeployment"),
-        (kinds.DEPLOYMENT, "Deployment m-a, whose pods are this ModelDeployment's"),
+        (kinds.DEPLOYMENT, "Deployment m-a, which Halcyon manages for this ModelDeployment"),
     ],
     ids=["the ModelDeployment", "the Deployment"],
 )
@@ -179,7 +179,7 @@ async def test_where_both_would_scale_it_is_named_and_left_the_count_until_it_go
         space.wait_condition, "AutoscalerConflict", "True", "ExternalAutoscaler", limit_s=LOOKED_S
     )
     assert message.startswith(
-        f"HorizontalPodAutoscaler keda-hpa-theirs of ScaledObject theirs scales {scales}; Halcyon leaves the count alone."
+        f"HorizontalPodAutoscaler keda-hpa-theirs of ScaledObject theirs scales {scales}; Halcyon has stopped scaling the model."
     )
     async with Agent(operator, space, token(space, "m-balancer", AUDIENCE)) as stream:
         theirs_count = 0

@@ -71,7 +71,9 @@ def test_there_are_ten_examples_and_the_operator_accepts_each(space: Space, clus
     assert len(set(models)) == len(EXAMPLES)
     if not has_image_volumes(cluster):
         models.remove("resnet50-image")
-        assert "no image volumes" in space.wait_condition("Accepted", "False", "Invalid", name="resnet50-image")
+        assert "does not support image volumes" in space.wait_condition(
+            "Accepted", "False", "Invalid", name="resnet50-image"
+        )
     for name in models:
         space.wait_condition("Accepted", "True", name=name)
         until(lambda name=name: space.get(kinds.DEPLOYMENT, f"{name}-a"), bool, what=f"{name} has servers")

@@ -99,5 +99,5 @@ def test_one_of_somebody_elses_is_left_alone_and_named(space: Space) -> None:
     space.apply(deployment())
 
     message = space.wait_condition("Accepted", "False", "Conflict")
-    assert "NetworkPolicy m-server exists and doesn't belong to this ModelDeployment" in message
+    assert "NetworkPolicy m-server already exists and does not belong to this ModelDeployment" in message
     assert policies(space)["m-server"]["spec"]["podSelector"] == theirs["spec"]["podSelector"]

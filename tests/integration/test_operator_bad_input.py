@@ -126,7 +126,7 @@ def test_what_was_stored_before_a_rule_existed_is_not_accepted_and_keeps_serving
         message = space.wait_condition("Accepted", "False", "Invalid", name=name)
         words = list(BAD.values())[int(name[1:])][1]
         assert said(message, words), (name, message)
-        assert "what was accepted before keeps serving" in message
+        assert "the last accepted spec stays in effect" in message
         assert space.condition("Stalled", name)[:2] == ("True", "Invalid")
         assert versions(space, name) == before
         if name == "m4":
@@ -198,7 +198,7 @@ def test_a_source_that_goes_leaves_what_serves(space: Space) -> None:
     before = versions(space, "m")
     space.delete(kinds.CONFIG_MAP, FILES)
     message = space.wait_condition("Accepted", "False", "SourceNotFound")
-    assert "what was accepted before keeps serving" in message
+    assert "the last accepted spec stays in effect" in message
     space.scale(2)
     until(lambda: space.status()["replicas"]["ready"], lambda n: n == 2, what="the count follows")
     always(lambda: versions(space, "m"), lambda v: v == before, what="the children are as before", for_s=1)

@@ -67,7 +67,7 @@ def test_an_object_that_is_not_ours_is_left_untouched_and_nothing_else_is_made(s
         space.apply(deployment(owner, scaling=SCALING))
     for owner, (kind, _) in theirs.items():
         message = space.wait_condition("Accepted", "False", "Conflict", name=owner)
-        assert f"{kind.kind} {names[owner]} exists and doesn't belong to this ModelDeployment" in message
+        assert f"{kind.kind} {names[owner]} already exists and does not belong to this ModelDeployment" in message
         assert space.condition("Stalled", owner)[:2] == ("True", "Conflict")
         # The files come by another watch than the models: whoever is planned before them says so first.
         until(

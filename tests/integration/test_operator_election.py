@@ -68,7 +68,7 @@ def test_a_leader_that_is_asked_to_end_hands_over_within_2_s(pair: tuple[Operato
     print(f"handed over in {taken:.1f} s")  # noqa: T201  # the figure of the test
     assert leader.wait() == 0
     # A lease that can't be given back on a busy machine runs out.
-    assert taken <= 2 * PATIENCE or leader.said("cannot give the lease back"), leader.tail()
+    assert taken <= 2 * PATIENCE or leader.said("cannot release the lease"), leader.tail()
     space.scale(3)
     until(space.replicas, lambda n: n == 3, what="the new leader works", limit_s=5)
     assert not standby.complaints(), standby.complaints()

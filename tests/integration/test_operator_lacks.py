@@ -92,7 +92,7 @@ class Lacking:
 
     def told(self) -> set[Named]:
         """As the log told it, ever."""
-        said = self.operator.said("a right is missing: give the operator's role the rules that its chart has")
+        said = self.operator.said("a permission is missing: add the rules of the chart's role to the operator's role")
         return {(line["group"], line["resource"], line["verb"]) for line in said}
 
     def account(self, rule: Rule) -> str:

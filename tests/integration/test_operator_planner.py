@@ -137,7 +137,7 @@ async def test_a_load_is_planned_for_and_the_status_and_an_event_say_why(operato
         assert raised[0]["note"].startswith("from 1 to ")
     at_its_end = count(space)
     message = await asyncio.to_thread(space.wait_condition, "ScalingActive", "False", "MetricsMissing", limit_s=30)
-    assert "The count holds" in message
+    assert "The replicas stay as they are" in message
     # What had come by then was planned for.
     held = count(space)
     assert held >= at_its_end
@@ -152,7 +152,7 @@ async def test_recommend_says_what_it_would_do_and_leaves_the_count_to_people(op
         assert count(space) == 1
         space.scale(2)
         message = await asyncio.to_thread(space.wait_condition, "ScalingActive", "False", "Recommending")
-        assert message.startswith("spec.scaling.mode is Recommend: the count stays")
+        assert message.startswith("spec.scaling.mode is Recommend: the replicas stay at")
         await asyncio.to_thread(always, lambda: count(space), lambda n: n == 2, what="a person's count stands", for_s=3)
 
 
@@ -190,7 +190,9 @@ async def test_a_schedule_raises_the_least_count_while_it_is_open(operator: Oper
 
 
 @pytest.mark.parametrize(
-    ("subresource", "who"), [("scale", "somebody else"), ("", "field manager gitops")], ids=["by /scale", "by name"]
+    ("subresource", "who"),
+    [("scale", "another controller or user"), ("", "field manager gitops")],
+    ids=["by /scale", "by name"],
 )
 async def test_a_writer_that_comes_again_and_again_is_named_and_left_alone(
     operator: Operator, space: Space, subresource: str, who: str
@@ -216,7 +218,7 @@ async def test_a_writer_that_comes_again_and_again_is_named_and_left_alone(
                 what="it is seen",
             )
         message = await asyncio.to_thread(space.wait_condition, "AutoscalerConflict", "True", "ExternalWriter")
-        assert message.startswith(f"{who} has set spec.replicas 3 times within 5 min, to ")
+        assert message.startswith(f"{who} has changed spec.replicas 3 times within 5 min, to ")
         now = count(space)
         await asyncio.to_thread(always, lambda: count(space), lambda n: n == now, what="Halcyon steps back", for_s=3)
 
@@ -227,7 +229,7 @@ async def test_an_hpa_follows_the_planner_and_the_fast_path_does_not_wait_for_it
     space.serve(scaling=DIRECT | {"actuator": "HPA"}, traffic={"balancerReplicas": 1})
     hpa = space.must(kinds.HPA, "m")["spec"]
     assert hpa["behavior"]["scaleUp"].get("tolerance") == ("0" if keeps_tolerance(cluster) else None)
-    coarse = "this cluster's HPAs know no tolerance" in space.status()["scaling"]["actuatorReason"]
+    coarse = "the HPAs of this cluster do not support tolerance" in space.status()["scaling"]["actuatorReason"]
     assert coarse == (not keeps_tolerance(cluster)), "it isn't said that an HPA ignores small changes here"
     assert Space(space.api, operator.namespace).every(kinds.HPA) == [], "the dry run that found it out was none"
     assert [m["external"]["metric"]["name"] for m in hpa["metrics"]] == ["desiredReplicas"]
@@ -329,7 +331,7 @@ async def test_free_gpus_limit_no_count_and_the_scheduler_says_what_lacks(
         )
         message = await reached(
             lambda: space.condition("ScalingActive")[2],
-            lambda text: "Wants 5: 2 ready, 0 starting, 3 unschedulable (" in text,
+            lambda text: "Of 5 desired pods, 2 ready, 0 starting, 3 unschedulable (" in text,
             what="it is said",
         )
         assert "Insufficient nvidia.com/gpu" in message.partition("3 unschedulable (")[2]

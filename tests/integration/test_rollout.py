@@ -154,7 +154,7 @@ def test_auto_replaces_where_there_is_no_room_to_surge_and_says_so(space: Space,
         # The status says it for as long as it lasts; the event stays.
         wait_told_once(space, "ReplacingPods")
         (note,) = told(space, "ReplacingPods")
-        assert "no room to surge for 2s: pod m-a-" in note
+        assert "no capacity to surge for 2s: pod m-a-" in note
         assert "needs 1 more nvidia.com/gpu" in note
         space.wait_settled(limit_s=30)
     assert min(seen) == 1
@@ -400,7 +400,7 @@ def test_a_canary_takes_its_share_and_promotion_restarts_no_pod_of_it(
     )
     assert applied(space) == first
     # Without evidence it stays at its step, and says so.
-    until(lambda: rollout(space).get("message", ""), lambda m: "waits for evidence" in m, what="it waits")
+    until(lambda: rollout(space).get("message", ""), lambda m: "waiting for analysis" in m, what="it waits")
     assert rollout(space)["canary"] == {"step": 1, "weight": 25, "pods": 1}
     split = {"total": 4, "ready": 4, "updated": 1, "unschedulable": 0}
     until(lambda: space.status()["replicas"], lambda r: r.items() >= split.items(), what="the status says so")

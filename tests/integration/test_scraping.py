@@ -212,4 +212,4 @@ def test_a_model_that_surprises_is_told_in_the_log_and_the_others_are_read(caplo
 
     assert world.longest_pause_s(well) < 2 * EVERY_S
     assert world.read.keys() == {*well}
-    assert {record.message for record in caplog.records} == {"cannot read servers"}
+    assert {record.message for record in caplog.records} == {"cannot read the metrics of server pods"}

@@ -95,7 +95,9 @@ def test_conditions_and_reasons_exist(page: Path) -> None:
 def source() -> str:
     """Return the text of the programs and of the charts, with the parts of a string joined."""
     files = [path for name in ("operator", "cli", "charts") for path in (ROOT / name).rglob("*") if path.is_file()]
-    text = " ".join(path.read_text() for path in files if path.suffix in {".py", ".lua", ".tpl", ".txt", ".yaml", ".js"})
+    text = " ".join(
+        path.read_text() for path in files if path.suffix in {".py", ".lua", ".tpl", ".txt", ".yaml", ".js"}
+    )
     return re.sub(r"\s+", " ", re.sub(r'"\s*f?"', "", text))
 
 

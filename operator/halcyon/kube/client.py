@@ -211,7 +211,7 @@ class KubeClient(Kube):
         except errors.Refused as error:
             if error.status != 422:
                 raise
-            raise errors.Conflicted(409, f"{error}; its count may be another than {before} by now") from error
+            raise errors.Conflicted(409, f"{error}; its replicas may no longer be {before}") from error
 
     @override
     async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str | None = None) -> None:

@@ -46,7 +46,7 @@ class EventRecorder:
         self._client = client
         self._instance = instance
         self._clock = clock
-        self._told: dict[tuple[Key, str, str], float] = {}
+        self._recorded_at: dict[tuple[Key, str, str], float] = {}
         self._pending: deque[Object] = deque()
         """Oldest first."""
         self._news = asyncio.Event()
@@ -60,9 +60,9 @@ class EventRecorder:
         now = self._clock.monotonic()
         if now - self._told.get(this, -QUIET_S) < QUIET_S:
             return False
-        if len(self._told) >= REMEMBERED:
-            self._told = {k: t for k, t in self._told.items() if now - t < QUIET_S}
-        self._told[this] = now
+        if len(self._recorded_at) >= REMEMBERED:
+            self._recorded_at = {k: t for k, t in self._recorded_at.items() if now - t < QUIET_S}
+        self._recorded_at[this] = now
         event = {
             "apiVersion": EVENT.api_version,
             "kind": EVENT.kind,
@@ -88,9 +88,12 @@ class EventRecorder:
         }
         if len(self._pending) >= PENDING:
             lost = self._pending.popleft()
-            log.warning("too many events to write", extra={"key": str(key), "lost": lost["reason"], "limit": PENDING})
+            log.warning(
+                "too many queued events; the oldest is dropped",
+                extra={"key": str(key), "lost": lost["reason"], "limit": PENDING},
+            )
         self._pending.append(event)
-        self._news.set()
+        self._queued.set()
         return True
 
     def _next_suffix(self) -> int:
@@ -115,8 +118,8 @@ class EventRecorder:
         while True:
             while self._pending:
                 await self._one(self._pending.popleft())
-            self._news.clear()
-            await self._news.wait()
+            self._queued.clear()
+            await self._queued.wait()
 
     async def _one(self, event: Object) -> None:
         try:

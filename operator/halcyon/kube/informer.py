@@ -126,13 +126,13 @@ class Informer:
             except (errors.ApiError, errors.Unreachable) as error:
                 scope.failures += 1
                 delay = min(0.2 * 2**scope.failures, 10.0) * random.uniform(0.5, 1.0)  # noqa: S311  # jitter
-                told = {"kind": self.kind.plural, "error": str(error), "retry_s": round(delay, 1)}
+                context = {"kind": self.kind.plural, "error": str(error), "retry_s": round(delay, 1)}
                 if isinstance(error, errors.Gone) and scope.failures == 1:
                     # Usual after a while without changes. Something is wrong only if it happens again at once.
-                    log.info("the watch is too old; listing again", extra=told | {"retry_s": 0})
+                    log.info("the resource version is too old; listing again", extra=context | {"retry_s": 0})
                     continue
                 # A single failure is harmless: a busy API server leaves a bookmark out, or a connection ends.
-                log.log(logging.INFO if scope.failures == 1 else logging.WARNING, "cannot watch", extra=told)
+                log.log(logging.INFO if scope.failures == 1 else logging.WARNING, "cannot watch", extra=context)
                 await asyncio.sleep(delay)
 
     async def _replace(self, scope: _Scope) -> str:
@@ -197,7 +197,7 @@ class Informer:
             return _key(obj)
         except (KeyError, TypeError, AttributeError) as error:
             self.malformed.note(
-                self.kind.kind, Key("", ""), OBJECT, f"its metadata can't be read: {error!r}", error=error
+                self.kind.kind, Key("", ""), OBJECT, f"its metadata cannot be read: {error!r}", error=error
             )
             return None
 

@@ -183,9 +183,9 @@ class LeaderElector:
                         self.name,
                         body | {"spec": {"holderIdentity": "", "leaseDurationSeconds": 1}},
                     )
-                    log.info("gave the lease back")
+                    log.info("released the lease")
         except (errors.ApiError, errors.Unreachable, TimeoutError) as error:
-            log.warning("cannot give the lease back", extra={"error": str(error) or repr(error)})
+            log.warning("cannot release the lease", extra={"error": str(error) or repr(error)})
 
     def _lease(self, before: dict[str, Any]) -> dict[str, Any]:
         now = rfc3339(self.clock.wall(), "microseconds")

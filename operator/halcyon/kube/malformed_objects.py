@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 class Malformed:
     """The currently malformed objects."""
 
-    _said: dict[tuple[str, Key], dict[str, str]] = field(default_factory=dict)
+    _logged: dict[tuple[str, Key], dict[str, str]] = field(default_factory=dict)
     """The logged reason by part, for each kind and key."""
 
     def note(self, kind: str, key: Key, part: str, why: str, *, error: Exception | None = None) -> None:
@@ -43,9 +43,9 @@ class Malformed:
 
     def clear(self, kind: str, key: Key, part: str) -> None:
         """Record that this part can read the object, or that it is gone."""
-        said = self._said.get((kind, key))
-        if said is not None and said.pop(part, None) is not None and not said:
-            del self._said[kind, key]
+        logged = self._logged.get((kind, key))
+        if logged is not None and logged.pop(part, None) is not None and not logged:
+            del self._logged[kind, key]
 
     def passed_over(self, kind: str, key: Key, part: str) -> PassedOver:
         """Return a context in which an error affects this object only."""
@@ -53,7 +53,7 @@ class Malformed:
 
     def counts(self) -> dict[str, int]:
         """Return the number of malformed objects by kind."""
-        return dict(sorted(Counter(kind for kind, _ in self._said).items()))
+        return dict(sorted(Counter(kind for kind, _ in self._logged).items()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,7 @@ class RbacDenials:
         if known is None or known.rights != rights:
             for right in rights:
                 log.warning(
-                    "a right is missing: give the operator's role the rules that its chart has",
+                    "a permission is missing: add the rules of the chart's role to the operator's role",
                     extra={**_told(right), "namespace": request.namespace},
                 )
 
@@ -107,7 +107,7 @@ class RbacDenials:
             return
         found = self._lacks.pop(_Request(*asked(method, path, watching=watching)), None)
         for right in found.rights if found else ():
-            log.info("a right that was missing is there", extra=_told(right))
+            log.info("a missing permission has been granted", extra=_told(right))
 
     @property
     def missing(self) -> tuple[Right, ...]:

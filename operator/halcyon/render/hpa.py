@@ -28,7 +28,7 @@ def hpa(subject: Subject, spec: Spec, *, tolerance: bool) -> Object:
     each; with Rules, each target is a metric. `tolerance`: whether this cluster's HPAs support one.
     """
     if spec.scaling is None:
-        raise ValueError("a spec without scaling has no HPA")
+        raise ValueError("no HPA can be rendered for a spec without scaling")
     result = child("autoscaling/v2", "HorizontalPodAutoscaler", subject, subject.name, names.SCALING)
     result["spec"] = {
         "scaleTargetRef": {"apiVersion": API_VERSION, "kind": KIND, "name": subject.name},

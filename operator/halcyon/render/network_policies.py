@@ -28,8 +28,8 @@ _DNS: Object = {"ports": [{"port": _DNS_PORT, "protocol": protocol} for protocol
 
 def _anywhere(network: str, version: int) -> Object:
     """Return all addresses of an IP version, except the cloud's instance metadata service."""
-    told = [ip_network(text) for text in (*LINK_LOCAL, *METADATA)]
-    return {"ipBlock": {"cidr": network, "except": [str(one) for one in told if one.version == version]}}
+    blocked = [ip_network(text) for text in (*LINK_LOCAL, *METADATA)]
+    return {"ipBlock": {"cidr": network, "except": [str(one) for one in blocked if one.version == version]}}
 
 
 _ANYWHERE = (_anywhere("0.0.0.0/0", 4), _anywhere("::/0", 6))

@@ -103,7 +103,7 @@ def _source_volume(source: Source, snapshot: str | None) -> Object:
     if source.image is not None:
         return {"image": {"reference": source.image.reference}}
     if source.persistent_volume_claim is None:
-        raise ValueError("a source without a kind can't have been accepted")
+        raise ValueError("the model source has no kind; such a spec is never accepted")
     claim = source.persistent_volume_claim.claim_name
     return {"persistentVolumeClaim": {"claimName": claim, "readOnly": True}}
 

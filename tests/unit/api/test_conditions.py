@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from halcyon.api.conditions import MESSAGE_LIMIT, Condition, Reason, Type, ending, find, keep
+from halcyon.api.conditions import MESSAGE_LIMIT, REASONS, Condition, Reason, Type, ending, find, keep
 
 READY = Condition(Type.READY, status=True, reason=Reason.READY, message="3 of 3 servers are ready")
 UNKNOWN = Condition(Type.MODEL_LOADED, status=None, reason=Reason.LOADING, message="")
@@ -22,7 +22,7 @@ def test_conditions_are_in_the_order_of_their_types() -> None:
 
 def test_the_transition_time_moves_with_the_status_only() -> None:
     before = keep([READY], [], generation=1, now="t1")
-    same = Condition(Type.READY, status=True, reason=Reason.SCALED_TO_ZERO, message="0 replicas, as asked")
+    same = Condition(Type.READY, status=True, reason=Reason.SCALED_TO_ZERO, message="0 replicas are desired")
     other = Condition(Type.READY, status=False, reason=Reason.NO_SERVERS_READY, message="")
 
     assert keep([same], before, generation=2, now="t2")[0]["lastTransitionTime"] == "t1"
@@ -60,3 +60,11 @@ def test_the_end_of_a_message_is_not_what_is_cut(length: int) -> None:
     assert made.endswith("end")
     assert len(made) == min(length + 3, MESSAGE_LIMIT)
     assert ("…" in made) == (length + 3 > MESSAGE_LIMIT)
+
+
+def test_each_type_has_its_reasons_and_only_rollouts_have_others() -> None:
+    listed = {reason for reasons in REASONS.values() for reason in reasons}
+
+    assert list(REASONS) == list(Type)
+    assert all(len(set(reasons)) == len(reasons) for reasons in REASONS.values())
+    assert set(Reason) - listed == {Reason.CANARY_ANALYSIS_FAILED, Reason.CANARY_ABORTED}

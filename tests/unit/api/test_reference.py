@@ -49,7 +49,7 @@ def test_a_field_s_section_gives_type_default_bounds_consequence_and_example() -
     section = PAGE.partition("### `spec.traffic.queueLimit`\n")[2].partition("###")[0]
 
     assert section.split("\n\n")[0].strip() == "integer; default `200`; 1 to 100000."
-    assert "A change restarts no server." in section
+    assert "A change does not restart server pods." in section
     assert "queueLimit: 500" in section
 
 

@@ -104,8 +104,9 @@ _SHOP = {
     ],
 }  # fmt: skip
 _RIVAL = (
-    "field manager argocd-controller has set spec.replicas 3 times within 5 min, to 2 at last; Halcyon leaves the count alone "
-    "until 10 min after its last change. Remove that writer, or set spec.scaling.mode: Paused"
+    "field manager argocd-controller has changed spec.replicas 3 times within 5 min, most "
+    "recently to 2; Halcyon has stopped scaling the model and resumes 10 min after the last such "
+    "change. Remove that writer, or set spec.scaling.mode: Paused"
 )
 _BLIND = "5 replicas: no sample for 14 s; the last valid number of replicas is kept"
 _RULED = {"minReplicas": 1, "maxReplicas": 8, "policy": "Rules", "targets": {"queueDepth": 16, "latency": "300ms"}}

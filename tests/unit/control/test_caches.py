@@ -208,7 +208,10 @@ async def test_what_keeps_a_balancer_from_starting_wakes_a_reconcile_that_sees_i
     assert world.queued == [DIGITS]
     seen = await world.scopes.build(DIGITS, uncached={}, rejected="")
     assert seen is not None
-    assert seen.balancer_trouble == "pod b-0: agent ended with Error (exit code 1): cannot list resource, 2 restarts"
+    assert (
+        seen.balancer_trouble
+        == "pod b-0: container agent terminated: Error (exit code 1): cannot list resource, 2 restarts"
+    )
 
 
 def autoscaler(name: str, target: str, *, kind: str = "ModelDeployment", owner: Any = None) -> Object:

@@ -42,8 +42,8 @@ def rules(analysis: str = "On") -> Canary:
         (("", FINE, 1, OVER, "On"), "goes on", 0, "1 of them ready"),
         (("", FINE, 2, OVER - 1, "On"), "goes on", 0, "until 2025-12-29T09:21:00Z"),
         (("", FINE, 2, OVER, "On"), "goes on", 1, "step 2 of 2: 50 % of the requests, 5 of 10 pods"),
-        (("", OPEN, 2, OVER, "On"), "goes on", 0, "waits for evidence: 31 requests of 100"),
-        (("", None, 2, OVER, "On"), "goes on", 0, "waits for evidence: nothing was measured yet"),
+        (("", OPEN, 2, OVER, "On"), "goes on", 0, "waiting for analysis: 31 requests of 100"),
+        (("", None, 2, OVER, "On"), "goes on", 0, "waiting for analysis: no measurements yet"),
         (("", None, 2, OVER, "Off"), "goes on", 1, "step 2 of 2"),
     ],
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from halcyon.control.status.events import happenings
+from halcyon.control.status.events import status_events
 from halcyon.kube import errors
 from halcyon.kube.event_recorder import PENDING, QUIET_S, EventRecorder, NewEvent
 from halcyon.kube.kinds import EVENT
@@ -60,13 +60,13 @@ FAILED = {"Accepted": ("True", "Accepted"), "Ready": ("False", "LoadFailed"), "S
     ],
 )
 def test_happenings_follow_their_table(before: Any, after: Any, expected: list[tuple[str, str]]) -> None:
-    found = happenings(status(**before), status(**after))
+    found = status_events(status(**before), status(**after))
 
     assert [(h.type, h.reason) for h in found] == expected
     assert all(h.message == h.reason.lower() for h in found)
 
 
-NO_ROOM = {"phase": "Progressing", "strategyReason": "no room to surge for 1m: pod p needs 1 more nvidia.com/gpu"}
+NO_ROOM = {"phase": "Progressing", "strategyReason": "no capacity to surge for 1m: pod p needs 1 more nvidia.com/gpu"}
 
 
 @pytest.mark.parametrize(
@@ -76,19 +76,19 @@ NO_ROOM = {"phase": "Progressing", "strategyReason": "no room to surge for 1m: p
         (NO_ROOM, NO_ROOM, []),
         # Whoever asked for it knows.
         ({}, {"strategyReason": "spec.rollout.strategy is Replace"}, []),
-        ({}, {"phase": "Blocked", "message": "waits for room"}, [("Warning", "RolloutBlocked")]),
+        ({}, {"phase": "Blocked", "message": "is waiting for capacity"}, [("Warning", "RolloutBlocked")]),
         ({"phase": "Blocked"}, {"phase": "Blocked", "message": "waits for more room"}, []),
     ],
 )
 def test_what_a_rollout_does_unasked_is_told_once(before: Any, after: Any, expected: list[tuple[str, str]]) -> None:
-    found = happenings({**status(**GOOD), "rollout": before}, {**status(**GOOD), "rollout": after})
+    found = status_events({**status(**GOOD), "rollout": before}, {**status(**GOOD), "rollout": after})
 
     assert [(h.type, h.reason) for h in found] == expected
 
 
 def test_a_blocked_rollout_that_is_stalled_is_told_as_that_alone() -> None:
     stalled = GOOD | {"Stalled": ("True", "RolloutBlocked")}
-    found = happenings(status(**GOOD), {**status(**stalled), "rollout": {"phase": "Blocked", "message": "x"}})
+    found = status_events(status(**GOOD), {**status(**stalled), "rollout": {"phase": "Blocked", "message": "x"}})
 
     assert [h.reason for h in found] == ["RolloutBlocked"]
 
@@ -169,7 +169,7 @@ async def test_of_too_many_events_the_oldest_goes_and_that_is_said(caplog: pytes
         recorder.record(resource(), NewEvent("Normal", "ScaledUp", str(number)))
     await recorder.flush(5)
 
-    assert "too many events to write" in caplog.text
+    assert "too many queued events; the oldest is dropped" in caplog.text
     assert len(kube.objects) == PENDING
     assert "0" not in {event["note"] for event in kube.objects.values()}
 
@@ -217,14 +217,14 @@ UP, DOWN, AGAIN = change(2, 5), change(5, 3, at="10:10"), change(2, 5, at="10:20
 def test_every_change_of_the_count_asked_for_is_told_once_in_their_order(
     before: Any, after: Any, expected: list[str]
 ) -> None:
-    found = happenings(before, after)
+    found = status_events(before, after)
 
     assert [(h.type, h.reason) for h in found] == [("Normal", reason) for reason in expected]
 
 
 def test_a_change_of_the_count_is_told_with_its_reason_and_beside_what_else_happened() -> None:
     starting = status(**STARTING)
-    found = happenings(starting, scaled(UP))
+    found = status_events(starting, scaled(UP))
 
     assert [h.reason for h in found] == ["Ready", "ScaledUp"]
     assert found[1].message == "from 2 to 5: 412 req/s needs it"

@@ -552,7 +552,7 @@ def test_one_that_cannot_be_packed_costs_the_others_nothing(
         assert kube.entries() == [("halcyon-memory-000", "team.digits")]
 
     virtual_time.run(scenario)
-    assert "cannot pack a planner's memory" in caplog.text
+    assert "cannot pack a planner memory" in caplog.text
 
 
 def test_whoever_steps_down_saves_what_fits_into_the_time_newest_requests_first() -> None:
@@ -586,4 +586,4 @@ def test_stepping_down_does_not_wait_for_an_api_server_that_is_silent(caplog: py
         assert clock() == pytest.approx(0.7)
 
     virtual_time.run(scenario)
-    assert "no time to write" in caplog.text
+    assert "not enough time to write" in caplog.text

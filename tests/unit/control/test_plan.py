@@ -200,12 +200,12 @@ def test_a_changed_count_changes_the_count_and_nothing_else() -> None:
 @pytest.mark.parametrize(
     ("scaling", "api", "foreign", "actuator", "why"),
     [
-        (None, OURS, "", Actuator.NONE, "there is no spec.scaling"),
+        (None, OURS, "", Actuator.NONE, "spec.scaling is not set"),
         ({}, OURS, "", Actuator.HPA, "Auto: Halcyon serves"),
         ({"actuator": "Auto"}, OURS, "", Actuator.HPA, "Auto: Halcyon serves"),
-        ({}, OLD, "", Actuator.DIRECT, "Auto: this cluster's HPAs know no tolerance"),
+        ({}, OLD, "", Actuator.DIRECT, "Auto: the HPAs of this cluster do not support tolerance"),
         ({"policy": "Rules"}, OLD, "", Actuator.HPA, "Auto: Halcyon serves"),
-        ({"actuator": "HPA"}, OLD, "", Actuator.HPA, "spec.scaling.actuator is HPA, but this cluster's HPAs"),
+        ({"actuator": "HPA"}, OLD, "", Actuator.HPA, "spec.scaling.actuator is HPA, but the HPAs of this cluster"),
         ({}, ExternalMetricsApi(ours=False, why="KEDA serves it"), "", Actuator.DIRECT, "Auto: KEDA serves it"),
         ({"actuator": "HPA"}, ExternalMetricsApi(ours=False, why=""), "", Actuator.HPA, "spec.scaling.actuator is HPA"),
         ({"actuator": "Direct"}, OURS, "", Actuator.DIRECT, "spec.scaling.actuator is Direct"),
@@ -279,7 +279,7 @@ def test_the_count_of_an_autoscaler_on_our_deployment_is_left_to_it(
     assert planned.followed == to_be_written
     assert planned.actuator is Actuator.NONE
     assert planned.actuator_why == (
-        "HorizontalPodAutoscaler theirs scales Deployment digits-a, whose pods are this ModelDeployment's"
+        "HorizontalPodAutoscaler theirs scales Deployment digits-a, which Halcyon manages for this ModelDeployment"
     )
 
 
@@ -345,8 +345,9 @@ def test_an_object_of_somebody_else_stops_everything_and_is_named(kind: kinds.Ki
     planned = make(view(children={(kind, name): stranger(kind, name)}))
 
     assert planned.acceptance.reason is Reason.CONFLICT
-    assert f"{kind.kind} {name} exists and doesn't belong to this ModelDeployment; it is left untouched" in (
-        planned.acceptance.message
+    assert (
+        f"{kind.kind} {name} already exists and does not belong to this ModelDeployment; Halcyon does not change it"
+        in (planned.acceptance.message)
     )
     assert planned.strangers == (ConflictingObject(kind.kind, name, leaving=False),)
     assert (planned.first, planned.then) == ((), ())
@@ -364,7 +365,7 @@ def test_children_of_a_deleted_model_deployment_of_this_name_are_waited_for() ->
 
     assert planned.strangers == (ConflictingObject("Service", "digits", leaving=True),)
     assert planned.acceptance.message == (
-        "waiting until Service digits of the deleted ModelDeployment of this name are gone"
+        "waiting for the deletion of Service digits, which belonged to a deleted ModelDeployment of the same name"
     )
 
 
@@ -501,4 +502,4 @@ def test_a_site_may_allow_other_annotations_or_none() -> None:
     own = replace(SITE, service_annotations=("example.com/",))
     assert service(make(view(wanted, site=own)))["metadata"]["annotations"] == {"example.com/x": "1"}
     refused = make(view(wanted, site=replace(SITE, service_annotations=()))).acceptance
-    assert "it allows none" in refused.message
+    assert "no annotations are allowed" in refused.message

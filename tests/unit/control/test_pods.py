@@ -95,7 +95,7 @@ def test_a_fetcher_that_ends_without_a_reason_is_a_failed_container(message: str
 
     assert found is not None
     assert found.reason is Reason.CONTAINER_FAILED
-    assert found.message == f"fetch ended with OOMKilled (exit code 137) {message}".strip()
+    assert found.message == f"container fetch terminated: OOMKilled (exit code 137) {message}".strip()
 
 
 def test_a_fetcher_that_is_done_is_no_trouble_although_it_failed_before() -> None:
@@ -108,7 +108,7 @@ def test_a_container_that_ends_again_and_again_is_told_with_its_last_words() -> 
     crashing = waiting("triton", "CrashLoopBackOff", lastState=ended(139, message="segfault"), restartCount=4)
 
     assert said(containers=[crashing]) == PodFailure(
-        Reason.CONTAINER_FAILED, "triton ended with Error (exit code 139): segfault, 4 restarts", "p"
+        Reason.CONTAINER_FAILED, "container triton terminated: Error (exit code 139): segfault, 4 restarts", "p"
     )
 
 
@@ -120,7 +120,7 @@ def test_a_container_that_ended_once_and_runs_is_given_its_time() -> None:
 def test_a_container_that_cannot_be_made_is_told(reason: str) -> None:
     found = said(containers=[waiting("triton", reason, 'secret "tokens" not found')])
 
-    assert found == PodFailure(Reason.CONTAINER_FAILED, 'triton: secret "tokens" not found', "p")
+    assert found == PodFailure(Reason.CONTAINER_FAILED, 'container triton: secret "tokens" not found', "p")
 
 
 def test_a_runtime_without_image_volumes_is_named() -> None:
@@ -130,7 +130,7 @@ def test_a_runtime_without_image_volumes_is_named() -> None:
 
     assert found is not None
     assert found.message.startswith(
-        f"fetch: {words}. The node's container runtime knows no image volumes: containerd 2.1"
+        f"container fetch: {words}. The node's container runtime does not support image volumes, which need containerd 2.1"
     )
 
 

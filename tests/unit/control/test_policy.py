@@ -23,7 +23,7 @@ from tests.policies import LIMITS, policy
 from tests.unit.control.objects import PVC, view, world
 from tests.unit.render.rendered import SITE
 
-KEPT = "what was accepted before keeps serving"
+KEPT = "the last accepted spec stays in effect"
 CPU: dict[str, Any] = {"runtime": {"gpu": {"count": 0}}}
 ACCEPTED = (kinds.CONFIG_MAP, names.balancer("digits"))
 Children = dict[tuple[Kind, str], Object]
@@ -115,7 +115,10 @@ def test_a_namespace_s_gpus_are_for_who_comes_first(elsewhere: int, held: int, a
     if not accepted:
         assert planned.acceptance.reason is Reason.POLICY_DENIED
         assert "is 4 GPUs" in planned.acceptance.message
-        assert f"namespace team may have {elsewhere}, and this site allows a namespace 8" in planned.acceptance.message
+        assert (
+            f"namespace team may have {elsewhere}, but this site allows at most 8 for one namespace"
+            in planned.acceptance.message
+        )
 
 
 def test_scale_is_no_way_to_the_gpus_of_others() -> None:
@@ -130,7 +133,8 @@ def test_the_operator_s_own_key_is_given_to_no_model() -> None:
 
     denied = make(view(asked, site=here)).acceptance
     assert (denied.reason, denied.message) == (
-        Reason.POLICY_DENIED, "spec names the Secret halcyon-tls, which is the operator's own key; name another Secret",
+        Reason.POLICY_DENIED, ("spec refers to the Secret halcyon-tls, which holds the operator's own key; use another "
+        "Secret"),
     )  # fmt: skip
     assert make(view(asked, site=elsewhere)).acceptance.accepted
 

@@ -67,9 +67,9 @@ def test_another_version_applies_the_record_and_says_what_it_would_render_otherw
     assert target(make(now)).template == target(make(before)).template
     assert found is not None
     assert (found["status"], found["reason"]) == ("True", "PodTemplateOutdated")
-    assert "was rendered by version 0.1.0 and serves as it is" in found["message"]
+    assert "is from version 0.1.0 and stays in use" in found["message"]
     assert f"spec.initContainers[fetch].image (localhost/halcyon-operator:dev to {NEXT})" in found["message"]
-    assert found["message"].endswith("halcyon refresh digits rolls the new rendering out")
+    assert found["message"].endswith("run halcyon refresh digits")
 
 
 def test_a_version_that_renders_the_same_outdates_nothing() -> None:
@@ -87,7 +87,7 @@ def test_a_record_of_before_renderings_were_compared_is_compared() -> None:
     assert make(newer(now)).outdated
     found = condition(newer(now))
     assert found is not None
-    assert "by an earlier version" in found["message"]
+    assert "from an earlier version" in found["message"]
 
 
 @pytest.mark.parametrize("name", [False, True])
@@ -158,7 +158,7 @@ def test_a_refused_spec_outdates_nothing() -> None:
     [
         ({"version": "0.2.0", "pull_secrets": ("regcred",)}, "spec.imagePullSecrets (none to"),
         ({"version": "0.2.0", "server_image": "localhost/triton:25.01"}, "spec.containers[triton].image ("),
-        ({"server_image": "localhost/triton:25.01"}, "by this version with other settings"),
+        ({"server_image": "localhost/triton:25.01"}, "from this version with different settings"),
     ],
 )
 def test_what_differs_is_named(change: dict[str, Any], said: str) -> None:

@@ -97,7 +97,7 @@ def test_a_right_is_missing_from_its_refusal_until_an_answer_and_each_is_logged_
     assert page(rights) == ['halcyon_permissions_missing{group="",resource="pods",verb="list"} 1.0']
     rights.answered("GET", "/api/v1/pods")
     assert page(rights) == []
-    assert caplog.records[-1].getMessage() == "a right that was missing is there"
+    assert caplog.records[-1].getMessage() == "a missing permission has been granted"
 
 
 def test_one_that_nobody_asks_for_any_more_is_forgotten() -> None:

@@ -54,14 +54,14 @@ def test_three_changes_by_others_within_five_minutes_are_a_conflict(looks: list[
 def test_a_conflict_names_the_writer_the_count_and_what_to_do() -> None:
     text = said(fought())[-1]
 
-    assert "field manager argocd has set spec.replicas 3 times within 5 min, to 2 at last" in text
+    assert "field manager argocd has changed spec.replicas 3 times within 5 min, most recently to 2" in text
     assert "10 min" in text
     assert "mode: Paused" in text
 
 
 @pytest.mark.parametrize("writer", ["", "halcyon", "kube-controller-manager"])
 def test_whoever_leaves_no_trace_is_not_given_a_name(writer: str) -> None:
-    assert said(fought(), writer=writer)[-1].startswith("somebody else has set spec.replicas")
+    assert said(fought(), writer=writer)[-1].startswith("another controller or user has changed spec.replicas")
 
 
 def test_a_conflict_ends_ten_minutes_after_the_last_change() -> None:
@@ -80,7 +80,7 @@ def test_a_change_during_a_conflict_makes_it_last() -> None:
     said(fought(), rivals)
     again = last + CALM_S - 10
 
-    assert "to 9 at last" in said([(again, 9, 6)], rivals)[-1]
+    assert "most recently to 9" in said([(again, 9, 6)], rivals)[-1]
     assert said([(again + CALM_S - 1, 9, 6)], rivals)[-1]
     assert said([(again + CALM_S, 9, 6)], rivals) == [""]
 
@@ -91,7 +91,7 @@ def test_what_we_would_ask_for_during_a_conflict_is_not_asked_for() -> None:
     said(fought(), rivals)
     said([(last + 200, 2, 9)], rivals)
 
-    assert "to 9 at last" in said([(last + 201, 9, 9)], rivals)[-1]
+    assert "most recently to 9" in said([(last + 201, 9, 9)], rivals)[-1]
     assert said([(last + 201 + CALM_S - 1, 9, 9)], rivals)[-1]
 
 

@@ -115,7 +115,8 @@ def test_auto_surges_until_there_was_no_room_for_surge_wait() -> None:
     found = decided(cluster)
     assert (found.pace.strategy, found.pace.max_surge, found.pace.max_unavailable) == ("Replace", 0, 1)
     assert found.pace.why == (
-        "no room to surge for 30s: pod p3 needs 1 more nvidia.com/gpu: 0/1 nodes are available: 1 Insufficient nvidia.com/gpu"
+        "no capacity to surge for 30s: pod p3 needs 1 more nvidia.com/gpu: 0/1 nodes are available: "
+        "1 Insufficient nvidia.com/gpu"
     )
 
 
@@ -496,8 +497,9 @@ def test_the_status_tells_which_revision_serves_and_why_not_the_one_asked_for() 
 
     assert reason == "RolledBack"
     assert message == (
-        f"revision {bad} failed and revision {first} serves again. ProgressDeadlineExceeded: not ready within 660 s. "
-        "Change the spec; to try the same again, give spec.model.revision another text"
+        f"revision {bad} failed and was rolled back to revision {first}. ProgressDeadlineExceeded: not "
+        "ready within 660 s. Change the spec; to retry the same spec, change the text of "
+        "spec.model.revision"
     )
     assert found["rollout"]["failed"] == {
         "revision": f"digits-{bad}",
@@ -526,7 +528,7 @@ def test_what_keeps_the_new_pods_from_being_ready_is_told_at_once_while_the_old_
 
     words = "container fetch: ErrImagePull: registry.example.com/models/a:2: not found"
     assert found["rollout"]["phase"] == "Progressing"
-    assert found["rollout"]["message"].startswith(f"revision {asked} is on its way; pod ")
+    assert found["rollout"]["message"].startswith(f"revision {asked} is rolling out; pod ")
     assert found["rollout"]["message"].endswith(words)
     assert condition(found, "Reconciling") == ("Progressing", found["rollout"]["message"])
     assert condition(found, "Ready")[0] == "Ready"
@@ -545,8 +547,8 @@ def test_a_rollout_without_room_is_blocked_and_stalled_only_past_the_deadline(
     reason, message = condition(found, kind)
 
     assert reason == "RolloutBlocked"
-    assert message.startswith(f"revision {asked} waits for room: pod p3 needs 1 more nvidia.com/gpu")
-    assert message.endswith("all 2 pods stay until it is ready. Make room, or write strategy: Replace")
+    assert message.startswith(f"revision {asked} is waiting for capacity: pod p3 needs 1 more nvidia.com/gpu")
+    assert message.endswith("which keeps all 2 pods until it is ready. Free capacity, or set strategy: Replace")
     assert kstatus.compute({**cluster.look().resource, "status": found}) == read
     assert found["rollout"]["phase"] == "Blocked"
 

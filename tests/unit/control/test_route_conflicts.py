@@ -139,8 +139,9 @@ def test_a_model_whose_requests_an_older_one_gets_says_so_and_what_to_do() -> No
     state, reason, message = condition(served(route("older", gateway(), model="digits")))
     assert (state, reason) == ("False", "RouteConflict")
     assert message == (
-        "Gateway infra/edge: requests for /v2/models/digits at a.example.com go to ModelDeployment older, whose HTTPRoute is older; "
-        "give one of them other spec.traffic.gateway.http.hostnames, or spec.model.name, for example digits.team.example.com"
+        "Gateway infra/edge: requests for /v2/models/digits at a.example.com go to ModelDeployment "
+        "older, whose HTTPRoute is older; change spec.traffic.gateway.http.hostnames or "
+        "spec.model.name of one of them, for example to digits.team.example.com"
     )
     assert condition(served(route("older", gateway(), model="digits")), "Ready")[1] == "RouteConflict"
 
@@ -150,6 +151,8 @@ def test_of_another_tenant_no_name_is_told() -> None:
 
     _, reason, message = condition(served(theirs))
     assert reason == "RouteConflict"
-    assert "gRPC at grpc.example.com go to a ModelDeployment of another namespace, whose GRPCRoute is older" in message
-    assert "spec.traffic.gateway.grpc.hostnames for example" in message
+    assert (
+        "gRPC at grpc.example.com go to a ModelDeployment in another namespace, whose GRPCRoute is older"
+    ) in message
+    assert "spec.traffic.gateway.grpc.hostnames of one of them, for example" in message
     assert not {"secret", "mallory"} & set(message.replace(",", " ").split())

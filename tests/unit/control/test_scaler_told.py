@@ -14,7 +14,6 @@ from halcyon.control.autoscaling.loop import TICK_S
 from halcyon.control.autoscaling.model_state import MOVED_FOR_S
 from halcyon.control.autoscaling.status_updates import LATE_STATUS_INTERVAL_S, STATUS_INTERVAL_S
 from halcyon.control.objects.actuator import Actuator
-from halcyon.control.status.events import happenings
 from halcyon.scaling.policy.decision import MAX_CHANGES, MAX_DECISION_INTERVAL_S, Signal
 from tests.unit.control.scaling_world import DIGITS, Dictated, Running, World, live, plan_of
 
@@ -98,7 +97,7 @@ def test_a_new_leader_takes_the_changes_over_and_tells_none_of_them_again() -> N
             await asyncio.sleep(2)
         after = world.told()
         assert after["decisions"] == before["decisions"]
-        assert happenings({"scaling": before}, {"scaling": after}) == []
+        assert status_events({"scaling": before}, {"scaling": after}) == []
         assert [(d["before"], d["after"]) for d in after["decisions"]] == [(5, 4), (3, 5), (1, 3)]
 
     live(scenario)
@@ -113,7 +112,7 @@ def test_a_new_leader_that_decides_otherwise_tells_one_change() -> None:
         async with Running(world.scaler):
             await asyncio.sleep(2)
         assert [(d["before"], d["after"]) for d in world.told()["decisions"]] == [(4, 6), (1, 4)]
-        (event,) = happenings({"scaling": before}, {"scaling": world.told()})
+        (event,) = status_events({"scaling": before}, {"scaling": world.told()})
         assert (event.reason, event.message.partition(":")[0]) == ("ScaledUp", "from 4 to 6")
 
     live(scenario)

@@ -145,7 +145,7 @@ def test_a_broken_spec_after_a_good_one_says_what_keeps_serving() -> None:
     found = condition(now, "Accepted")
 
     assert found is not None
-    assert found[2].endswith("; what was accepted before keeps serving")
+    assert found[2].endswith("; the last accepted spec stays in effect")
 
 
 def test_accepted_is_false_where_the_source_is_missing() -> None:
@@ -260,7 +260,8 @@ def test_a_balancer_s_pods_that_cannot_be_created_are_told() -> None:
 
 def test_what_keeps_a_balancer_from_starting_is_told_where_none_is_ready() -> None:
     why = (
-        'pod digits-balancer-x: agent ended with Error (exit code 1): cannot list resource "endpointslices", 3 restarts'
+        "pod digits-balancer-x: container agent terminated: Error (exit code 1): cannot list "
+        'resource "endpointslices", 3 restarts'
     )
     now = replace(deployed(balancers=0), balancer_trouble=why)
     assert condition(now, "BalancerReady") == ("False", "BalancerNotReady", f"0 of 2 balancers are ready: {why}")
@@ -279,9 +280,9 @@ def test_what_a_balancer_cannot_do_is_told_whether_another_serves_or_not() -> No
 
 INACTIVE = {"conditions": [{"type": "ScalingActive", "status": "False", "message": "FailedGetExternalMetric"}]}
 ANOTHER = "HorizontalPodAutoscaler x of ScaledObject y"
-ALONE = "Halcyon leaves the count alone. Delete it, or leave spec.scaling out"
-BELOW = f"{ANOTHER} scales Deployment digits-a, whose pods are this ModelDeployment's"
-LEFT = "Halcyon leaves the count alone. Delete it, or let it scale ModelDeployment digits"
+ALONE = "Halcyon has stopped scaling the model. Delete it, or remove spec.scaling"
+BELOW = f"{ANOTHER} scales Deployment digits-a, which Halcyon manages for this ModelDeployment"
+LEFT = "Halcyon has stopped scaling the model. Delete it, or set its target to ModelDeployment digits"
 WINDOW = {"name": "day", "start": "0 8 * * *", "duration": "8h", "minReplicas": 2}
 ASLEEP = {"replicas": 0, "scaling": {"minReplicas": 0, "maxReplicas": 4}}
 
@@ -321,7 +322,7 @@ def test_scaling_active_follows_its_table(now: Scope, expected: tuple[str, str])
 
 def test_a_missing_metric_says_which_and_that_the_count_holds() -> None:
     assert condition(deployed(SCALING, signals=HEARD, scaling=decided(BLIND)), "ScalingActive") == (
-        "False", "MetricsMissing", "queueDepth: no agent for 20 s. The count holds",
+        "False", "MetricsMissing", "queueDepth: no agent for 20 s. The replicas stay as they are",
     )  # fmt: skip
 
 
@@ -332,8 +333,9 @@ def test_an_active_scaling_says_its_decision_and_what_becomes_of_the_pods() -> N
     message = condition(replace(now, pods=(*now.pods, stuck)), "ScalingActive")[2]
 
     assert message == (
-        "by Direct: 2 replicas: 30 req/s needs 2; no limit applies; next look within 5 s. Wants 4: 2 ready, 1 starting, 1 "
-        "unschedulable (0/1 nodes are available: 1 Insufficient nvidia.com/gpu.)"
+        "by Direct: 2 replicas: 30 req/s needs 2; no limit applies; next decision within 5 s. Of 4 "
+        "desired pods, 2 ready, 1 starting, 1 unschedulable (0/1 nodes are available: 1 Insufficient "
+        "nvidia.com/gpu.)"
     )
 
 
@@ -341,8 +343,8 @@ def test_a_mode_that_writes_nothing_says_what_it_would_do() -> None:
     message = condition(deployed(of_mode("Recommend"), signals=HEARD, scaling=decided()), "ScalingActive")[2]
 
     assert message == (
-        "spec.scaling.mode is Recommend: the count stays 1. It would be 2 replicas: 30 req/s needs 2; no limit applies; "
-        "next look within 5 s"
+        "spec.scaling.mode is Recommend: the replicas stay at 1. The decision would be 2 replicas: "
+        "30 req/s needs 2; no limit applies; next decision within 5 s"
     )
 
 
@@ -353,7 +355,7 @@ def test_the_next_look_is_told_as_the_operator_takes_it(look_again_at: float, wi
     made = replace(DECIDED, next_decision_at=look_again_at)
     message = condition(deployed(SCALING, signals=HEARD, scaling=decided(made)), "ScalingActive")[2]
 
-    assert message.endswith(f"no limit applies; next look within {within} s")
+    assert message.endswith(f"no limit applies; next decision within {within} s")
 
 
 def test_where_the_hpa_decides_no_look_of_ours_is_told() -> None:
@@ -677,7 +679,7 @@ def test_what_the_autoscaler_wants_and_why_is_told() -> None:
     scaling = of(deployed(RULES, metrics_api=OURS, hpa=hpa, scaling=decided(left_to_it)))["scaling"]
 
     assert (scaling["actuator"], scaling["desired"], scaling["limitedBy"]) == ("HPA", 3, ["max"])
-    assert scaling["why"] == "3 replicas: queueDepth 78 at 16 per replica needs 5; the HPA says: more than the maximum"
+    assert scaling["why"] == "3 replicas: queueDepth 78 at 16 per replica needs 5; HPA: more than the maximum"
     assert scaling["actuatorReason"].startswith("Auto: Halcyon serves")
     assert scaling["signals"][0] == {
         "name": "queueDepth", "target": "8", "source": "agents", "value": "12.0", "observedAt": NOW,
@@ -690,10 +692,10 @@ def test_what_the_autoscaler_wants_and_why_is_told() -> None:
         (("True", "SucceededRescale", "able to update the scale"), "1 replica: by the HPA", None),
         (
             ("True", "ScaleDownStabilized", "recent recommendations were higher"),
-            "1 replica: the HPA says: recent recommendations were higher",
+            "1 replica: HPA: recent recommendations were higher",
             ["stabilisation"],
         ),
-        (("False", "FailedGetScale", "no such scale"), "1 replica: the HPA says: no such scale", None),
+        (("False", "FailedGetScale", "no such scale"), "1 replica: HPA: no such scale", None),
     ],
 )
 def test_of_an_autoscaler_s_words_those_are_told_that_say_something(

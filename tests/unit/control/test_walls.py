@@ -94,5 +94,6 @@ def test_one_of_somebody_else_is_left_alone_and_named() -> None:
 
     assert not planned.acceptance.accepted
     assert (
-        "NetworkPolicy digits-balancer exists and doesn't belong to this ModelDeployment" in planned.acceptance.message
+        "NetworkPolicy digits-balancer already exists and does not belong to this ModelDeployment"
+        in planned.acceptance.message
     )

@@ -21,7 +21,7 @@ from halcyon.api.status import Status
 
 Object = dict[str, Any]
 _Kind = Literal["object", "array", "string", "integer", "boolean"]
-_SAID: dict[_Kind, str] = {
+_EXPECTED: dict[_Kind, str] = {
     "object": 'an object, for example {"name": "a"}',
     "array": 'a list, for example ["a"]',
     "string": 'a string, for example "a"',
@@ -29,7 +29,7 @@ _SAID: dict[_Kind, str] = {
     "boolean": "true or false",
 }
 _TYPES: dict[_Kind, type] = {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool}
-_SHOWN = 80
+_MAX_SHOWN = 80
 """Maximum number of characters of a value in a message."""
 _NOTHING = object()
 
@@ -52,26 +52,26 @@ def fitted(resource: Object) -> tuple[Object, tuple[str, ...]]:
     It is the same object if nothing had to be left out. A null counts as an absent field, as in the API server. An item
     of a list is left out as a whole if a required field of it is missing.
     """
-    wrong: list[str] = []
-    found = _object(resource, _resource(), "", wrong)
-    return found, tuple(wrong)
+    errors: list[str] = []
+    found = _object(resource, _resource(), "", errors)
+    return found, tuple(errors)
 
 
-def _value(value: Any, form: _Form, path: str, wrong: list[str]) -> Any:  # any JSON value
+def _value(value: Any, form: _Form, path: str, errors: list[str]) -> Any:  # any JSON value
     """Return the value, or the part of it that fits; `_NOTHING` if no part does."""
     if value is None:
         return _NOTHING
     if not isinstance(value, _TYPES[form.kind]) or (form.kind == "integer" and isinstance(value, bool)):
-        wrong.append(f"{path} is {_shown(value)}: it must be {_SAID[form.kind]}")
+        errors.append(f"{path} is {_shown(value)}: it must be {_EXPECTED[form.kind]}")
         return _NOTHING
     if isinstance(value, list):
-        return value if form.each is None else _list(value, form.each, path, wrong)
+        return value if form.each is None else _list(value, form.each, path, errors)
     if not isinstance(value, dict):
         return value
-    found = _object(value, form, path, wrong)
-    if lacking := [name for name in form.required if name not in found]:
-        if not any(f"{path}.{name} is " in said for name in lacking for said in wrong):
-            wrong.append(f"{path}.{lacking[0]} is missing")
+    found = _object(value, form, path, errors)
+    if missing := [name for name in form.required if name not in found]:
+        if not any(f"{path}.{name} is " in said for name in missing for said in errors):
+            errors.append(f"{path}.{missing[0]} is missing")
         return _NOTHING
     return found
 
@@ -81,16 +81,16 @@ def _shown(value: object) -> str:
         shown = json.dumps(value, default=str, ensure_ascii=False)
     except RecursionError:
         return "(nested too deeply)"
-    return shown if len(shown) <= _SHOWN else shown[: _SHOWN - 3] + "..."
+    return shown if len(shown) <= _MAX_SHOWN else shown[: _MAX_SHOWN - 3] + "..."
 
 
-def _object(value: Object, form: _Form, path: str, wrong: list[str]) -> Object:
+def _object(value: Object, form: _Form, path: str, errors: list[str]) -> Object:
     found: Object | None = None
     for name, below in value.items():
         known = form.fields.get(name, form.each)
         if known is None:
             continue
-        fits = _value(below, known, f"{path}.{name}" if path else name, wrong)
+        fits = _value(below, known, f"{path}.{name}" if path else name, errors)
         if fits is not below:
             found = dict(value) if found is None else found
             if fits is _NOTHING:
@@ -100,12 +100,12 @@ def _object(value: Object, form: _Form, path: str, wrong: list[str]) -> Object:
     return value if found is None else found
 
 
-def _list(value: list[Any], each: _Form, path: str, wrong: list[str]) -> list[Any]:
+def _list(value: list[Any], each: _Form, path: str, errors: list[str]) -> list[Any]:
     found: list[Any] = []
     for index, below in enumerate(value):
         if below is None:
-            wrong.append(f"{path}[{index}] is null: it must be {_SAID[each.kind]}")
-        elif (fits := _value(below, each, f"{path}[{index}]", wrong)) is not _NOTHING:
+            errors.append(f"{path}[{index}] is null: it must be {_EXPECTED[each.kind]}")
+        elif (fits := _value(below, each, f"{path}[{index}]", errors)) is not _NOTHING:
             found.append(fits)
     same = len(found) == len(value) and all(one is other for one, other in zip(found, value, strict=True))
     return value if same else found

@@ -41,7 +41,7 @@ def _own_secret(view: Scope, spec: Spec) -> list[str]:
     namespace, _, name = view.site.own_secret.partition("/")
     if namespace != view.key.namespace or name not in secret_names(spec):
         return []
-    return [f"spec names the Secret {name}, which is the operator's own key; name another Secret"]
+    return [f"spec refers to the Secret {name}, which holds the operator's own key; use another Secret"]
 
 
 def _gpus_of_namespace(view: Scope) -> int | None:
@@ -55,8 +55,10 @@ def _too_many_gpus(view: Scope, spec: Spec) -> list[str]:
     if limit is None or ResourceLimit(limit, view.gpus.elsewhere).allows(wanted, held=view.gpus.held):
         return []
     said = (
-        f"spec.runtime.gpu.count times the most replicas is {wanted} GPUs, the other ModelDeployments of namespace "
-        f"{view.key.namespace} may have {view.gpus.elsewhere}, and this site allows a namespace {limit}; lower "
-        "spec.scaling.maxReplicas (spec.replicas where there is no scaling), for example maxReplicas: 1, or that of another"
+        f"spec.runtime.gpu.count times the maximum replicas is {wanted} GPUs, and the other "
+        f"ModelDeployments of namespace {view.key.namespace} may have {view.gpus.elsewhere}, but this "
+        f"site allows at most {limit} for one namespace; lower spec.scaling.maxReplicas "
+        "(spec.replicas if scaling is not set) of this or another ModelDeployment, for example "
+        "maxReplicas: 1"
     )
     return [said]

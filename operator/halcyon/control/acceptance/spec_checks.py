@@ -19,5 +19,5 @@ def objections(spec: Spec, site: Site) -> list[str]:
 
 def _allowed(site: Site) -> str:
     if not site.service_annotations:
-        return "it allows none"
-    return "keys must begin with one of " + ", ".join(site.service_annotations)
+        return "no annotations are allowed"
+    return "keys must start with one of " + ", ".join(site.service_annotations)

@@ -53,7 +53,10 @@ class ExternalWriters:
             times.append(now)
             if now < until or (len(times) == TIMES and now - times[0] <= WITHIN_S):
                 named = bool(writer) and writer not in OURS
-                until, who = self._until[key] = (now + CALM_S, f"field manager {writer}" if named else "somebody else")
+                until, who = self._until[key] = (
+                    now + CALM_S,
+                    f"field manager {writer}" if named else "another controller or user",
+                )
         if now >= until:
             self._until.pop(key, None)
             self._asked[key] = asked | {desired: now}
@@ -61,9 +64,9 @@ class ExternalWriters:
         # While we stand back, `desired` is not requested, so it is not recorded as ours.
         self._asked[key] = asked
         return (
-            f"{who} has set spec.replicas {TIMES} times within {WITHIN_S / 60:.0f} min, to {replicas} at last; "
-            "Halcyon leaves the count alone until 10 min after its last change. Remove that writer, or set "
-            "spec.scaling.mode: Paused"
+            f"{who} has changed spec.replicas {TIMES} times within {WITHIN_S / 60:.0f} min, most recently "
+            f"to {replicas}; Halcyon has stopped scaling the model and resumes 10 min after the last such "
+            "change. Remove that writer, or set spec.scaling.mode: Paused"
         )
 
     def wrote(self, key: Key, replicas: int) -> None:

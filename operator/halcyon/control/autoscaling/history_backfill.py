@@ -117,7 +117,7 @@ class HistoryBackfill:
                 await asyncio.sleep(RETRY_S)
                 continue
             except PrometheusError as error:
-                log.warning("no history of %s: %s", key, error)
+                log.warning("cannot read the request history of %s from Prometheus: %s", key, error)
                 if key in self._due:
                     self._due[key] = self._clock.monotonic() + REFUSED_S
                 continue
@@ -126,7 +126,7 @@ class HistoryBackfill:
             try:
                 await self._join(key, past, known, learn)
             except Exception:  # a fault of ours: one model's odd past must not end the operator
-                log.exception("the past of %s can't be joined with what is known of it", key)
+                log.exception("cannot merge the request history of %s from Prometheus with the recorded one", key)
 
     async def _join(
         self, key: Key, past: History, known: Callable[[Key], History | None], learn: Callable[[Key, History], None]
@@ -137,4 +137,4 @@ class HistoryBackfill:
         past = await asyncio.to_thread(_grounded, past, ours)
         if (ours := known(key)) is not None:
             learn(key, _continued(past, ours))
-            log.info("the past of %s is known from Prometheus: %d bins", key, len(past.bins))
+            log.info("loaded the request history of %s from Prometheus: %d bins", key, len(past.bins))

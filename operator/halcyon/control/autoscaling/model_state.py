@@ -61,15 +61,15 @@ class ModelState:
 
     def is_news(self, made: Decision, rival: str, now: float, every_s: float) -> bool:
         """Return whether the status needs an update: at once if replicas change; else if a value stays moved, and not too often."""
-        told = self.shown
-        if told is None:
+        published = self.shown
+        if published is None:
             return True
-        before = told.verdict
+        before = published.verdict
         if (made.current, made.desired, bool(made.unknown), rival) != (
             before.current,
             before.desired,
             bool(before.unknown),
-            told.rival,
+            published.rival,
         ):
             return True
         told.moved = min(now, told.moved) if decision.has_changed(before, made) else math.inf

@@ -92,7 +92,7 @@ def read(content: bytes) -> Saved:
     document = _document(content)
     uid, at, sign = document["uid"], document["at"], document["sign"]
     if not (isinstance(uid, str) and isinstance(at, int | float) and isinstance(sign, str)):
-        raise TypeError(f"uid is {uid!r}, at is {at!r}, sign is {sign!r}; they are a text, a number and a text")
+        raise TypeError(f"uid is {uid!r}, at is {at!r}, sign is {sign!r}; they must be a string, a number and a string")
     return Saved(uid, float(at), sign, content)
 
 
@@ -100,7 +100,7 @@ def _document(content: bytes) -> dict[str, Any]:
     inflate = zlib.decompressobj()
     text = inflate.decompress(content, _MAX_JSON_BYTES)
     if not inflate.eof:
-        raise ValueError(f"it is cut off, or unpacked it has more than {_MAX_JSON_BYTES} bytes")
+        raise ValueError(f"it is truncated, or larger than {_MAX_JSON_BYTES} bytes when unpacked")
     document = json.loads(text)
     if not isinstance(document, dict):
         raise TypeError(f"it is a {type(document).__name__}, not an object")
@@ -230,8 +230,8 @@ class Shards:
                     namespace, name = entry.split(".", 1)
                     one = read(value)
                 except BROKEN as error:
-                    told = {"config_map": shard_at, "entry": entry, "error": str(error) or repr(error)}
-                    log.warning("cannot read a planner's memory; the model begins anew", extra=told)
+                    context = {"config_map": shard_at, "entry": entry, "error": str(error) or repr(error)}
+                    log.warning("cannot read a saved planner memory; the model starts without one", extra=context)
                     continue
                 key = Key(namespace, name)
                 if key not in found or one.at > found[key].at:
@@ -246,7 +246,9 @@ class Shards:
         for name in listed:
             matched = _NUMBERED.fullmatch(name)
             if matched is None:
-                log.warning("a ConfigMap bears our label and is no shard", extra={"config_map": name})
+                log.warning(
+                    "a ConfigMap has the label of planner memories but not a shard's name", extra={"config_map": name}
+                )
             else:
                 found.append((name, int(matched[2]) if matched[1] == self._name else None))
         return [(name, index) for name, index in found if index is not None] or found
@@ -263,8 +265,8 @@ class Shards:
                 await self._make(step, shard_name(step.index, self._name))
             except (errors.ApiError, errors.Unreachable) as error:
                 good = False
-                told = {"config_map": shard_name(step.index, self._name), "error": str(error)}
-                log.warning("cannot write planners' memories", extra=told)
+                context = {"config_map": shard_name(step.index, self._name), "error": str(error)}
+                log.warning("cannot write planner memories", extra=context)
         return good
 
     async def _make(self, step: ShardWrite, name: str) -> None:
@@ -323,7 +325,7 @@ class PlannerMemoryStore:
                 if self._clock.monotonic() + READ_RETRY_INTERVAL_S > end:
                     raise
                 log.warning(
-                    "cannot read planners' memories", extra={"error": str(error), "retry_s": READ_RETRY_INTERVAL_S}
+                    "cannot read planner memories", extra={"error": str(error), "retry_s": READ_RETRY_INTERVAL_S}
                 )
                 await asyncio.sleep(READ_RETRY_INTERVAL_S)
         return dict(self._entries)
@@ -357,8 +359,8 @@ class PlannerMemoryStore:
                     await asyncio.sleep(0)
                 await self._shards.write(self._entries)
         except TimeoutError:
-            log.warning("no time to write all planners' memories", extra={"within_s": within_s})
-        log.info("kept what planners have learnt", extra={"changed": len(changed), "not_packed": left})
+            log.warning("not enough time to write all planner memories", extra={"within_s": within_s})
+        log.info("saved planner memories", extra={"changed": len(changed), "not_packed": left})
 
     async def _save(self, live: Callable[[], Container[Key]]) -> bool:
         """Pack changed memories, a few a second, then write them. Return whether everything is stored now."""
@@ -366,7 +368,7 @@ class PlannerMemoryStore:
             # Writing without loading first would replace the shards' content by what this process has learnt.
             await self.load(within_s=0)
         except (errors.ApiError, errors.Unreachable) as error:
-            log.warning("cannot read planners' memories, so none is written", extra={"error": str(error)})
+            log.warning("cannot read planner memories, so none are written", extra={"error": str(error)})
             return False
         pause_s = min(PACE_S, SAVE_INTERVAL_S / 2 / max(len(self._offered), 1))
         for key in list(self._offered):
@@ -390,4 +392,4 @@ class PlannerMemoryStore:
         try:
             self._entries[key] = saved(uid, memory, at=self._clock.wall(), cost=self._cost(key))
         except Exception:  # one model's odd memory must cost neither the others theirs nor the leader its lead
-            log.exception("cannot pack a planner's memory", extra={"key": str(key)})
+            log.exception("cannot pack a planner memory", extra={"key": str(key)})

@@ -100,7 +100,7 @@ class PodScraper:
                     await self._look(key, read)
         except Exception:
             # One model's failure must not blind the others.
-            log.exception("cannot read servers", extra={"key": str(key)})
+            log.exception("cannot read the metrics of server pods", extra={"key": str(key)})
         finally:
             rota.done(key)
 

@@ -47,7 +47,7 @@ class _Known:
     """Number of pods that it has."""
     since: float
     """Time since which it has this number; monotonic, in seconds."""
-    told: resource_quotas.QuotaRoom
+    known_room: resource_quotas.QuotaRoom
 
 
 @dataclass
@@ -123,9 +123,9 @@ class ReplicaLimits:
             return None
         known = self._rooms.get(key)
         since = -math.inf if known is None else known.since if known.present == present else now
-        told = room if known is None or now - since >= SETTLED_S else known.told
-        self._rooms[key] = _Known(present, since, told)
-        return ReplicaLimit("quota", max(told.pods, current), told.say())
+        known_room = room if known is None or now - since >= SETTLED_S else known.known_room
+        self._rooms[key] = _Known(present, since, known_room)
+        return ReplicaLimit("quota", max(known_room.pods, current), known_room.say())
 
     def _present(self, key: Key) -> int:
         return sum(pods.is_live(pod) for pod in self.caches.pods.find(key.namespace, key.name))

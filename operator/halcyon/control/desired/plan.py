@@ -207,8 +207,8 @@ def _asked(view: Scope, spec: Spec, *, accepted: bool) -> tuple[Revision | None,
     kept = known if known.number == number else replace(known, number=number + 1)
     if known.site == revision.site_digest(view.site):
         return kept, ()
-    differs, anew = refresh.compared(view, spec, known, number + 1)
-    return (anew, ()) if differs and refresh.is_wanted(view, known) else (kept, differs)
+    differs, rendered = refresh.compared(view, spec, known, number + 1)
+    return (rendered, ()) if differs and refresh.is_wanted(view, known) else (kept, differs)
 
 
 # policy     actuator in the spec   metrics API ours   tolerance kept   actuator
@@ -221,9 +221,9 @@ def _actuator(view: Scope, spec: Spec, foreign: ExternalHpa | None) -> tuple[Act
     if foreign is not None:
         return Actuator.NONE, foreign.why
     if spec.scaling is None:
-        return Actuator.NONE, "there is no spec.scaling: spec.replicas is the count"
+        return Actuator.NONE, "spec.scaling is not set: the replicas are those of spec.replicas"
     planned = defaults.policy(spec) == "Planner"
-    coarse = "this cluster's HPAs know no tolerance and ignore a change within 10 %"
+    coarse = "the HPAs of this cluster do not support tolerance and ignore changes of up to 10 %"
     if spec.scaling.actuator == "Direct":
         return Actuator.DIRECT, "spec.scaling.actuator is Direct"
     if spec.scaling.actuator == "HPA":
@@ -305,11 +305,11 @@ def _strangers(view: Scope, objects: list[Object]) -> list[ConflictingObject]:
 def _conflict(strangers: list[ConflictingObject]) -> Acceptance:
     said = ", ".join(f"{s.kind} {s.name}" for s in strangers)
     if all(s.leaving for s in strangers):
-        message = f"waiting until {said} of the deleted ModelDeployment of this name are gone"
+        message = f"waiting for the deletion of {said}, which belonged to a deleted ModelDeployment of the same name"
     else:
         message = (
-            f"{said} exists and doesn't belong to this ModelDeployment; it is left untouched. Rename or delete it, or "
-            "give the ModelDeployment another name"
+            f"{said} already exists and does not belong to this ModelDeployment; Halcyon does not change "
+            "it. Rename or delete it, or use another name for the ModelDeployment"
         )
     return Acceptance(accepted=False, reason=Reason.CONFLICT, message=message)
 

@@ -176,9 +176,12 @@ def _troubles(pod: Object) -> list[PodFailure]:
         elif status["name"] == names.FETCHER and ended.get("exitCode"):
             found.append(_fetch(ended, name))
         elif waiting.get("reason") in {"CreateContainerConfigError", "CreateContainerError"}:
-            found.append(PodFailure(Reason.CONTAINER_FAILED, f"{status['name']}: {_create(waiting)}", name))
+            found.append(PodFailure(Reason.CONTAINER_FAILED, f"container {status['name']}: {_create(waiting)}", name))
         elif ended.get("exitCode") and status["restartCount"] > 0:
-            text = f"{status['name']} ended with {ended.get('reason') or 'Error'} (exit code {ended['exitCode']})"
+            text = (
+                f"container {status['name']} terminated: {ended.get('reason') or 'Error'} (exit code "
+                f"{ended['exitCode']})"
+            )
             if ended.get("message"):
                 text += f": {ended['message']}"
             found.append(PodFailure(Reason.CONTAINER_FAILED, f"{text}, {status['restartCount']} restarts", name))
@@ -194,7 +197,8 @@ def _create(waiting: Mapping[str, Any]) -> str:
     # The message of containerd 1.6 and 1.7 for a volume type that they don't know (checked on 1.6.20).
     if message.endswith('failed to mkdir "": mkdir : no such file or directory'):
         message += (
-            ". The node's container runtime knows no image volumes: containerd 2.1 and CRI-O 1.31 are the first that do"
+            ". The node's container runtime does not support image volumes, which need containerd 2.1 or "
+            "CRI-O 1.31 or newer"
         )
     return message
 
@@ -206,7 +210,8 @@ def _fetch(ended: Mapping[str, Any], pod: str) -> PodFailure:
         reason, message = str(said["reason"]), str(said["message"])
     except (ValueError, KeyError, TypeError, RecursionError):
         what = (
-            f"fetch ended with {ended.get('reason')} (exit code {ended.get('exitCode')}) {ended.get('message') or ''}"
+            f"container fetch terminated: {ended.get('reason')} (exit code {ended.get('exitCode')}) "
+            f"{ended.get('message') or ''}"
         )
         return PodFailure(Reason.CONTAINER_FAILED, what.strip(), pod)
     known = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from halcyon.control.status.events import happenings
+from halcyon.control.status.events import status_events
 from halcyon.dashboard.ports import Event
 from halcyon.kube.client import Object
 from halcyon.kube.clock import Clock
@@ -20,7 +20,7 @@ KEPT = 10
 """Maximum number of events kept per model."""
 MODELS = 2000
 """Maximum number of models whose events are kept: those with the most recent ones."""
-_TELLING = ("conditions", "rollout", "scaling")
+_STATUS_PARTS = ("conditions", "rollout", "scaling")
 """Parts of the status that events come from."""
 
 
@@ -38,9 +38,9 @@ class RecentEvents:
             self._of.pop(key, None)
         elif before is not None:
             old, new = before.get("status") or {}, after.get("status") or {}
-            if any(old.get(part) != new.get(part) for part in _TELLING):
-                for happening in happenings(old, new):
-                    self._keep(key, happening)
+            if any(old.get(part) != new.get(part) for part in _STATUS_PARTS):
+                for event in status_events(old, new):
+                    self._keep(key, event)
 
     def of(self, key: Key) -> Sequence[Event]:
         """Return a model's events, newest first."""

@@ -134,9 +134,9 @@ class CanaryAnalysis:
 
 def _counts(point: PodPoint) -> _Counts | None:
     """Return the counters; None unless all of them are known."""
-    told = (point.succeeded, point.failed, point.executions, point.queue_us)
-    known = [value for value in told if value is not None]
-    return _Counts(*known) if len(known) == len(told) else None
+    values = (point.succeeded, point.failed, point.executions, point.queue_us)
+    known = [value for value in values if value is not None]
+    return _Counts(*known) if len(known) == len(values) else None
 
 
 def _homes(servers: Iterable[Object]) -> dict[str, str]:

@@ -82,9 +82,9 @@ def advance(
         return Advance(trail, step.weight, pods, outcome, say, due)
 
     if wished == "abort":
-        return now_at("aborted", f"aborted by annotation {ABORT} at {here}")
+        return now_at("aborted", f"aborted by annotation {ABORT} in {here}")
     if wished == "promote" and ready:
-        return now_at("promoted", f"promoted by annotation {PROMOTE} at {here}")
+        return now_at("promoted", f"promoted by annotation {PROMOTE} in {here}")
     if verdict is not None and verdict.action == "rollback" and rules.analysis == "On":
         return now_at("worse", f"{verdict.why} ({here})")
     if ready < pods:
@@ -92,14 +92,16 @@ def advance(
     trail = trail if trail.step_at else replace(trail, step_at=rfc3339(now))
     over = (epoch_seconds(trail.step_at) or now) + duration_s(step.pause)
     if now < over:
-        return now_at("goes on", f"{here}, until {rfc3339(over)} at least", over)
+        return now_at("goes on", f"{here}, at least until {rfc3339(over)}", over)
     if rules.analysis == "On" and (verdict is None or verdict.action != "promote"):
-        why = verdict.why if verdict else "nothing was measured yet"
+        why = verdict.why if verdict else "no measurements yet"
         return now_at(
-            "goes on", f"{here}; waits for evidence: {why}. Annotation {PROMOTE} does without, {ABORT} ends it"
+            "goes on",
+            f"{here}; waiting for analysis: {why}. Annotation {PROMOTE} promotes it without analysis, "
+            f"{ABORT} aborts it",
         )
     if at + 1 == len(steps):
-        return now_at("promoted", verdict.why if verdict else "every step is over")
+        return now_at("promoted", verdict.why if verdict else "all steps completed")
     nearer = replace(trail, step=at + 1, step_at="")
     return advance(nearer, rules, now=now, count=count, ready=ready, verdict=verdict, wished=wished)
 

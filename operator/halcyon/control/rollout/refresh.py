@@ -37,8 +37,8 @@ def compared(view: Scope, spec: Spec, known: Revision, number: int) -> tuple[tup
     The successor's key is derived from that of `known`, so a second call, or one after a crash, returns the same.
     """
     key = names.digest([known.asks, known.key])
-    anew = revision.render(view.subject, spec, view.site, view.source.content, number=number, as_key=key)
-    return tuple(_differences(known, anew)), anew
+    successor = revision.render(view.subject, spec, view.site, view.source.content, number=number, as_key=key)
+    return tuple(_differences(known, successor)), successor
 
 
 def _differences(before: Revision, after: Revision) -> Iterator[str]:
@@ -68,7 +68,7 @@ def _between(one: Any, other: Any, path: str) -> Iterator[str]:  # any JSON valu
         for key, place in zip({**one, **other}, keys, strict=True):
             yield from _between(one.get(key), other.get(key), path + place)
         if list(one) != list(other) and one.keys() == other.keys():
-            yield f"{path} (in another order)"
+            yield f"{path} (different order)"
     elif isinstance(one, dict) and isinstance(other, dict):
         for key in {**one, **other}:
             yield from _between(one.get(key), other.get(key), f"{path}.{key}" if path else key)

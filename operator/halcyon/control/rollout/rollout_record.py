@@ -103,7 +103,7 @@ class RolloutRecord:
     def leave(self, now: float, other: str) -> RolloutRecord:
         """Return the record after the spec requested another revision: a rollout in progress is superseded, a failed one may be retried."""
         if self.began and not self.ended:
-            text = f"the spec asked for revision {other}"
+            text = f"the spec changed to revision {other}"
             return replace(self, ended=rfc3339(now), result=RolloutResult.SUPERSEDED, reason="", message=text)
         return replace(self, barred=False)
 

@@ -43,9 +43,10 @@ def objection(view: Scope, spec: Spec, asked: Revision) -> str:
         return ""
     field = "spec.scaling.maxReplicas" if spec.scaling is not None else "spec.replicas"
     return (
-        f"the model's config.pbtxt has sequence_batching and {field} is {most}: requests of one sequence must reach one pod, and no "
-        "balancer reads the sequence id in a body; write traffic: {stickiness: {header: x-sequence-id}} and have clients send it, "
-        f"or {field.rpartition('.')[2]}: 1"
+        f"the model's config.pbtxt has sequence_batching but {field} is {most}: all requests of a "
+        "sequence must reach the same pod, and balancers do not read the sequence id in request "
+        "bodies; set traffic: {stickiness: {header: x-sequence-id}} and send this header from "
+        f"clients, or set {field.rpartition('.')[2]}: 1"
     )
 
 

@@ -119,7 +119,7 @@ async def run(
     try:
         await ended
     except Exception as error:
-        raise errors.FrontEnded(f"kopf has ended: {error}") from error
+        raise errors.FrontEnded(f"kopf has stopped: {error}") from error
 
 
 def _ended_anyway(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -128,6 +128,6 @@ def _ended_anyway(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> N
     kopf's watches are generators. One that is cancelled while it starts is closed a second time by the loop that ends.
     """
     if "asyncgen" in context and isinstance(context.get("exception"), RuntimeError):
-        log.debug("a watch was closing already", extra={"error": str(context["exception"])})
+        log.debug("a watch was already closing", extra={"error": str(context["exception"])})
         return
     loop.default_exception_handler(context)

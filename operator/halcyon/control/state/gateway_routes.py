@@ -53,7 +53,7 @@ class GatewayRoutes:
         """Wait for the kinds, then keep the caches filled until cancelled."""
         while not await self._are_known():  # noqa: ASYNC110  # the API server sends no event for a new kind
             await asyncio.sleep(DISCOVERY_INTERVAL_S)
-        log.info("the cluster knows routes of the Gateway API")
+        log.info("the cluster has the Gateway API")
         async with asyncio.TaskGroup() as group:
             for informer in self.informers.values():
                 group.create_task(informer.run(), name=f"informer-{informer.kind.plural}")
@@ -84,6 +84,6 @@ class GatewayRoutes:
         except errors.NotFound:
             return False
         except (errors.ApiError, errors.Unreachable) as error:
-            log.warning("whether the cluster knows routes isn't known", extra={"error": str(error)})
+            log.warning("cannot find out whether the cluster has the Gateway API", extra={"error": str(error)})
             return False
         return True

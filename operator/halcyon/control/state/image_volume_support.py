@@ -18,8 +18,9 @@ log = logging.getLogger(__name__)
 AGAIN_S = 60.0
 """Minimum time between checks while support is missing or unknown: API servers are upgraded while operators run."""
 LACKING = (
-    "spec.model.source is of the kind image, and this cluster's API server has no image volumes (Kubernetes 1.35 and newer have them, or "
-    "the feature gate ImageVolume); for example source: {persistentVolumeClaim: {claimName: models}}"
+    "spec.model.source is of kind image, but this cluster's API server does not support image "
+    "volumes (they need Kubernetes 1.35 or newer, or the feature gate ImageVolume); for example "
+    "source: {persistentVolumeClaim: {claimName: models}}"
 )
 _UNPROCESSABLE = 422
 
@@ -48,7 +49,7 @@ class ImageVolumeSupport:
         except (errors.ApiError, errors.Unreachable) as error:
             if isinstance(error, errors.Refused) and error.status == _UNPROCESSABLE:
                 return False
-            log.warning("whether there are image volumes isn't known", extra={"error": str(error)})
+            log.warning("cannot find out whether the cluster supports image volumes", extra={"error": str(error)})
             return None
         return any("image" in volume for volume in made["spec"]["template"]["spec"].get("volumes") or ())
 

@@ -41,12 +41,12 @@ def make(view: Scope, *, longest_s: float) -> dict[str, Any] | None:
 
     A pod must become ready within `longest_s`. If it seems to have taken longer, it was ready before, and that is no start.
     """
-    told = view.status.get("coldStart")
+    published = view.status.get("coldStart")
     starts = [s for s in map(start, view.pods) if s is not None and s.total_s <= longest_s]
     last = max(starts, key=lambda s: (s.ready_at, s.pod), default=None)
-    known = epoch_seconds(str((told or {}).get("readyAt") or ""))
+    known = epoch_seconds(str((published or {}).get("readyAt") or ""))
     if last is None or (known is not None and last.ready_at <= known):
-        return told
+        return published
     found: dict[str, Any] = {"pod": last.pod, "readyAt": rfc3339(last.ready_at), "seconds": last.total_s}
     return found | {f"{name}Seconds": value for name, value in last.parts}
 
@@ -65,5 +65,5 @@ def start(pod: Object) -> ColdStart | None:
         ("loading", times.init_ended_at, ready),
     )
     parts = [(name, a, b) for name, a, b in marks if a is not None and b is not None]
-    told = tuple((name, max(round(b - a), 0)) for name, a, b in parts)
-    return ColdStart(pod["metadata"]["name"], ready, max(round(ready - created), 0), told)
+    durations = tuple((name, max(round(b - a), 0)) for name, a, b in parts)
+    return ColdStart(pod["metadata"]["name"], ready, max(round(ready - created), 0), durations)

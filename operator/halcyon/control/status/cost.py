@@ -17,14 +17,14 @@ def make(view: Scope) -> dict[str, Any] | None:
         return view.status.get("cost")
     if (found := costs.cost) is None:
         return None
-    told: dict[str, Any] = {"gpus": found.gpus}
+    written: dict[str, Any] = {"gpus": found.gpus}
     if found.per_hour is not None:
-        told["perHour"] = f"{found.per_hour:.2f}"
+        written["perHour"] = f"{found.per_hour:.2f}"
     if found.per_thousand is not None:
-        told["perThousandInferences"] = f"{found.per_thousand:.2g}"
-    if costs.currency and "perHour" in told:
-        told["currency"] = costs.currency
+        written["perThousandInferences"] = f"{found.per_thousand:.2g}"
+    if costs.currency and "perHour" in written:
+        written["currency"] = costs.currency
     for name in ("saving", "starting", "busy", "idle"):
         if (share := getattr(found, name)) is not None:
-            told[f"{name}Percent"] = round(100 * share)
-    return told
+            written[f"{name}Percent"] = round(100 * share)
+    return written

@@ -20,7 +20,7 @@ from halcyon.kube.event_recorder import NewEvent
 # rollout        no reason to    a reason     Normal, ReplacingPods
 #                replace pods
 # rollout        not Blocked     Blocked      Warning, RolloutBlocked (unless Stalled has that reason)
-def happenings(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[NewEvent]:
+def status_events(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[NewEvent]:
     """Return the events for a change of status."""
     old = {c["type"]: c for c in before.get("conditions") or ()}
     new = {c["type"]: c for c in after.get("conditions") or ()}
@@ -29,48 +29,48 @@ def happenings(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[NewE
         a, b = old.get(kind, {}), new.get(kind, {})
         return bool((a.get("status"), a.get("reason")) != (b.get("status"), b.get("reason")))
 
-    found = []
+    events = []
     accepted, stalled, ready = new.get("Accepted", {}), new.get("Stalled", {}), new.get("Ready", {})
     if accepted.get("status") == "False" and changed("Accepted"):
-        found.append(NewEvent("Warning", accepted["reason"], accepted["message"]))
+        events.append(NewEvent("Warning", accepted["reason"], accepted["message"]))
     elif stalled and changed("Stalled"):
-        found.append(NewEvent("Warning", stalled["reason"], stalled["message"]))
+        events.append(NewEvent("Warning", stalled["reason"], stalled["message"]))
     was_ready = old.get("Ready", {}).get("status") == "True"
     if ready.get("status") == "True" and not was_ready:
-        found.append(NewEvent("Normal", ready["reason"], ready["message"]))
-    elif was_ready and ready.get("status") != "True" and not found:
-        found.append(NewEvent("Warning", ready["reason"], ready["message"]))
+        events.append(NewEvent("Normal", ready["reason"], ready["message"]))
+    elif was_ready and ready.get("status") != "True" and not events:
+        events.append(NewEvent("Warning", ready["reason"], ready["message"]))
     balancer = new.get("BalancerReady", {})
     # If it is the reason why the model isn't Ready, that event has it already.
-    told = {happening.reason for happening in found}
-    if balancer.get("reason") == "BalancerDegraded" not in told and changed("BalancerReady"):
-        found.append(NewEvent("Warning", balancer["reason"], balancer["message"]))
-    found += _rollout(before.get("rollout") or {}, after.get("rollout") or {}, told={f.reason for f in found})
-    return [*found, *_decisions(before.get("scaling") or {}, after.get("scaling") or {})]
+    reported = {event.reason for event in events}
+    if balancer.get("reason") == "BalancerDegraded" not in reported and changed("BalancerReady"):
+        events.append(NewEvent("Warning", balancer["reason"], balancer["message"]))
+    events += _rollout(before.get("rollout") or {}, after.get("rollout") or {}, reported={f.reason for f in events})
+    return [*events, *_decisions(before.get("scaling") or {}, after.get("scaling") or {})]
 
 
-def _rollout(before: Mapping[str, Any], after: Mapping[str, Any], *, told: set[str]) -> list[NewEvent]:
+def _rollout(before: Mapping[str, Any], after: Mapping[str, Any], *, reported: set[str]) -> list[NewEvent]:
     """Return the events for what a rollout does by itself, without a request in the spec."""
-    found = []
+    events = []
     why = after.get("strategyReason")
-    if why and why.startswith("no room") and not before.get("strategyReason"):
-        text = f"pods of the old revision go before those of the new are ready, one at a time: {why}"
-        found.append(NewEvent("Normal", "ReplacingPods", text))
+    if why and why.startswith("no capacity") and not before.get("strategyReason"):
+        text = f"replacing pods one at a time, each old pod before its successor is ready: {why}"
+        events.append(NewEvent("Normal", "ReplacingPods", text))
     blocked = after.get("phase") == "Blocked" != before.get("phase")
-    if blocked and "RolloutBlocked" not in told:
-        found.append(NewEvent("Warning", "RolloutBlocked", after.get("message", "")))
-    return found
+    if blocked and "RolloutBlocked" not in reported:
+        events.append(NewEvent("Warning", "RolloutBlocked", after.get("message", "")))
+    return events
 
 
 def _decisions(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[NewEvent]:
     """Return the events for new changes of the desired replicas, oldest first."""
-    told = {json.dumps(decision, sort_keys=True) for decision in before.get("decisions") or ()}
-    new = [d for d in reversed(after.get("decisions") or ()) if json.dumps(d, sort_keys=True) not in told]
-    found = []
+    reported = {json.dumps(decision, sort_keys=True) for decision in before.get("decisions") or ()}
+    new = [d for d in reversed(after.get("decisions") or ()) if json.dumps(d, sort_keys=True) not in reported]
+    events = []
     for decision in new:
         reason = "ScaledUp" if decision["after"] > decision["before"] else "ScaledDown"
         if after.get("mode") != "Active":
             reason = "Recommended"
         text = f"from {decision['before']} to {decision['after']}: {decision['why']}"
-        found.append(NewEvent("Normal", reason, text))
-    return found
+        events.append(NewEvent("Normal", reason, text))
+    return events

@@ -14,9 +14,9 @@ from halcyon.render import names
 
 MAX_HISTORY = 5
 """Maximum number of rollouts that are shown, the last one of each revision."""
-_NAMED = 4
+_MAX_NAMED = 4
 """Maximum number of differences of a rendering that are listed by name; the others are counted."""
-_AGAIN = "Change the spec; to try the same again, give spec.model.revision another text"
+_RETRY_HINT = "Change the spec; to retry the same spec, change the text of spec.model.revision"
 
 
 def make(view: Scope, plan: ReconcilePlan) -> dict[str, Any] | None:
@@ -24,63 +24,66 @@ def make(view: Scope, plan: ReconcilePlan) -> dict[str, Any] | None:
     rolled = plan.rollout
     if rolled is None:
         return None
-    name, trail = view.key.name, rolled.trail
+    name, record = view.key.name, rolled.trail
     strategy = "Canary" if rolled.canary else rolled.pace.strategy
-    told: dict[str, Any] = {"phase": rolled.phase.value, "strategy": strategy}
+    written: dict[str, Any] = {"phase": rolled.phase.value, "strategy": strategy}
     if rolled.canary is not None:
-        told["canary"] = {"step": rolled.trail.step + 1, "weight": rolled.canary.weight, "pods": rolled.canary.pods}
+        written["canary"] = {"step": rolled.trail.step + 1, "weight": rolled.canary.weight, "pods": rolled.canary.pods}
     if rolled.phase is not RolloutPhase.COMPLETE:
-        told["message"] = say(plan, rolled)[:MESSAGE_LIMIT]
-    if trail.began:
-        told["startedAt"] = trail.began
-    if trail.why_replacing and rolled.pace.strategy == "Replace":
-        told["strategyReason"] = trail.why_replacing
-    if trail.result == RolloutResult.FAILED:
-        told["failed"] = {
+        written["message"] = explanation(plan, rolled)[:MESSAGE_LIMIT]
+    if record.began:
+        written["startedAt"] = record.began
+    if record.why_replacing and rolled.pace.strategy == "Replace":
+        written["strategyReason"] = record.why_replacing
+    if record.result == RolloutResult.FAILED:
+        written["failed"] = {
             "revision": names.revision(name, rolled.asked.key),
-            "reason": trail.reason,
-            "message": trail.message,
-            "finishedAt": trail.ended,
+            "reason": record.reason,
+            "message": record.message,
+            "finishedAt": record.ended,
         }
     if history := _history(view, rolled):
-        told["history"] = history
-    return told
+        written["history"] = history
+    return written
 
 
 def _history(view: Scope, rolled: RolloutPlan) -> list[dict[str, str]]:
     """Return the results of the last rollouts, newest first."""
     known = {r.key: r for r in (*view.revisions, rolled.asked, *rolled.changed)}
-    ended = [(trail, key) for key, r in known.items() if (trail := RolloutRecord.of(r)).ended]
+    ended = [(record, key) for key, r in known.items() if (record := RolloutRecord.of(r)).ended]
     ended.sort(key=lambda e: (e[0].ended, known[e[1]].number), reverse=True)
     return [
         {
             "revision": names.revision(view.key.name, key),
-            "result": trail.result,
-            "finishedAt": trail.ended,
+            "result": record.result,
+            "finishedAt": record.ended,
             **(
-                {"message": f"{trail.reason}: {trail.message}" if trail.reason else trail.message}
-                if trail.message
+                {"message": f"{record.reason}: {record.message}" if record.reason else record.message}
+                if record.message
                 else {}
             ),
         }
-        for trail, key in ended[:MAX_HISTORY]
+        for record, key in ended[:MAX_HISTORY]
     ]
 
 
-def say(plan: ReconcilePlan, rolled: RolloutPlan) -> str:
+def explanation(plan: ReconcilePlan, rolled: RolloutPlan) -> str:
     """Return a sentence or two: the state, the reason, and what to do."""
     asked, trouble = rolled.asked.key, rolled.trouble
-    why = f"{trouble.reason}: {trouble.message}" if trouble else "it isn't known why"
+    why = f"{trouble.reason}: {trouble.message}" if trouble else "the cause is not known"
     match rolled.phase:
         case RolloutPhase.ROLLED_BACK:
-            return f"revision {asked} failed and revision {rolled.target.key} serves again. {why}. {_AGAIN}"
+            return f"revision {asked} failed and was rolled back to revision {rolled.target.key}. {why}. {_RETRY_HINT}"
         case RolloutPhase.ROLLING_BACK:
-            return f"revision {asked} failed and revision {rolled.target.key} comes back. {why}. {_AGAIN}"
+            return f"revision {asked} failed; rolling back to revision {rolled.target.key}. {why}. {_RETRY_HINT}"
         case RolloutPhase.FAILED:
-            stays = "spec.rollout.onFailure is Stay" if rolled.good else "no other revision was ever served"
-            return f"revision {asked} failed and stays: {stays}. {why}"
+            stays = "spec.rollout.onFailure is Stay" if rolled.good else "there is no earlier revision to roll back to"
+            return f"revision {asked} failed and is not rolled back: {stays}. {why}"
         case RolloutPhase.BLOCKED:
-            return f"revision {asked} waits for room: {trouble.message if trouble else ''}. {_way_out(plan, rolled)}"
+            return (
+                f"revision {asked} is waiting for capacity: {(trouble.message if trouble else '')}. "
+                f"{_remedy(plan, rolled)}"
+            )
         case RolloutPhase.COMPLETE:
             return f"revision {asked} is served"
         case RolloutPhase.PROGRESSING:
@@ -88,20 +91,23 @@ def say(plan: ReconcilePlan, rolled: RolloutPlan) -> str:
                 room = f"; {trouble.message}" if trouble else ""
                 return f"revision {asked} is a canary: {rolled.canary.say}{room}"
             if rolled.pace.strategy == "Replace" and rolled.trail.why_replacing:
-                so_far = f"revision {asked} replaces pods one by one, each before its successor: {rolled.trail.why_replacing}"
+                so_far = (
+                    f"revision {asked} is replacing pods one at a time, each old pod before its successor: "
+                    f"{rolled.trail.why_replacing}"
+                )
             else:
-                so_far = f"revision {asked} is on its way"
+                so_far = f"revision {asked} is rolling out"
             return so_far + (f"; {trouble.message}" if trouble else "")
 
 
-def _way_out(plan: ReconcilePlan, rolled: RolloutPlan) -> str:
+def _remedy(plan: ReconcilePlan, rolled: RolloutPlan) -> str:
     spec = plan.spec
     if spec is None or rolled.pace.strategy == "Replace":
-        return "It goes on by itself where room is made; fewer replicas or another quota make some"
+        return "It continues as soon as there is capacity; reduce the replicas or raise the quota to free some"
     count = defaults.wanted_replicas(spec)
     return (
-        f"spec.rollout.strategy is {spec.rollout.strategy}: all {count} pods stay until it is ready. Make room, or write "
-        "strategy: Replace"
+        f"spec.rollout.strategy is {spec.rollout.strategy}, which keeps all {count} pods until it is "
+        "ready. Free capacity, or set strategy: Replace"
     )
 
 
@@ -124,7 +130,7 @@ def stalled(plan: ReconcilePlan, *, late: bool) -> Condition | None:
         reason = rolled.trouble.reason
     else:
         return None
-    return Condition(Type.STALLED, status=True, reason=reason, message=say(plan, rolled))
+    return Condition(Type.STALLED, status=True, reason=reason, message=explanation(plan, rolled))
 
 
 def reconciling(plan: ReconcilePlan) -> Condition | None:
@@ -140,7 +146,7 @@ def reconciling(plan: ReconcilePlan) -> Condition | None:
         reason = Reason.PROGRESSING
     else:
         return None
-    return Condition(Type.RECONCILING, status=True, reason=reason, message=say(plan, rolled))
+    return Condition(Type.RECONCILING, status=True, reason=reason, message=explanation(plan, rolled))
 
 
 # Present while the requested revision is from its ControllerRevision, and this operator would render it differently.
@@ -151,10 +157,11 @@ def outdated(view: Scope, plan: ReconcilePlan) -> Condition | None:
         return None
     by = f"version {rolled.asked.version}" if rolled.asked.version else "an earlier version"
     if rolled.asked.version == view.site.version:
-        by = "this version with other settings"
-    more = f" and {len(differs) - _NAMED} more" if len(differs) > _NAMED else ""
+        by = "this version with different settings"
+    more = f" and {len(differs) - _MAX_NAMED} more" if len(differs) > _MAX_NAMED else ""
     text = (
-        f"revision {rolled.asked.key} was rendered by {by} and serves as it is; now differs {', '.join(differs[:_NAMED])}{more}. "
-        f"halcyon refresh {view.key.name} rolls the new rendering out"
+        f"the pod template of revision {rolled.asked.key} is from {by} and stays in use; this "
+        f"operator would change {', '.join(differs[:_MAX_NAMED])}{more}. To roll out the new template, "
+        f"run halcyon refresh {view.key.name}"
     )
     return Condition(Type.RUNTIME_OUTDATED, status=True, reason=Reason.POD_TEMPLATE_OUTDATED, message=text)

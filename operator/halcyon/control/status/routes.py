@@ -24,7 +24,7 @@ from halcyon.kube import kinds
 from halcyon.kube.client import Object
 from halcyon.kube.kinds import Kind
 
-_ASKED = ("Accepted", "ResolvedRefs")
+_REQUIRED = ("Accepted", "ResolvedRefs")
 
 
 def accepted(view: Scope, plan: ReconcilePlan) -> Condition | None:
@@ -34,24 +34,25 @@ def accepted(view: Scope, plan: ReconcilePlan) -> Condition | None:
         return None
     if not view.gateway_api:
         text = (
-            "this cluster has no HTTPRoute or no GRPCRoute of gateway.networking.k8s.io/v1: install the Gateway API's definitions "
-            "and a Gateway controller; the routes are written once they are there"
+            "this cluster has no HTTPRoute or no GRPCRoute of gateway.networking.k8s.io/v1: install the "
+            "Gateway API CRDs and a Gateway controller; Halcyon creates the routes as soon as they exist"
         )
         return Condition(Type.ROUTES_ACCEPTED, status=False, reason=Reason.GATEWAY_API_MISSING, message=text)
     where = f"Gateway {gateway.namespace or view.key.namespace}/{gateway.name}"
-    told = [_told(view, kind, gateway) for kind in _kinds(gateway)]
-    if refused := [text for verdict, text in told if verdict is False]:
-        message = f"{where}: {'; '.join(refused)}"
+    results = [_result(view, kind, gateway) for kind in _kinds(gateway)]
+    if rejected := [text for verdict, text in results if verdict is False]:
+        message = f"{where}: {'; '.join(rejected)}"
         return Condition(Type.ROUTES_ACCEPTED, status=False, reason=Reason.ROUTES_REJECTED, message=message)
     if conflict := _conflict(view, gateway):
         message = f"{where}: {conflict}"
         return Condition(Type.ROUTES_ACCEPTED, status=False, reason=Reason.ROUTE_CONFLICT, message=message)
-    if waiting := [text for verdict, text in told if verdict is None]:
+    if waiting := [text for verdict, text in results if verdict is None]:
         message = (
-            f"{where}: {'; '.join(waiting)}. Does it exist, and do its listeners allow routes of {view.key.namespace}?"
+            f"{where}: {'; '.join(waiting)}. Check that it exists, and that its listeners allow routes "
+            f"from namespace {view.key.namespace}"
         )
         return Condition(Type.ROUTES_ACCEPTED, status=None, reason=Reason.ROUTES_PENDING, message=message)
-    message = f"{where} has accepted {' and '.join(text for _, text in told)}"
+    message = f"{where} has accepted {' and '.join(text for _, text in results)}"
     return Condition(Type.ROUTES_ACCEPTED, status=True, reason=Reason.ROUTES_ACCEPTED, message=message)
 
 
@@ -67,13 +68,14 @@ def _conflict(view: Scope, gateway: Gateway) -> str:
         who = (
             f"ModelDeployment {owner.name}"
             if owner.namespace == view.key.namespace
-            else "a ModelDeployment of another namespace"
+            else "a ModelDeployment in another namespace"
         )
         entry = "http" if kind is kinds.HTTP_ROUTE else "grpc"
-        other_name = ", or spec.model.name," if kind is kinds.HTTP_ROUTE else ""
+        other_name = " or spec.model.name" if kind is kinds.HTTP_ROUTE else ""
         return (
-            f"requests for {requests} go to {who}, whose {kind.kind} is older; give one of them other "
-            f"spec.traffic.gateway.{entry}.hostnames{other_name} for example {view.key.name}.{view.key.namespace}.example.com"
+            f"requests for {requests} go to {who}, whose {kind.kind} is older; change "
+            f"spec.traffic.gateway.{entry}.hostnames{other_name} of one of them, for example to "
+            f"{view.key.name}.{view.key.namespace}.example.com"
         )
     return ""
 
@@ -82,22 +84,22 @@ def _kinds(gateway: Gateway) -> list[Kind]:
     return [kinds.HTTP_ROUTE] if gateway.grpc is None else [kinds.HTTP_ROUTE, kinds.GRPC_ROUTE]
 
 
-def _told(view: Scope, kind: Kind, gateway: Gateway) -> tuple[bool | None, str]:
+def _result(view: Scope, kind: Kind, gateway: Gateway) -> tuple[bool | None, str]:
     """Return whether the Gateway has accepted this route (None if unknown), and a text about it."""
     route = own(view, kind, view.key.name)
     if route is None:
-        return None, f"{kind.kind} {view.key.name} isn't written yet"
+        return None, f"{kind.kind} {view.key.name} has not been created yet"
     parents = [
         p for p in (route.get("status") or {}).get("parents") or () if _is(p.get("parentRef") or {}, view, gateway)
     ]
     found = [_newest(parent, route) for parent in parents]
     for conditions in found:
-        for wanted in _ASKED:
+        for wanted in _REQUIRED:
             condition = conditions.get(wanted) or {}
             if condition.get("status") == "False":
                 return False, f"{kind.kind}: {wanted}: {condition.get('reason')}: {condition.get('message')}"
-    if not found or any(c.get(wanted, {}).get("status") != "True" for c in found for wanted in _ASKED):
-        return None, f"nothing heard of {kind.kind} {view.key.name} as it is"
+    if not found or any(c.get(wanted, {}).get("status") != "True" for c in found for wanted in _REQUIRED):
+        return None, f"no result yet for {kind.kind} {view.key.name}"
     return True, f"{kind.kind} {view.key.name}"
 
 

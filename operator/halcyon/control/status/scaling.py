@@ -40,31 +40,34 @@ def active(view: Scope, plan: ReconcilePlan) -> Condition:
     """Return ScalingActive."""
     kind = Type.SCALING_ACTIVE
     if plan.spec is None:
-        return Condition(kind, status=None, reason=Reason.UNKNOWN, message="nothing was accepted yet")
+        return Condition(kind, status=None, reason=Reason.UNKNOWN, message="no spec has been accepted yet")
     if (rival := conflict(view, plan)) is not None:
         return Condition(kind, status=False, reason=rival.reason, message=rival.message)
     scaling = plan.spec.scaling
     if scaling is None:
-        text = f"fixed at spec.replicas = {plan.replicas}{_given(view)}"
+        text = f"fixed at spec.replicas = {plan.replicas}{_user_reason(view)}"
         return Condition(kind, status=True, reason=Reason.FIXED_REPLICAS, message=text)
     verdict = _verdict(view)
-    if view.scaling.settling and (told := _told(view, kind)) is not None:
-        return told
+    if view.scaling.settling and (previous := _previous(view, kind)) is not None:
+        return previous
     if verdict is None:
         return Condition(kind, status=None, reason=Reason.UNKNOWN, message="no balancer's agent has reported yet")
     if verdict.unknown:
-        text = f"{verdict.unknown}. The count holds"
+        text = f"{verdict.unknown}. The replicas stay as they are"
         return Condition(kind, status=False, reason=Reason.METRICS_MISSING, message=text)
     if scaling.mode != "Active":
         reason = Reason.PAUSED if scaling.mode == "Paused" else Reason.RECOMMENDING
-        text = f"spec.scaling.mode is {scaling.mode}{_given(view)}: the count stays {plan.replicas}. It would be {_said(verdict)}"
+        text = (
+            f"spec.scaling.mode is {scaling.mode}{_user_reason(view)}: the replicas stay at {plan.replicas}. "
+            f"The decision would be {_explanation(verdict)}"
+        )
         return Condition(kind, status=False, reason=reason, message=text)
     if plan.actuator is Actuator.HPA:
         found = _hpa_condition(view, "ScalingActive")
         # An HPA is inactive at 0 replicas: then the operator scales the model up.
         if found.get("status") == "False" and plan.replicas > 0:
             return Condition(kind, status=False, reason=Reason.HPA_INACTIVE, message=str(found.get("message")))
-    text = f"by {plan.actuator.value}: {_said(verdict)}{_on_the_way(view, plan)}"
+    text = f"by {plan.actuator.value}: {_explanation(verdict)}{_pods_not_ready(view, plan)}"
     return Condition(kind, status=True, reason=Reason.SCALING_ACTIVE, message=text)
 
 
@@ -74,36 +77,38 @@ def _verdict(view: Scope) -> Decision | None:
     return verdict if verdict is not None and verdict.has_reports else None
 
 
-def _told(view: Scope, kind: Type) -> Condition | None:
+def _previous(view: Scope, kind: Type) -> Condition | None:
     """Return the condition from the last status; None if it has none, or has it for another generation of the spec."""
-    for told in view.status.get("conditions") or ():
-        known = told.get("reason") in set(Reason)  # otherwise another version has written it
-        if told.get("type") == kind and known and told.get("observedGeneration") == view.meta["generation"]:
-            status = {"True": True, "False": False}.get(str(told.get("status")))
-            return Condition(kind, status=status, reason=Reason(told["reason"]), message=str(told.get("message")))
+    for previous in view.status.get("conditions") or ():
+        known = previous.get("reason") in set(Reason)  # otherwise another version has written it
+        if previous.get("type") == kind and known and previous.get("observedGeneration") == view.meta["generation"]:
+            status = {"True": True, "False": False}.get(str(previous.get("status")))
+            return Condition(
+                kind, status=status, reason=Reason(previous["reason"]), message=str(previous.get("message"))
+            )
     return None
 
 
-def _given(view: Scope) -> str:
+def _user_reason(view: Scope) -> str:
     """Return the user's reason from an annotation, in brackets; empty if there is none."""
     found = user_annotations.reason(view.meta)
     return f" ({found})" if found else ""
 
 
-def _said(verdict: Decision) -> str:
+def _explanation(verdict: Decision) -> str:
     """Return the decision's reason, with the maximum time until the next decision if it is ours."""
     if verdict.desired is None:
         return verdict.why or "as the HPA decides"
     return f"{verdict.why}; next look within {math.ceil(verdict.next_decision_s)} s"
 
 
-def _on_the_way(view: Scope, plan: ReconcilePlan) -> str:
+def _pods_not_ready(view: Scope, plan: ReconcilePlan) -> str:
     """Return a sentence about desired pods that aren't ready; empty if all are."""
     wanted, there, ready = counts(view, plan)
     if ready >= wanted:
         return ""
     stuck = [p for p in view.pods if pods.is_unschedulable(p)]
-    text = f". Wants {wanted}: {ready} ready, {max(there - ready - len(stuck), 0)} starting"
+    text = f". Of {wanted} desired pods, {ready} ready, {max(there - ready - len(stuck), 0)} starting"
     if not stuck:
         return text
     found = pods.trouble(stuck)
@@ -118,7 +123,7 @@ def conflict(view: Scope, plan: ReconcilePlan) -> Condition | None:
     """Return AutoscalerConflict, or None if it is absent."""
     kind = Type.AUTOSCALER_CONFLICT
     if (foreign := plan.foreign) is not None:
-        text = f"{foreign.why}; Halcyon leaves the count alone. {foreign.undo}"
+        text = f"{foreign.why}; Halcyon has stopped scaling the model. {foreign.undo}"
         return Condition(kind, status=True, reason=Reason.EXTERNAL_AUTOSCALER, message=text)
     if plan.spec is not None and plan.spec.scaling is not None and view.scaling.rival:
         return Condition(kind, status=True, reason=Reason.EXTERNAL_WRITER, message=view.scaling.rival)
@@ -163,7 +168,7 @@ def make(view: Scope, plan: ReconcilePlan) -> dict[str, Any]:
     if verdict is not None and verdict.desired is not None:
         scaling["desired"] = verdict.desired
     elif plan.actuator is Actuator.HPA and scaling["policy"] == "Rules":
-        scaling |= _hpa_says(view, verdict)
+        scaling |= _hpa_decision(view, verdict)
     if view.scaling.changes:
         scaling["decisions"] = [_change(change) for change in view.scaling.changes]
     return scaling
@@ -192,10 +197,10 @@ _HPA_LIMITS = {
     "ScaleDownStabilized": "stabilisation",
 }
 """Limits by the reasons of an HPA's conditions ScalingLimited and AbleToScale."""
-_HPA_NO_NEWS = {"ReadyForNewScale", "SucceededRescale", "SucceededGetScale"}
+_HPA_UNREMARKABLE = {"ReadyForNewScale", "SucceededRescale", "SucceededGetScale"}
 
 
-def _hpa_says(view: Scope, verdict: Decision | None) -> dict[str, Any]:
+def _hpa_decision(view: Scope, verdict: Decision | None) -> dict[str, Any]:
     """Return the decision of an HPA that decides by itself, with the known reasons: the signals, and the HPA's messages."""
     hpa = (own(view, kinds.HPA, view.key.name) or {}).get("status") or {}
     desired = hpa.get("desiredReplicas")
@@ -203,9 +208,9 @@ def _hpa_says(view: Scope, verdict: Decision | None) -> dict[str, Any]:
         return {}
     limited, able = _hpa_condition(view, "ScalingLimited"), _hpa_condition(view, "AbleToScale")
     news = [limited] if limited.get("status") == "True" else []
-    news += [able] if able.get("reason") not in _HPA_NO_NEWS else []
+    news += [able] if able.get("reason") not in _HPA_UNREMARKABLE else []
     why = [verdict.why] if verdict is not None and verdict.why else []
-    why += [f"the HPA says: {said['message']}" for said in news if said.get("message")]
+    why += [f"HPA: {said['message']}" for said in news if said.get("message")]
     found: dict[str, Any] = {"desired": desired, "why": f"{counted(desired)}: {'; '.join(why) or 'by the HPA'}"[:_LONG]}
     if limits := [_HPA_LIMITS[said["reason"]] for said in news if said.get("reason") in _HPA_LIMITS]:
         found["limitedBy"] = list(dict.fromkeys(limits))

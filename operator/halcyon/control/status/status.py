@@ -59,8 +59,8 @@ def make(view: Scope, plan: ReconcilePlan, *, now: str) -> Object:
         if current := _current(view, plan):
             status["revision"]["current"] = names.revision(view.key.name, current)
         if plan.actuator is not Actuator.NONE:
-            told = view.status.get("scaling")
-            status["scaling"] = told if told and view.scaling.settling else scaling.make(view, plan)
+            previous = view.status.get("scaling")
+            status["scaling"] = previous if previous and view.scaling.settling else scaling.make(view, plan)
     return status
 
 
@@ -72,7 +72,7 @@ def _conditions(view: Scope, plan: ReconcilePlan) -> list[Condition]:
     routed = routes.accepted(view, plan)
     stalled = _stalled(view, plan, accepted, loaded, servers)
     decided = [
-        _ready(accepted, servers, _way_in(plan, balancer, routed), loaded),
+        _ready(accepted, servers, _entry_point(plan, balancer, routed), loaded),
         accepted,
         loaded,
         servers,
@@ -104,7 +104,7 @@ def _accepted(view: Scope, plan: ReconcilePlan) -> Condition:
         return Condition(Type.ACCEPTED, status=False, reason=Reason.FORBIDDEN, message=view.refused)
     message = acceptance.message
     if not acceptance.accepted and plan.spec is not None and not plan.strangers:
-        message = conditions.ending(message, "; what was accepted before keeps serving")
+        message = conditions.ending(message, "; the last accepted spec stays in effect")
     return Condition(Type.ACCEPTED, status=acceptance.accepted, reason=acceptance.reason, message=message)
 
 
@@ -126,7 +126,7 @@ def _target_pods(view: Scope, plan: ReconcilePlan) -> list[Object]:
     return [p for p in view.pods if plan.target is not None and pods.revision(p) == plan.target.key]
 
 
-_OF_THE_FETCHER = {Reason.MODEL_CONFIG_INVALID, Reason.MODEL_SOURCE_NOT_FOUND, Reason.MODEL_DOWNLOAD_FAILED}
+_FETCHER_REASONS = {Reason.MODEL_CONFIG_INVALID, Reason.MODEL_SOURCE_NOT_FOUND, Reason.MODEL_DOWNLOAD_FAILED}
 
 
 # a pod of the revision    otherwise: their failure     ModelLoaded
@@ -141,14 +141,16 @@ def _model_loaded(view: Scope, plan: ReconcilePlan) -> Condition:
         model = plan.target.model if plan.target else ""
         return Condition(Type.MODEL_LOADED, status=True, reason=Reason.LOADED, message=f"Triton has loaded {model}")
     found = pods.trouble(ours)
-    if found and found.reason in _OF_THE_FETCHER:
+    if found and found.reason in _FETCHER_REASONS:
         return Condition(Type.MODEL_LOADED, status=False, reason=found.reason, message=found.message)
     if (error := _load_error(view, plan)) is not None:
         return Condition(Type.MODEL_LOADED, status=False, reason=Reason.LOAD_FAILED, message=error)
     if ours:
-        text = f"{len(ours)} pods of the revision have started; no result yet"
+        text = f"{len(ours)} pods of the revision have been created; no result of loading yet"
         return Condition(Type.MODEL_LOADED, status=None, reason=Reason.LOADING, message=text)
-    return Condition(Type.MODEL_LOADED, status=None, reason=Reason.UNKNOWN, message="no pod has tried to load it yet")
+    return Condition(
+        Type.MODEL_LOADED, status=None, reason=Reason.UNKNOWN, message="no pod has tried to load the model yet"
+    )
 
 
 def _load_error(view: Scope, plan: ReconcilePlan) -> str | None:
@@ -167,10 +169,14 @@ def _load_error(view: Scope, plan: ReconcilePlan) -> str | None:
 # not planned             -         Unknown
 def _servers_ready(view: Scope, plan: ReconcilePlan) -> Condition:
     if plan.spec is None:
-        return Condition(Type.SERVERS_READY, status=None, reason=Reason.UNKNOWN, message="nothing was accepted yet")
+        return Condition(
+            Type.SERVERS_READY, status=None, reason=Reason.UNKNOWN, message="no spec has been accepted yet"
+        )
     wanted, _, ready = counts(view, plan)
     if wanted == 0:
-        return Condition(Type.SERVERS_READY, status=True, reason=Reason.SCALED_TO_ZERO, message="0 replicas, as asked")
+        return Condition(
+            Type.SERVERS_READY, status=True, reason=Reason.SCALED_TO_ZERO, message="0 replicas are desired"
+        )
     if ready >= wanted:
         text = f"{ready} of {wanted} servers are ready"
         return Condition(Type.SERVERS_READY, status=True, reason=Reason.SERVERS_READY, message=text)
@@ -211,12 +217,12 @@ def _replica_failure(view: Scope, plan: ReconcilePlan) -> str:
 # isn't needed           -            True     NoBalancer
 def _balancer_ready(view: Scope, plan: ReconcilePlan) -> Condition:
     if plan.spec is not None and routing_mode.is_direct(plan.spec):
-        text = f"spec.traffic.balancer is {plan.spec.traffic.balancer}: clients reach the servers without one"
+        text = f"spec.traffic.balancer is {plan.spec.traffic.balancer}: clients reach the servers without a balancer"
         return Condition(Type.BALANCER_READY, status=True, reason=Reason.NO_BALANCER, message=text)
     name = names.balancer(view.key.name)
     deployment = own(view, kinds.DEPLOYMENT, name)
     if deployment is None or plan.spec is None:
-        text = "there is no balancer yet"
+        text = "no balancer has been created yet"
         return Condition(Type.BALANCER_READY, status=None, reason=Reason.UNKNOWN, message=text)
     available = (deployment.get("status") or {}).get("availableReplicas") or 0
     text = f"{available} of {plan.spec.traffic.balancer_replicas} balancers are ready"
@@ -233,7 +239,7 @@ def _balancer_ready(view: Scope, plan: ReconcilePlan) -> Condition:
     return Condition(Type.BALANCER_READY, status=False, reason=Reason.BALANCER_NOT_READY, message=text)
 
 
-def _way_in(plan: ReconcilePlan, balancer: Condition, routed: Condition | None) -> Condition:
+def _entry_point(plan: ReconcilePlan, balancer: Condition, routed: Condition | None) -> Condition:
     """Return the condition of the entry point: BalancerReady, or RoutesAccepted if a Gateway replaces the balancers."""
     return routed if routed is not None and plan.spec is not None and routing_mode.is_direct(plan.spec) else balancer
 
@@ -344,13 +350,13 @@ def _replicas(view: Scope, plan: ReconcilePlan) -> dict[str, int]:
     }
 
 
-_SHOWN_AS = {"warming": "loading", "ready": "", "ended": ""}
+_COUNTED_AS = {"warming": "loading", "ready": "", "ended": ""}
 """Pod states that are counted under another name, or not at all."""
 
 
 def _by_cause(view: Scope) -> dict[str, int]:
     """Return the number of pods by state, without zeros."""
-    counted = Counter(_SHOWN_AS.get(state, state) for state in (pod_stage.stage(p).state for p in view.pods))
+    counted = Counter(_COUNTED_AS.get(state, state) for state in (pod_stage.stage(p).state for p in view.pods))
     return {name: count for name, count in sorted(counted.items()) if name}
 
 
