@@ -41,7 +41,7 @@ def parts(rule: PolicyRule) -> Object:
         "action": rule.action,
         "found": rule.cel.replace("LIMIT", limit),
         "message": _message(rule, limit),
-        "static": f"not within sitePolicy.{rule.value} of this site",
+        "static": f"not allowed by sitePolicy.{rule.value} of this site",
     }
 
 

@@ -235,7 +235,7 @@ def _pick(values: list[Any], names: list[str], path: str) -> Any:  # any JSON va
         found = [v[plain] for v in values if plain in v]
         values = [item for v in found for item in v] if name.endswith("[]") else found
     if not values:
-        raise KeyError(f"the example doesn't set {path}")
+        raise KeyError(f"the example does not set {path}")
     return values[0]
 
 
@@ -344,7 +344,7 @@ def documentation(kind: type[StrEnum]) -> dict[StrEnum, str]:
     """
     (definition,) = ast.parse(inspect.getsource(kind)).body
     if not isinstance(definition, ast.ClassDef):
-        raise TypeError(f"{kind} is no class")
+        raise TypeError(f"{kind} is not a class")
     texts: dict[str, str] = {}
     for statement, after in zip(definition.body, definition.body[1:], strict=False):
         if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):

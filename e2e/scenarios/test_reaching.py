@@ -75,7 +75,7 @@ def serves(kube: Kube, made: Certificates) -> bool:
 
 def trouble(kube: Kube) -> str:
     found = kube.condition(NAME, "BalancerReady") or {}
-    return str(found.get("message")) if found.get("reason") == "BalancerTrouble" else ""
+    return str(found.get("message")) if found.get("reason") == "BalancerDegraded" else ""
 
 
 @pytest.fixture(scope="module")

@@ -155,7 +155,7 @@ def serve_several(space: Space) -> None:
     space.serve(**MODEL)
     absent = {"source": {"configMap": {"name": "absent", "items": [{"key": "k", "path": "k"}]}}}
     space.apply(deployment("fought-over", scaling={"maxReplicas": 2}), FOREIGN, deployment("broken", model=absent))
-    space.wait_condition("AutoscalerConflict", "True", "ForeignAutoscaler", name="fought-over")
+    space.wait_condition("AutoscalerConflict", "True", "ExternalAutoscaler", name="fought-over")
     space.wait_condition("Ready", "False", name="broken")
 
 

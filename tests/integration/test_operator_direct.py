@@ -130,7 +130,7 @@ async def test_a_queue_that_agents_report_is_scaled_for_and_silence_holds(operat
 async def test_what_a_balancer_cannot_do_is_told_in_the_status_until_it_can(operator: Operator, space: Space) -> None:
     async with Agent(operator, space, token(space, "m-balancer", AUDIENCE)) as stream:
         for trouble, reason in (
-            ("Secret digits-tls: key tls.crt is missing", "BalancerTrouble"),
+            ("Secret digits-tls: key tls.crt is missing", "BalancerDegraded"),
             ("", "BalancerReady"),
         ):
             end = time.monotonic() + 25 * PATIENCE

@@ -215,7 +215,7 @@ async def test_a_writer_that_comes_again_and_again_is_named_and_left_alone(
                 lambda found, wanted=wanted: found[0] != wanted or found[1] == wanted,  # type: ignore[misc]
                 what="it is seen",
             )
-        message = await asyncio.to_thread(space.wait_condition, "AutoscalerConflict", "True", "ForeignWriter")
+        message = await asyncio.to_thread(space.wait_condition, "AutoscalerConflict", "True", "ExternalWriter")
         assert message.startswith(f"{who} has set spec.replicas 3 times within 5 min, to ")
         now = count(space)
         await asyncio.to_thread(always, lambda: count(space), lambda n: n == now, what="Halcyon steps back", for_s=3)

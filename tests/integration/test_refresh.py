@@ -72,7 +72,7 @@ def test_a_newer_operator_restarts_no_server_and_says_who_is_rendered_by_the_old
     assert refresh("m") == (0, "m runs the current template; nothing to do\n")
     upgrade(operator)
 
-    message = space.wait_condition("RuntimeOutdated", "True", "RenderedEarlier")
+    message = space.wait_condition("RuntimeOutdated", "True", "PodTemplateOutdated")
     assert (
         "spec.containers[triton].image (localhost/tritonserver-cpu:24.10 to localhost/tritonserver-cpu:25.01)"
         in message

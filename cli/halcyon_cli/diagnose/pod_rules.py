@@ -44,7 +44,7 @@ def model_not_available(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
         90,
         "the model can't be downloaded",
         "check that the server of spec.model.source.uri responds, and that the credentials in its Secret can read the model",
-        Reason.MODEL_STORE_FAILED,
+        Reason.MODEL_DOWNLOAD_FAILED,
     )
     yield from _failed_with(
         index,

@@ -206,7 +206,7 @@ class _Odd(ApiModel):
         (_Mixed, "_Mixed.either: a union of"),
         (_Half, "_Half.ratio: .* is not structural"),
         (_Pair, "_Pair.pair: only homogeneous tuples"),
-        (_Odd, "_Odd.odd: .* can't be said in a structural schema"),
+        (_Odd, "_Odd.odd: .* cannot be expressed in a structural schema"),
     ],
 )
 def test_what_no_structural_schema_can_say_is_an_error_here(model: type[ApiModel], message: str) -> None:

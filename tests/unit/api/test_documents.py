@@ -111,7 +111,7 @@ def test_any_other_json_is_refused(value: Any) -> None:
 
 @pytest.mark.parametrize("change", [{"slots": 3}, {"slots": [{}]}, {"collector": {"host": "x"}}])
 def test_a_plan_of_another_shape_is_refused(change: dict[str, Any]) -> None:
-    with pytest.raises(PlanError, match="not a balancer plan"):
+    with pytest.raises(PlanError, match="not a valid balancer plan"):
         BalancerPlan.from_json(json.dumps(json.loads(PLAN.to_json()) | change))
 
 
@@ -131,7 +131,7 @@ def test_fields_of_a_later_version_are_left_out_of_a_plan_and_of_a_record() -> N
     "change", [{"pods": 3}, {"pods": [{}]}, {"pods": [3]}, {"balancer": {"queued": 1}}, {"balancer": 3}]
 )
 def test_a_record_of_another_shape_is_refused(change: dict[str, Any]) -> None:
-    with pytest.raises(ReportError, match="not a record"):
+    with pytest.raises(ReportError, match="not a valid report"):
         AgentReport.from_json(json.dumps(json.loads(RECORD.to_json()) | change))
 
 
@@ -147,5 +147,5 @@ def test_a_plan_with_a_field_too_few_is_refused(field: str) -> None:
 def test_another_version_is_refused_by_its_number() -> None:
     with pytest.raises(PlanError, match="plan has version 2; this agent reads version 1"):
         BalancerPlan.from_json(json.dumps(json.loads(PLAN.to_json()) | {"version": 2}))
-    with pytest.raises(ReportError, match="record has version 2; this operator reads version 1"):
+    with pytest.raises(ReportError, match="report has version 2; this operator reads version 1"):
         AgentReport.from_json(json.dumps(json.loads(RECORD.to_json()) | {"version": 2}))

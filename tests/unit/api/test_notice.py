@@ -35,7 +35,7 @@ def test_a_field_that_a_later_version_adds_is_left_out() -> None:
     ("changed", "said"),
     [
         ({"change": "sad"}, "change is 'sad'; it must be one of ready, unready, leaving"),
-        ({"change": None}, "change is None; it must be a text"),
+        ({"change": None}, "change is None; it must be a string"),
         ({"pod": ""}, "pod and slot must not be empty"),
         ({"slot": ""}, "pod and slot must not be empty"),
         ({"address": "localhost"}, "address is 'localhost'"),

@@ -41,7 +41,7 @@ def test_every_field_has_an_example_and_a_section(path: str) -> None:
 
 
 def test_a_field_that_the_example_lacks_is_an_error() -> None:
-    with pytest.raises(KeyError, match="the example doesn't set"):
+    with pytest.raises(KeyError, match="the example does not set"):
         resource_reference.example("spec.nothing")
 
 

@@ -77,7 +77,7 @@ def test_a_list_with_nothing_in_it_allows_nothing_and_says_so() -> None:
     (said,) = refusals(
         asked(document("runtime.image", "nvcr.io/nvidia/tritonserver:26.07-py3"), {"images.registries": []})
     )
-    assert "takes images from none" in said
+    assert "allowed registries: none" in said
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ CASES: dict[str, tuple[Callable[[], Inventory], str, str]] = {
     "evicted": (lambda: served(pod("p", status={"phase": "Failed", "reason": "Evicted", "message": "low on memory"})), "pods were evicted", "spec.runtime.resources"),
     "home is full": (lambda: served(pod("p", status={"phase": "Failed", "reason": "Evicted", "message": 'Usage of EmptyDir volume "home" exceeds the limit "20Gi". '})), "pods were evicted", "HF_HOME"),
     "restarted": (lambda: served(pod("p", ready=True, containers=[{**FELL, "state": scenes.RUNNING, "lastState": {"terminated": {"reason": "Error", "exitCode": 1}}}])), "pods that are ready now have crashed before", "--previous"),
-    "mismatch": (lambda: served(model=condition("TimeoutMismatch", "True", "WaitsTooLong")), "requests may wait for their batch beyond their timeout", "lower spec.batching.maxQueueDelay"),
+    "mismatch": (lambda: served(model=condition("TimeoutMismatch", "True", "QueueDelayTooLong")), "requests may wait for their batch beyond their timeout", "lower spec.batching.maxQueueDelay"),
     "ignored": (lambda: served(model=condition("FieldIgnored", "True", "NoEffect")), "a field of the spec has no effect", "remove it"),
 }  # fmt: skip
 

@@ -128,7 +128,7 @@ def test_a_rollout_without_a_canary_takes_place_where_the_servers_are() -> None:
 
 @pytest.mark.parametrize(
     ("verdict", "word", "reason"),
-    [("rollback", "", Reason.CANARY_WORSE), ("wait", ABORT, Reason.CANARY_ABORTED)],
+    [("rollback", "", Reason.CANARY_ANALYSIS_FAILED), ("wait", ABORT, Reason.CANARY_ABORTED)],
 )
 def test_a_worse_or_aborted_canary_goes_at_once_and_is_not_tried_again(verdict: Any, word: str, reason: Reason) -> None:
     cluster, first, asked = begun()

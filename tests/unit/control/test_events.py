@@ -27,9 +27,9 @@ def status(**conditions: tuple[str, str]) -> dict[str, Any]:
 
 
 GOOD = {"Accepted": ("True", "Accepted"), "Ready": ("True", "Ready")}
-STARTING = {"Accepted": ("True", "Accepted"), "Ready": ("False", "NoneReady")}
+STARTING = {"Accepted": ("True", "Accepted"), "Ready": ("False", "NoServersReady")}
 INVALID = {"Accepted": ("False", "Invalid"), "Ready": ("False", "Invalid"), "Stalled": ("True", "Invalid")}
-TROUBLED = {"BalancerReady": ("True", "BalancerTrouble")}
+TROUBLED = {"BalancerReady": ("True", "BalancerDegraded")}
 FAILED = {"Accepted": ("True", "Accepted"), "Ready": ("False", "LoadFailed"), "Stalled": ("True", "LoadFailed")}
 
 
@@ -41,7 +41,7 @@ FAILED = {"Accepted": ("True", "Accepted"), "Ready": ("False", "LoadFailed"), "S
         (STARTING, GOOD, [("Normal", "Ready")]),
         ({}, GOOD, [("Normal", "Ready")]),
         (GOOD, GOOD, []),
-        (GOOD, STARTING, [("Warning", "NoneReady")]),
+        (GOOD, STARTING, [("Warning", "NoServersReady")]),
         ({}, INVALID, [("Warning", "Invalid")]),
         (GOOD, INVALID, [("Warning", "Invalid")]),
         (INVALID, INVALID, []),
@@ -52,10 +52,10 @@ FAILED = {"Accepted": ("True", "Accepted"), "Ready": ("False", "LoadFailed"), "S
         (GOOD, FAILED, [("Warning", "LoadFailed")]),
         (FAILED, GOOD, [("Normal", "Ready")]),
         (GOOD, GOOD | {"Ready": ("True", "ScaledToZero")}, []),
-        (GOOD, GOOD | TROUBLED, [("Warning", "BalancerTrouble")]),
+        (GOOD, GOOD | TROUBLED, [("Warning", "BalancerDegraded")]),
         (GOOD | TROUBLED, GOOD | TROUBLED, []),
         (GOOD | TROUBLED, GOOD | {"BalancerReady": ("True", "BalancerReady")}, []),
-        (GOOD, GOOD | TROUBLED | {"Ready": ("False", "BalancerTrouble")}, [("Warning", "BalancerTrouble")]),
+        (GOOD, GOOD | TROUBLED | {"Ready": ("False", "BalancerDegraded")}, [("Warning", "BalancerDegraded")]),
         (GOOD, GOOD | {"Ready": ("Unknown", "Unknown")}, [("Warning", "Unknown")]),
     ],
 )

@@ -204,12 +204,12 @@ def test_a_model_that_does_not_load_is_told_in_triton_s_words() -> None:
         (deployed({"replicas": 2}, ready=3), ("True", "ServersReady")),
         (
             deployed({"replicas": 2}, ready=1, starting=1, troubled={"unschedulable": "no GPU"}),
-            ("False", "PartlyReady"),
+            ("False", "PartiallyReady"),
         ),
         (deployed(ready=0, starting=1, troubled={"unschedulable": "no GPU"}), ("False", "Unschedulable")),
         (deployed(ready=0, starting=1, troubled={"containers": PULLING}), ("False", "ImagePullFailed")),
-        (deployed(ready=0, starting=1), ("False", "NoneReady")),
-        (deployed(ready=0), ("False", "NoneReady")),
+        (deployed(ready=0, starting=1), ("False", "NoServersReady")),
+        (deployed(ready=0), ("False", "NoServersReady")),
         (view({"replicas": -1}), ("Unknown", "Unknown")),
     ],
 )
@@ -221,7 +221,7 @@ def test_servers_that_are_partly_ready_say_what_the_others_wait_for() -> None:
     now = deployed({"replicas": 2}, ready=1, starting=1, troubled={"unschedulable": "0/1 nodes: no GPU"})
 
     assert condition(now, "ServersReady") == (
-        "False", "PartlyReady", "1 of 2 servers are ready: pod starting-0: 0/1 nodes: no GPU",
+        "False", "PartiallyReady", "1 of 2 servers are ready: pod starting-0: 0/1 nodes: no GPU",
     )  # fmt: skip
 
 
@@ -229,7 +229,7 @@ def test_pods_that_cannot_be_created_are_told_in_the_api_server_s_words() -> Non
     failure = {"conditions": [{"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: gpus"}]}
 
     assert condition(deployed(ready=0, server=failure), "ServersReady") == (
-        "False", "PodRefused", "0 of 1 servers are ready: exceeded quota: gpus",
+        "False", "PodCreationFailed", "0 of 1 servers are ready: exceeded quota: gpus",
     )  # fmt: skip
 
 
@@ -272,7 +272,7 @@ def test_what_a_balancer_cannot_do_is_told_whether_another_serves_or_not() -> No
     for balancers, so in ((1, "True"), (0, "False")):
         now = replace(deployed(balancers=balancers), troubles=troubles)
         told_of = f"{balancers} of 2 balancers are ready; {troubles[0]}"
-        assert condition(now, "BalancerReady") == (so, "BalancerTrouble", told_of)
+        assert condition(now, "BalancerReady") == (so, "BalancerDegraded", told_of)
 
 
 # ScalingActive, AutoscalerConflict, FieldIgnored
@@ -293,10 +293,10 @@ def of_mode(mode: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("now", "expected"),
     [
-        (deployed(), ("True", "Fixed")),
-        (deployed(SCALING, foreign_autoscaler="HorizontalPodAutoscaler theirs"), ("False", "ForeignAutoscaler")),
-        (deployed(foreign_below={"digits-a": "HorizontalPodAutoscaler theirs"}), ("False", "ForeignAutoscaler")),
-        (deployed(SCALING, signals=HEARD, scaling=decided(rival="kubectl has set it 3 times")), ("False", "ForeignWriter")),
+        (deployed(), ("True", "FixedReplicas")),
+        (deployed(SCALING, foreign_autoscaler="HorizontalPodAutoscaler theirs"), ("False", "ExternalAutoscaler")),
+        (deployed(foreign_below={"digits-a": "HorizontalPodAutoscaler theirs"}), ("False", "ExternalAutoscaler")),
+        (deployed(SCALING, signals=HEARD, scaling=decided(rival="kubectl has set it 3 times")), ("False", "ExternalWriter")),
         (deployed(SCALING), ("Unknown", "Unknown")),
         (deployed(SCALING, signals=HEARD), ("Unknown", "Unknown")),
         (deployed(SCALING, scaling=decided(UNHEARD)), ("Unknown", "Unknown")),
@@ -370,11 +370,11 @@ def test_where_the_hpa_decides_no_look_of_ours_is_told() -> None:
         (deployed(SCALING, signals=HEARD, scaling=decided()), None),
         (
             deployed(SCALING, foreign_autoscaler=ANOTHER),
-            ("True", "ForeignAutoscaler", f"{ANOTHER} scales this ModelDeployment; {ALONE}"),
+            ("True", "ExternalAutoscaler", f"{ANOTHER} scales this ModelDeployment; {ALONE}"),
         ),
-        (deployed(SCALING, foreign_below={"digits-a": ANOTHER}), ("True", "ForeignAutoscaler", f"{BELOW}; {LEFT}")),
-        (deployed(foreign_below={"digits-a": ANOTHER}), ("True", "ForeignAutoscaler", f"{BELOW}; {LEFT}")),
-        (deployed(SCALING, signals=HEARD, scaling=decided(rival="kubectl did")), ("True", "ForeignWriter", "kubectl did")),
+        (deployed(SCALING, foreign_below={"digits-a": ANOTHER}), ("True", "ExternalAutoscaler", f"{BELOW}; {LEFT}")),
+        (deployed(foreign_below={"digits-a": ANOTHER}), ("True", "ExternalAutoscaler", f"{BELOW}; {LEFT}")),
+        (deployed(SCALING, signals=HEARD, scaling=decided(rival="kubectl did")), ("True", "ExternalWriter", "kubectl did")),
     ],
 )  # fmt: skip
 def test_a_conflict_names_who_else_writes_the_count(now: Scope, expected: tuple[str, str, str] | None) -> None:
@@ -435,8 +435,8 @@ def test_a_batch_that_is_waited_for_longer_than_its_requests_live_is_warned_of(
         assert "TimeoutMismatch" not in {c["type"] for c in of(now)["conditions"]}
         return
     status, reason, message = condition(now, "TimeoutMismatch")
-    assert (status, reason) == ("True", "WaitsTooLong")
-    assert re.findall(r"spec\.batching\.maxQueueDelay is 1s and (\S+ is \w+):", message) == fields
+    assert (status, reason) == ("True", "QueueDelayTooLong")
+    assert re.findall(r"spec\.batching\.maxQueueDelay is 1s but (\S+ is \w+):", message) == fields
     assert "for example maxQueueDelay: 1ms" in message
     assert condition(now, "Accepted")[0] == "True"
 
@@ -461,7 +461,7 @@ def test_a_batch_that_is_waited_for_longer_than_its_requests_live_is_warned_of(
             ("False", "ModelConfigInvalid"),
         ),
         (deployed(ready=0, starting=1, troubled={"unschedulable": "no GPU"}), ("False", "Unschedulable")),
-        (deployed(ready=0, starting=1), ("False", "NoneReady")),
+        (deployed(ready=0, starting=1), ("False", "NoServersReady")),
     ],
 )
 def test_ready_follows_its_table(now: Scope, expected: tuple[str, str]) -> None:

@@ -115,7 +115,7 @@ class BalancerPlan:
         except UnknownVersionError as error:
             raise PlanError(f"plan has {error}; this agent reads version {PLAN_VERSION}") from error
         except NOT_A_DOCUMENT as error:
-            raise PlanError(f"not a balancer plan: {error}") from error
+            raise PlanError(f"not a valid balancer plan: {error}") from error
 
 
 _LATER = ("source_share", "sequences", "sticky_header", "max_request_bytes", "access_log")

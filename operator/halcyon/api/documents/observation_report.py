@@ -163,9 +163,9 @@ class AgentReport:
             pods = tuple(_pod(pod) for pod in raw.pop("pods"))
             return made(cls, {**raw, "balancer": _balancer(balancer) if balancer else None, "pods": pods})
         except UnknownVersionError as error:
-            raise ReportError(f"record has {error}; this operator reads version {REPORT_VERSION}") from error
+            raise ReportError(f"report has {error}; this operator reads version {REPORT_VERSION}") from error
         except NOT_A_DOCUMENT as error:
-            raise ReportError(f"not a record: {error}") from error
+            raise ReportError(f"not a valid report: {error}") from error
 
 
 def _balancer(raw: dict[str, Any]) -> BalancerSample:

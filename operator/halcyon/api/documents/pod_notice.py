@@ -50,10 +50,10 @@ class Notice:
             found = json.loads(text[: MAX_BYTES + 1])
             values = {name: found[name] for name in ("pod", "slot", "address", "change")}
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise NoticeError(f"not a notice: {error!r}") from error
+            raise NoticeError(f"not a valid notice: {error!r}") from error
         for name, value in values.items():
             if not isinstance(value, str):
-                raise NoticeError(f"{name} is {value!r}; it must be a text")
+                raise NoticeError(f"{name} is {value!r}; it must be a string")
         if values["change"] not in get_args(PodChange):
             raise NoticeError(f"change is {values['change']!r}; it must be one of {', '.join(get_args(PodChange))}")
         if not values["pod"] or not values["slot"]:
@@ -63,6 +63,6 @@ class Notice:
                 ipaddress.ip_address(values["address"])
             except ValueError as error:
                 raise NoticeError(
-                    f"address is {values['address']!r}; it must be an IP address, such as 10.0.0.7"
+                    f"address is {values['address']!r}; it must be an IP address, for example 10.0.0.7"
                 ) from error
         return cls(values["pod"], values["slot"], values["address"], cast("PodChange", values["change"]))

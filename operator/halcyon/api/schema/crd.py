@@ -37,19 +37,19 @@ from halcyon.api.types import (
 JsonSchema = dict[str, Any]
 
 _COLUMNS = (
-    ("Ready", "string", '.status.conditions[?(@.type=="Ready")].status', "Whether requests are answered", 0),
-    ("Reason", "string", ".status.summary.state", "The reason that matters most", 0),
-    ("Replicas", "string", ".status.summary.ready", "Ready of wanted servers", 0),
-    ("Max", "integer", ".spec.scaling.maxReplicas", "Most servers", 0),
-    ("Queue", "string", ".status.summary.queue", "Waiting requests, and how many the ready servers are to have", 0),
+    ("Ready", "string", '.status.conditions[?(@.type=="Ready")].status', "Whether the model answers requests", 0),
+    ("Reason", "string", ".status.summary.state", "Most important condition reason", 0),
+    ("Replicas", "string", ".status.summary.ready", "Ready and desired servers", 0),
+    ("Max", "integer", ".spec.scaling.maxReplicas", "Maximum replicas", 0),
+    ("Queue", "string", ".status.summary.queue", "Queued requests, and the target for all ready servers", 0),
     ("GPU%", "string", ".status.summary.gpu", "Mean GPU utilisation of the ready servers", 0),
     ("Batch", "string", ".status.summary.batch", "Mean rows in a batch", 0),
     ("URL", "string", ".status.endpoints.http", "Address inside the cluster", 0),
     ("Age", "date", ".metadata.creationTimestamp", "", 0),
     ("Image", "string", ".status.runtimeImage", "Triton image", 1),
-    ("Policy", "string", ".status.scaling.policy", "What decides", 1),
-    ("Actuator", "string", ".status.scaling.actuator", "What writes the count", 1),
-    ("Scaled", "date", ".status.scaling.decisions[0].time", "When the count asked for last changed", 1),
+    ("Policy", "string", ".status.scaling.policy", "Scaling policy", 1),
+    ("Actuator", "string", ".status.scaling.actuator", "Writer of spec.replicas", 1),
+    ("Scaled", "date", ".status.scaling.decisions[0].time", "Time since the desired replicas last changed", 1),
 )
 
 
@@ -66,7 +66,7 @@ def build() -> dict[str, Any]:
         "reason": "FieldValueInvalid",
     }
     root: JsonSchema = {
-        "description": "A model, served by NVIDIA Triton pods behind a balancer and scaled with its load.",
+        "description": "A model served by NVIDIA Triton pods behind a load balancer, and scaled with its load.",
         "type": "object",
         "required": ["spec"],
         "properties": {
@@ -169,7 +169,7 @@ def _key_rule(key: JsonSchema) -> JsonSchema:
     pattern, longest = key["pattern"], key["maxLength"]
     good = f"k.matches({cel_string(pattern)}) && k.size() <= {longest}"
     limit = f"every key must match {pattern} and have at most {longest} characters"
-    said = cel_string(limit.replace("%", "%%") + "; not so: %s")
+    said = cel_string(limit.replace("%", "%%") + "; invalid keys: %s")
     return {
         "rule": f"self.all(k, {good})",
         "messageExpression": f"{said}.format([self.filter(k, !({good}))])",
@@ -251,7 +251,7 @@ def _bound(result: JsonSchema, mark: Any, *, where: str) -> None:  # FieldInfo o
         result.update(mark.json_schema_extra)
     unknown = [m for m in getattr(mark, "metadata", ()) if not any(hasattr(m, a) for a in names)]
     if unknown:
-        raise SchemaError(f"{where}: {unknown} can't be said in a structural schema")
+        raise SchemaError(f"{where}: {unknown} cannot be expressed in a structural schema")
 
 
 def to_yaml() -> str:

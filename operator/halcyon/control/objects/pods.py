@@ -155,7 +155,7 @@ def trouble(pods: Iterable[Object]) -> PodFailure | None:
     order = [
         Reason.MODEL_CONFIG_INVALID,
         Reason.MODEL_SOURCE_NOT_FOUND,
-        Reason.MODEL_STORE_FAILED,
+        Reason.MODEL_DOWNLOAD_FAILED,
         Reason.IMAGE_PULL_FAILED,
         Reason.CONTAINER_FAILED,
         Reason.UNSCHEDULABLE,
@@ -211,7 +211,7 @@ def _fetch(ended: Mapping[str, Any], pod: str) -> PodFailure:
         return PodFailure(Reason.CONTAINER_FAILED, what.strip(), pod)
     known = {
         "ModelSourceNotFound": Reason.MODEL_SOURCE_NOT_FOUND,
-        "ModelStoreFailed": Reason.MODEL_STORE_FAILED,
+        "ModelDownloadFailed": Reason.MODEL_DOWNLOAD_FAILED,
         "ModelConfigInvalid": Reason.MODEL_CONFIG_INVALID,
         "ModelConfigConflict": Reason.MODEL_CONFIG_INVALID,
     }

@@ -123,7 +123,7 @@ class ObservedRollout:
             return RevisionFailure(Reason.LOAD_FAILED, error)
         if found:
             return RevisionFailure(found.reason, f"pod {found.pod}: {found.message}")
-        return RevisionFailure(Reason.POD_REFUSED, slot.refusal) if slot and slot.refusal else None
+        return RevisionFailure(Reason.POD_CREATION_FAILED, slot.refusal) if slot and slot.refusal else None
 
     def lack(self, revision: Revision, slot: SlotState | None) -> UnschedulablePod | None:
         """Return the revision's pod that is unschedulable for the longest time, or a quota's rejection of its pods.

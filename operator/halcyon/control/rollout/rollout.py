@@ -329,7 +329,7 @@ def _stepped(
         return step.trail.finish(view.now, place), step
     if step.outcome == "goes on":
         return replace(step.trail, weight=step.weight), step
-    reason = Reason.CANARY_ABORTED if step.outcome == "aborted" else Reason.CANARY_WORSE
+    reason = Reason.CANARY_ABORTED if step.outcome == "aborted" else Reason.CANARY_ANALYSIS_FAILED
     return step.trail.fail(view.now, reason, step.say), step
 
 

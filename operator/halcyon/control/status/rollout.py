@@ -157,4 +157,4 @@ def outdated(view: Scope, plan: ReconcilePlan) -> Condition | None:
         f"revision {rolled.asked.key} was rendered by {by} and serves as it is; now differs {', '.join(differs[:_NAMED])}{more}. "
         f"halcyon refresh {view.key.name} rolls the new rendering out"
     )
-    return Condition(Type.RUNTIME_OUTDATED, status=True, reason=Reason.RENDERED_EARLIER, message=text)
+    return Condition(Type.RUNTIME_OUTDATED, status=True, reason=Reason.POD_TEMPLATE_OUTDATED, message=text)
