@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from halcyon.api import conditions
-from halcyon.api.schema import crd
+from halcyon.api.schema import structural_schema
 from halcyon.api.spec import Spec
 from halcyon.api.types import API_VERSION, EXAMPLES, KIND, NAME_PATTERN
 
@@ -241,7 +241,7 @@ def _pick(values: list[Any], names: list[str], path: str) -> Any:  # any JSON va
 
 def resource_page() -> str:
     """Return docs/reference/modeldeployment.md."""
-    spec = crd.schema(Spec)
+    spec = structural_schema.schema(Spec)
     parts = [
         "# ModelDeployment",
         (

@@ -84,5 +84,5 @@ def test_no_cluster_is_named_here_nor_to_a_process_that_is_started() -> None:
 
     assert shown.strip() == "[]"
     assert not Path("~/.kube/config").expanduser().exists()
-    with pytest.raises(ClusterError, match=rf"there is no kubeconfig {os.environ['HOME']}/\.kube/config; give one"):
+    with pytest.raises(ClusterError, match=rf"kubeconfig {os.environ['HOME']}/\.kube/config doesn't exist; name one"):
         Cluster(Target("get"))

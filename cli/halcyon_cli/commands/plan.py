@@ -306,7 +306,7 @@ def _write(file: Path, text: str) -> None:
 
 
 def _table(timed: _TimedDecision) -> str:
-    """Return the time, the summary, and a line for each part, limit and open schedule; a star marks the decisive part."""
+    """Return the time, the summary, and a line for each part, limit and open schedule; a star marks the one that decides."""
     decision = timed.plan
     rows: list[tuple[str, str, str, str]] = [
         (term.name, str(term.replicas), "*" if term.name == decision.winner else "", term.why)

@@ -17,7 +17,7 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from yaml.reader import ReaderError
 
-from halcyon.api.schema.crd import schema
+from halcyon.api.schema.structural_schema import schema
 from halcyon.api.spec import Spec, defaults
 from halcyon.api.spec.parse import SpecError, parse
 from halcyon.api.types import API_VERSION, GROUP, KIND, VERSION

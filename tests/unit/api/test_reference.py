@@ -12,7 +12,7 @@ import yaml
 
 from generators import resource_reference
 from halcyon.api.conditions import Reason, Type
-from halcyon.api.schema import crd
+from halcyon.api.schema import structural_schema
 from halcyon.api.spec import Spec
 from halcyon.api.spec.parse import parse
 from halcyon.render import revision
@@ -20,7 +20,7 @@ from tests.unit.render.rendered import SUBJECT
 
 DOCS = Path(__file__).parents[3] / "docs" / "reference"
 PAGE = resource_reference.resource_page()
-FIELDS = list(resource_reference.fields(crd.schema(Spec)))
+FIELDS = list(resource_reference.fields(structural_schema.schema(Spec)))
 
 
 @pytest.mark.parametrize("name", sorted(resource_reference.PAGES))

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from generators import resource_reference
-from halcyon.api.schema import crd
+from halcyon.api.schema import structural_schema
 from halcyon.api.spec import Spec
 from halcyon.api.spec.parse import parse
 from tests.unit.render.rendered import children
@@ -71,7 +71,7 @@ def _fields(schema: dict[str, Any], value: Any, where: str) -> Iterator[tuple[st
 
 def test_the_full_resource_sets_every_field_that_can_be_set_beside_the_others() -> None:
     resource = yaml.safe_load(resource_reference.EXAMPLE)
-    found = list(_fields(crd.schema(Spec), resource["spec"], "spec"))
+    found = list(_fields(structural_schema.schema(Spec), resource["spec"], "spec"))
     unset = {where for where, _ in found} - {where for where, is_set in found if is_set}
 
     # Of an alternative the example doesn't have, no field is looked at.
