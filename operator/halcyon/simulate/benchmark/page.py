@@ -1,6 +1,6 @@
-"""The page of the table: who wins where, where Halcyon does not, pictures, and the planner's constants with their reasons.
+"""The page of the table: results, rows where Halcyon is behind, pictures, and the planner's constants with their reasons.
 
-Not here: the runs (`table`), what beats what (`report`).
+Out of scope: the runs (`table`), the comparison of points (`statistics`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from halcyon.simulate.policies import peers
 from halcyon.simulate.policies.registry import BALANCED, HALCYON, OWN, parsed
 
 BASELINES = frozenset({"static", "rate", "sketch"})
-"""Policies that are run beside the peers but are none: nobody ships them, and `static` knows the load's peak beforehand."""
+"""Policies that are run beside the peers but are none: no product uses them, and `static` knows the load's peak in advance."""
 TARGETS: Mapping[tuple[str, float], tuple[float, float]] = {
     ("S1", 60.0): (6.2, 1.40),
     ("S1", 180.0): (17.5, 1.80),
@@ -32,12 +32,12 @@ TARGETS: Mapping[tuple[str, float], tuple[float, float]] = {
     ("S5", 60.0): (0.1, 1.08),
     ("S5", 180.0): (0.1, 1.15),
 }
-"""(violations in %, GPU time over the clairvoyant schedule) set in the fluid model, before there was this simulator."""
+"""Targets (violations in %, GPU time over the clairvoyant schedule) that were set with the fluid model, before this simulator existed."""
 _DRAWN = ("S1", "S2", "S3")
 """Scenarios whose first seed is drawn over time."""
 _BESIDE = ("kpa", "hpa")
 _GRID = 100
-"""Settings with which a grid was run: a front that was lent has fewer."""
+"""Minimum number of settings of a full grid; a borrowed front has fewer."""
 _WORDS = {
     "win": "**win**",
     "front": "on the front",
@@ -67,7 +67,7 @@ pods that started before the load came; `halcyon:start_s=60` in `halcyon simulat
 
 
 def write(points: Mapping[Cell, Sequence[PolicyPoint]], wrong: Mapping[str, int], path: Path) -> None:
-    """Write the page and its pictures beside it."""
+    """Write the page, and its pictures beside it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     compared = {
         cell: listed for cell, listed in points.items() if cell.family != "S9" and _own(listed) and _peers(listed)
@@ -141,7 +141,7 @@ def _summary(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
 
 
 def _totals(told: Sequence[Sequence[str]]) -> list[str]:
-    """How often each verdict was given."""
+    """Return the number of times that each verdict was given."""
     if not told:
         return []
     lines = []
@@ -153,7 +153,7 @@ def _totals(told: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _everywhere(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
-    """One setting for all loads: what a peer is like whose knobs are set before the load is known."""
+    """Return the comparison with one setting for all loads: the result of a peer whose knobs are set before the load is known."""
     parts = []
     for law in dict.fromkeys(cell.law for cell in points):
         # Where nobody's grid was run (S5, S11) settings can't be followed.
@@ -254,7 +254,7 @@ def _lies(points: Mapping[Cell, Sequence[PolicyPoint]], wrong: Mapping[str, int]
 
 
 def _defaults(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
-    """Every policy at its defaults, a table for each law and start delay."""
+    """Return every policy at its defaults, in a table for each law and start delay."""
     parts = ["## Everybody at their defaults", "", "Violations at GPU time over the clairvoyant schedule.", ""]
     for law, start_s in dict.fromkeys((cell.law, cell.start_s) for cell in points):
         here = {cell: listed for cell, listed in points.items() if (cell.law, cell.start_s) == (law, start_s)}
@@ -295,7 +295,7 @@ def _pictures(points: Mapping[Cell, Sequence[PolicyPoint]], path: Path) -> Itera
 
 
 def _constants() -> list[str]:
-    """Module constants of the planner with the sentences beside them."""
+    """Return the planner's module constants with the sentences below them."""
     folder = Path(halcyon.__file__).parent / "scaling" / "planner"
     rows = []
     for source in sorted(folder.rglob("*.py")):
@@ -326,7 +326,7 @@ def _constants() -> list[str]:
 
 
 def _set_by(node: ast.stmt) -> Iterator[tuple[str, str]]:
-    """(name, value) of the names in capitals that a statement gives a number, or a tuple of numbers; `A, B = 1, 2` gives two."""
+    """Return (name, value) for each upper-case name to which a statement assigns a number or a tuple of numbers; `A, B = 1, 2` gives two."""
     if isinstance(node, ast.Assign) and len(node.targets) == 1:
         target, value = node.targets[0], node.value
     elif isinstance(node, ast.AnnAssign) and node.value is not None:
@@ -343,7 +343,7 @@ def _set_by(node: ast.stmt) -> Iterator[tuple[str, str]]:
 
 
 def _number(node: ast.expr) -> bool:
-    """Whether it is a number, or computed from numbers and names alone."""
+    """Return whether an expression is a number, or is computed from numbers and names only."""
     constants = (part.value for part in ast.walk(node) if isinstance(part, ast.Constant))
     return isinstance(node, (ast.Constant, ast.BinOp, ast.UnaryOp)) and all(
         isinstance(value, (int, float)) for value in constants

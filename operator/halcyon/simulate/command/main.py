@@ -1,7 +1,6 @@
-"""The process: `halcyon simulate`; its options and what they must look like.
+"""The process `halcyon simulate`, its options and their syntax.
 
-Loads nothing heavy by itself: `--help` and errors of usage need neither numpy nor numba. What the options mean is in
-`command`.
+It loads nothing heavy by itself: `--help` and usage errors need neither numpy nor numba. The meaning of the options is in `command`.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ examples:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run with the arguments after `simulate`; gives the exit status: 0, or 2 where something in them is wrong."""
+    """Run with the arguments after `simulate`; return the exit status: 0, or 2 if an argument is invalid."""
     parser = _parser()
     options = parser.parse_args(argv)
     if not options.scenario and options.trace is None:
