@@ -109,12 +109,12 @@ def _late(run: Trajectory, edges: NDArray[np.float64]) -> NDArray[np.float64]:
     slowest = np.full(len(edges) - 1, np.nan)
     answered = np.isfinite(run.latency_s)
     span = np.searchsorted(edges, run.arrivals[answered], side="right") - 1
-    # fmax takes the number where the other one is NaN: the first answer of a span replaces nothing.
+    # fmax returns the number if the other value is NaN, so the first response of a span replaces nothing.
     np.fmax.at(slowest, np.minimum(span, len(slowest) - 1), run.latency_s[answered].astype(np.float64))
     return slowest
 
 
 def _save(figure: Figure, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    # No date in the file: the same runs give the same picture.
+    # No date in the file, so that the same runs give the same picture.
     figure.savefig(path, dpi=130, metadata={"Date": None} if path.suffix == ".svg" else {"Software": None})

@@ -70,14 +70,14 @@ class Store:
             raw = path.read_bytes() if path.exists() else b""
             whole = raw[: raw.rfind(b"\n") + 1]
             if whole != raw:
-                path.write_bytes(whole)  # a line that an interruption cut short would swallow the next one
+                path.write_bytes(whole)  # a line that was cut off by an interruption would be merged with the next one
             self._known[name] = dict(_read(line) for line in whole.splitlines())
         return self._known[name]
 
 
 def _read(line: bytes) -> tuple[str, StoredResult]:
     entry = orjson.loads(line)
-    # JSON has no number for a percentile of nothing.
+    # JSON has no number for a percentile without values.
     given: dict[str, Any] = {
         key: float("nan") if value is None and key != "settling_s" else value for key, value in entry["outcome"].items()
     }

@@ -158,7 +158,7 @@ def _step(draw: Draw, name: str) -> Case:
 
 
 def _ramp(draw: Draw, name: str) -> Case:
-    tail_s = 600.0  # what is kept too long is paid for inside the case
+    tail_s = 600.0  # pods that are kept too long are billed inside the case
     return draw.made(
         name, Profile(((_LEAD_S, 20, 20), (900, 20, 400), (300, 400, 400), (900, 400, 20), (tail_s, 20, 20)))
     )

@@ -34,10 +34,10 @@ def simulate(
         try:
             return run.simulate(cases[number], _Member(members[number], table, number))
         except BaseException:
-            table.barrier.abort()  # else the others wait for ever for this one's next tick
+            table.barrier.abort()  # else the others would wait forever for this one's next tick
             raise
 
-    # A run calls its policy from inside: runs side by side need a stack each. Only one at a time has anything to do.
+    # A run calls its policy from inside, so parallel runs need a stack each. Only one of them works at a time.
     with ThreadPoolExecutor(len(cases)) as pool:
         return tuple(pool.map(one, range(len(cases))))
 

@@ -108,7 +108,7 @@ def main(argv: Sequence[str]) -> int:
         parser.error(f"--only {' '.join(options.only)}: the table has none of them; for example --only S1")
     for name in options.policy or ():
         parsed(name)
-    # The pool's processes would outlive us, and wait for ever.
+    # The pool's processes would outlive this one, and wait forever.
     signal.signal(signal.SIGTERM, _end)
     table = Table(Store(options.out / "cells"), jobs=options.jobs, names=tuple(options.policy or defaults()))
     points = table.run(wanted)
@@ -200,8 +200,8 @@ class Table:
 
     def _always(self, cell: Cell, own: Sequence[Named]) -> list[Named]:
         """Return the policies that run on all seeds in any case: all defaults, or those without the peers' if these have a grid."""
-        told = self._effort(cell)
-        return [point for point in own if told.defaults or not told.grid or point.name in OWN | page.BASELINES]
+        effort = self._effort(cell)
+        return [point for point in own if effort.defaults or not effort.grid or point.name in OWN | page.BASELINES]
 
     def _trials(self, cell: Cell) -> range:
         """Return the seeds of the grid; one seed if points are borrowed."""

@@ -85,7 +85,7 @@ def last_step_s(case: Case) -> float | None:
     )
     if len(steps) == 0:
         return None
-    # A step shows at several seconds around it; it is where the change is largest.
+    # A step is visible at several seconds around it; its time is where the change is largest.
     gaps = np.flatnonzero(np.diff(steps) > 1)
     last = steps[gaps[-1] + 1 :] if len(gaps) else steps
     return float(seconds[last[np.argmax(change[last])]])

@@ -14,7 +14,7 @@ free places; idle instances take a batch; a request arrives; a sample is taken.
 | GONE           | no             | none; the slot waits for `run` to take it back        | -                          |
 """
 
-# ruff: noqa: PLR0917 - each array is an argument: handing on a tuple of them makes the compiled loop ten times as slow
+# ruff: noqa: PLR0917 - each array is an argument, because passing a tuple of them makes the compiled loop ten times as slow
 
 from __future__ import annotations
 
@@ -367,7 +367,7 @@ def _compute(
         end = work[pod, instance, 0]
         pending, place = pods[PENDING, pod], pods[FRONT, pod]
         if end == np.inf and pending > 0:
-            # Until the delay of the oldest is over; the same sum is the event's time, so the comparison is exact.
+            # Wait until the delay of the oldest is over. The event's time is the same sum, so the comparison is exact.
             end = ring_at[pod, place] + law[DELAY]
             if pending >= law[MAX_BATCH] or law[DELAY] == 0 or now >= end:
                 size = min(pending, int(law[MAX_BATCH]))
@@ -375,7 +375,7 @@ def _compute(
                 for _ in range(size):
                     request = ring[pod, place]
                     clock[QUEUE_S] += now - ring_at[pod, place]
-                    # Known from here on; the answer itself is counted when the batch ends.
+                    # The latency is known from here on; the response itself is counted when the batch ends.
                     if end <= law[HORIZON]:
                         latency[request] = end - arrivals[request]
                     place += 1
@@ -500,7 +500,7 @@ def _sample(
         samples[6, column] = clock[QUEUE_S]
         samples[7, column] = tally[READY_PODS]
         row = second % past.shape[0]
-        # By element: the copy of an array takes numba longer to compile than all the rest.
+        # Copied by element, because numba takes longer to compile an array copy than all the rest.
         for size in range(batches.shape[1]):
             past[row, 0, size] = batches[0, size]
             past[row, 1, size] = batches[1, size]
@@ -541,7 +541,7 @@ def _fill(
         pod = _least_loaded(slots, tally, ready, loads, marks)
         if pod < 0:
             return
-        # Where all others are full, this one gets what waits until it is full too.
+        # If all others are full, this one gets queued requests until it is full too.
         more = slots - pods[HELD, pod] if loads[slots] == tally[READY_PODS] - 1 else 1
         for _ in range(min(more, tally[WAITING])):
             head = tally[HEAD]
@@ -588,7 +588,7 @@ def _advance(until: float, state: State) -> None:
         if arrival < due[soonest]:
             request = tally[NEXT]
             tally[NEXT] = request + 1
-            # While requests wait all pods are full.
+            # While requests are queued, all pods are full.
             pod = _least_loaded(slots, tally, ready, loads, marks) if tally[WAITING] == 0 else -1
             if pod >= 0:
                 before = due[pod]
@@ -603,7 +603,7 @@ def _advance(until: float, state: State) -> None:
             _open(now, tally, pods, due, live, ready, loads, places, marks)
         else:
             _answer(now, soonest, clock, tally, batches, pods, work, loads, places, marks)
-        # All that became ready now are there before the queue is shared, and it is shared before an instance takes a batch.
+        # All pods that become ready now are added before the queue is distributed, which happens before an instance takes a batch.
         _fill(now, slots, tally, latency, pods, ring, ring_at, ready, loads, places, marks)
         _compute(now, soonest, law, clock, tally, arrivals, latency, pods, due, ring, ring_at, work)
         for place in range(opened, tally[READY_PODS]):

@@ -61,14 +61,14 @@ class Profile:
         starts = np.concatenate(([0.0], np.cumsum(durations)[:-1]))
         counts = np.concatenate(([0.0], np.cumsum(durations * (begins + ends) / 2)))
         if np.array_equal(begins, ends):
-            # Two knots of one count (a piece without requests) are no harm: no draw falls on them.
+            # Two knots with one value (a piece without requests) do no harm, because no draw falls on them.
             return np.asarray(
                 np.interp(expected, counts, np.append(starts, starts[-1] + durations[-1])), dtype=np.float64
             )
         piece = np.minimum(np.searchsorted(counts, expected, side="right") - 1, len(durations) - 1)
         within = expected - counts[piece]
         slope = (ends - begins) / durations
-        # The root of begin x u + slope x u^2 / 2 = within in the form that knows no division by a slope of 0.
+        # The root of begin x u + slope x u^2 / 2 = within in the form without a division by a slope of 0.
         root = np.sqrt(np.maximum(begins[piece] ** 2 + 2 * slope[piece] * within, 0.0))
         divisor = np.maximum(begins[piece] + root, np.finfo(np.float64).tiny)
         return np.asarray(starts[piece] + np.minimum(2 * within / divisor, durations[piece]), dtype=np.float64)
@@ -90,7 +90,7 @@ def renewal(total: float, *, rng: np.random.Generator, cv: float = 1.0) -> NDArr
             f"the coefficient of variation of a load is {cv}: it has to be above 0; 1 is Poisson, 3 is bursty"
         )
     shape = 1 / cv**2
-    # A process that began long ago: time 0 falls into a gap with a probability in proportion to its length.
+    # A process that started long ago: time 0 falls into a gap with a probability proportional to its length.
     first = rng.random() * rng.gamma(shape + 1, 1 / shape)
     parts = [np.array([first])]
     reached = first

@@ -193,7 +193,7 @@ class _Run:
         self._harvest()
         if self._shown is None or self._scheduled_s > 0:
             self._shown = tuple(self._show(pod, now) for pod in self._pods)
-            # Once more after the last one is scheduled.
+            # Called once more after the last one is scheduled.
             if now >= self._scheduled_s:
                 self._scheduled_s = 0.0
         self.view.at(now, replicas=self._count, pods=self._shown)
@@ -226,7 +226,7 @@ class _Run:
             )
         )
         samples = state.samples[:, HISTORY:]
-        # What stood there was the history's; the run itself began empty.
+        # These were the values of the history; the run itself started empty.
         samples[SampleColumn.INFLIGHT, 0] = 0
         seconds = np.arange(samples.shape[1], dtype=np.float64)
         counts = np.array([self._first, *(write.after for write in self._writes)])

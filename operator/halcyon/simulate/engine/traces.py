@@ -176,7 +176,7 @@ def replayed(trace: Clients, *, rng: np.random.Generator) -> Times:
         left, reached = left[inside], reached[inside]
         if len(left) == 0:
             break
-        # What was reached is an arrival itself; the rows that have not come to their window's end go on from there.
+        # The time reached is itself an arrival. Rows that haven't reached the end of their window continue from there.
         number = ((WINDOW_S - reached) * trace.rate_rps[left] * _DRAWN).astype(np.int64) + 4
         row = np.repeat(left, number)
         sums = np.cumsum(_gaps(trace, row, scale, rng))

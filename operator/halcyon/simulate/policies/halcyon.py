@@ -66,6 +66,6 @@ class HalcyonPolicy:
 
 
 def _pod(pod: PolicyPod) -> PodReading:
-    # Pods that a case begins with never started, so they tell no start time.
+    # A case's initial pods never started, so they have no start time.
     ready = pod.ready_s if pod.ready_s is not None and pod.ready_s > pod.created_s else None
     return PodReading(pod.name, pod.phase, pod.created_s, ready)  # type: ignore[arg-type]  # the same words

@@ -53,7 +53,7 @@ class Named:
         """
         try:
             if self.name in OWN:
-                from halcyon.simulate.policies.halcyon import HalcyonPolicy  # noqa: PLC0415  # the planner, where it is asked for
+                from halcyon.simulate.policies.halcyon import HalcyonPolicy  # noqa: PLC0415  # the planner, only if it is used
 
                 return HalcyonPolicy(case, **{key: _number(key, value) for key, value in self.params})
             return peers.build(self.name, dict(self.params), case)

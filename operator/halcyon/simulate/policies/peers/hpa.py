@@ -146,7 +146,7 @@ class Kserve:
         ready = ready_pods(view)
         busy = busy_percent(view, self._service, window_s=self.knobs.window_s)
         proposal = pods_mean(
-            # The controller counts in whole percent and cuts the rest off.
+            # The controller uses whole percent, rounded down.
             None if busy is None or ready == 0 else float(int(busy / ready)),
             self.knobs.target,
             ready=ready,

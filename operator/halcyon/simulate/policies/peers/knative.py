@@ -110,5 +110,5 @@ class Kpa:
 
 
 def _pods(mean: float | None, target: float) -> int:
-    # Knative rounds its averages to 6 digits, so that noise of the last bit is no pod.
+    # Knative rounds its averages to 6 digits, so that noise in the last bit adds no pod.
     return 0 if mean is None else math.ceil(round(mean, 6) / target)

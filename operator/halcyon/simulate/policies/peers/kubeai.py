@@ -35,7 +35,7 @@ class Kubeai:
     def __init__(self, knobs: KubeaiKnobs, case: Case) -> None:
         self.knobs = knobs
         self.period_s = knobs.interval_s
-        # From 0, KubeAI's proxy asks at once; only then is it worth looking more often.
+        # From 0, KubeAI's proxy scales at once, so a shorter interval is needed only then.
         if case.low == 0 and knobs.interval_s.is_integer():
             self.period_s = 1.0
         self._target = knobs.target or float(at_once(case.service))

@@ -117,7 +117,7 @@ def _keda_http(case: Case) -> list[Mapping[str, object]]:
 
 
 def _onprem(case: Case) -> list[Mapping[str, object]]:
-    # A time has no share of the capacity: from the sample's own 50 us up to half of the objective.
+    # A time is no share of the capacity, so the targets go from the sample's own 50 us up to half of the objective.
     targets = [50.0, *(share * case.slo_s * 1e6 for share in (0.05, 0.15, 0.3, 0.5))]
     return _product("target_us", targets, ({}, {"window_s": 60.0}))
 
